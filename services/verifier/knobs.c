@@ -1,4 +1,5 @@
-/* The settings that change while the verifier runs: the front's own are read where they are, the engine gets a copy. */
+/* The settings that change while the verifier runs: the front's own are read where they are, the engine gets a
+ * snapshot. */
 #include "services/verifier/front/front.h"
 
 #include "shared/base/options.h"
@@ -7,11 +8,11 @@
 static int apply(void *arg, const void *next, struct error *err)
 {
 	struct front *front = arg;
-	struct tuning tuning;
-	int rc = tuning_of(next, &tuning, err);
+	struct tuning *tuning;
+	int rc = tuning_create(next, &tuning, err);
 
 	if (rc == 0)
-		engine_tune(front->engine, &tuning);
+		engine_tune(front->engine, tuning);
 	return rc;
 }
 

@@ -13,6 +13,7 @@
 
 #define GENERATION (UINT64_C(1) << 62) /* all of its bits are needed */
 enum { VOCAB = 50, WAIT_NS = 3000000 };
+static const struct tuning tuning = {.draft_wait = WAIT_NS};
 
 struct rig {
 	void *memory;
@@ -58,7 +59,7 @@ static int teardown(void **state)
 static void begin(struct rig *rig)
 {
 	assert_int_equal(drafts_init(rig->drafts, rig->memory, draft_bytes(), rig->words,
-				 GENERATION, VOCAB, WAIT_NS, 0, NULL),
+				 GENERATION, VOCAB, &tuning, NULL),
 		0);
 	drafts_peer_joined(rig->drafts, 1);
 }

@@ -159,9 +159,6 @@ static bool build_part(struct engine *engine, struct pass *pass, struct pass_par
 	if (part->put_out || part->sits_out)
 		return false;
 	part->draft = part->wish == DRAFTS_HERE ? drafts_reply(&engine->drafts, s->index) : NULL;
-	/* A draft that was late may be larger than what this pass has left for it. */
-	if (part->draft != NULL)
-		drafts_cut(&engine->drafts, s->index, part->want.nodes);
 	part->n_drafts = part->draft != NULL ? part->draft->n : 0;
 	/* Its draft sits the pass out if those of others have taken the room. */
 	if (accept_wants_logits(&s->page->request.sampling) &&

@@ -26,7 +26,7 @@ static void choose_k(struct engine *engine, struct pass_part *part, bool has_pol
 	else if (has_policy)
 		part->want.k_asked = policy_next_k(knobs, &s->trial);
 	else
-		part->want.k_asked = engine->tuning.default_k;
+		part->want.k_asked = engine->tuning->default_k;
 	if (has_policy)
 		part->want.decision = (uint32_t)knobs->decision;
 	part->want.k = sched_k(part->want.k_asked, part->n_tokens, s->page->n_prompt,
@@ -46,7 +46,7 @@ static void follow_without_draft(struct engine *engine, const struct pass_part *
 	const struct session_request *request = &s->page->request;
 	bool hinting = engine->feed.on;
 	const struct follow_view view = {
-		.allowed = engine->tuning.follow_at_zero,
+		.allowed = engine->tuning->follow_at_zero,
 		.drafts = request->draft_method != DRAFT_NONE && request->k != 0,
 		.unfollowed = has_policy && knobs->unfollowed != 0 && (part->decodes || !hinting),
 		.foresight = has_policy && knobs->foresight != 0 && part->decodes,
@@ -78,29 +78,6 @@ static void choose(struct engine *engine, struct pass_part *part, bool may_ask)
 	}
 	if (part->want.k == 0)
 		follow_without_draft(engine, part, has_policy, &knobs);
-}
-
-/* The pass has rows of logits for every session's share of drafts. What some of them leave of that, others have, the first of the
- * plan first. */
-static void share_rows(const struct engine *engine, struct pass *pass)
-{
-	uint32_t rows = engine->limits.rows, more = engine->limits.sessions_max * rows;
-
-	for (uint32_t i = 0; i < pass->n_parts; i++) {
-		const struct pass_part *part = &pass->parts[i];
-		bool hashed = part->session->slot->hashes != NULL && !part->decodes;
-
-		more -= hashed || part->want.nodes >= rows ? rows : part->want.nodes + 1;
-	}
-	for (uint32_t i = 0; i < pass->n_parts; i++) {
-		struct pass_part *part = &pass->parts[i];
-		uint32_t wants = part->want.nodes >= rows ? part->want.nodes + 1 - rows : 0;
-		uint32_t gets = wants < more ? wants : more;
-
-		part->want.nodes -= wants - gets;
-		part->want.k = part->want.k < part->want.nodes ? part->want.k : part->want.nodes;
-		more -= gets;
-	}
 }
 
 static struct draft_budget budget_of(const struct pass_part *part)
@@ -146,7 +123,7 @@ static void wait_for_drafts(struct engine *engine, struct pass *pass)
 	uint64_t now_ns = clock_ns(), limit_ns;
 	struct pace_wait wait;
 
-	pace_wait_init(&wait, engine->pass_ns, drafts->wait_ns);
+	pace_wait_init(&wait, engine->pass_ns, drafts->tuning->draft_wait);
 	for (uint32_t i = 0; i < pass->n_parts; i++) {
 		struct pass_part *part = &pass->parts[i];
 		const struct engine_session *s = part->session;
@@ -174,7 +151,7 @@ static bool sits_out(
 	const struct pace *pace = drafts_pace(&engine->drafts, s->index, s->uid);
 
 	if (s->page->request.k != SESSION_K_POLICY)
-		return elapsed_ns < engine->drafts.wait_ns && elapsed_ns < pace_limit_ns(pace);
+		return elapsed_ns < engine->tuning->draft_wait && elapsed_ns < pace_limit_ns(pace);
 	return pace_sits_out(pace, elapsed_ns, engine->pass_ns);
 }
 
@@ -222,7 +199,7 @@ void pass_draft(struct engine *engine, struct pass *pass)
 	}
 	if (!any)
 		return;
-	share_rows(engine, pass);
+	pass_share_budgets(engine, pass);
 	/* The drafter reads them from the session's page. */
 	pass_publish(engine);
 	ask(engine, pass, last);

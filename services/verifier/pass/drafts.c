@@ -13,8 +13,7 @@
 #define RETRY_WAITS 20u
 
 int drafts_init(struct drafts *drafts, void *payload, size_t bytes, void *supports,
-	uint64_t generation, uint32_t n_vocab, uint64_t wait_ns, uint64_t spin_ns,
-	struct error *err)
+	uint64_t generation, uint32_t n_vocab, const struct tuning *tuning, struct error *err)
 {
 	memset(drafts, 0, sizeof(*drafts));
 	int rc = draft_attach(&drafts->rings, payload, bytes, err);
@@ -23,8 +22,7 @@ int drafts_init(struct drafts *drafts, void *payload, size_t bytes, void *suppor
 	drafts->supports.words = supports;
 	drafts->sequence = generation;
 	drafts->n_vocab = n_vocab;
-	drafts->wait_ns = wait_ns;
-	drafts->spin_ns = spin_ns;
+	drafts->tuning = tuning;
 	doorbell_take_over(&drafts->rings.replies.shared->bell);
 	for (uint32_t i = 0; i < DRAFT_REPLY_SLOTS && ring_peek(&drafts->rings.replies) != NULL;
 		i++)
@@ -36,12 +34,6 @@ void drafts_exit(struct drafts *drafts)
 {
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
 		draft_reply_exit(&drafts->sessions[i].reply);
-}
-
-void drafts_tune(struct drafts *drafts, uint64_t wait_ns, uint64_t spin_ns)
-{
-	drafts->wait_ns = wait_ns;
-	drafts->spin_ns = spin_ns;
 }
 
 void drafts_peer_joined(struct drafts *drafts, uint64_t generation)
@@ -193,9 +185,9 @@ bool drafts_begin(struct drafts *drafts, uint64_t now_ns)
 	if (peer == 0)
 		return false;
 	mend(drafts);
-	if (drafts->silent_ns == 0 || now_ns < drafts->silent_ns + drafts->wait_ns)
+	if (drafts->silent_ns == 0 || now_ns < drafts->silent_ns + drafts->tuning->draft_wait)
 		return true;
-	if (now_ns < drafts->silent_ns + (1 + RETRY_WAITS) * drafts->wait_ns)
+	if (now_ns < drafts->silent_ns + (1 + RETRY_WAITS) * drafts->tuning->draft_wait)
 		return false;
 	forget(drafts);
 	return true;
@@ -205,7 +197,7 @@ bool drafts_begin(struct drafts *drafts, uint64_t now_ns)
 static bool is_out(const struct drafts *drafts, const struct drafts_session *s)
 {
 	return s->out && s->epoch == drafts->epoch &&
-	       drafts->looked_ns < s->asked_ns + RETRY_WAITS * drafts->wait_ns;
+	       drafts->looked_ns < s->asked_ns + RETRY_WAITS * drafts->tuning->draft_wait;
 }
 
 enum drafts_state drafts_state(
@@ -317,21 +309,24 @@ void drafts_wait(struct drafts *drafts, uint64_t limit_ns, bool ready)
 		if (atomic_load_explicit(&drafts->peer, memory_order_relaxed) != drafts->peer_seen)
 			return;
 		bool any = ready || drafts->n_awaited < n_awaited;
-		uint64_t most_ns = any ? limit_ns : drafts->wait_ns;
+		uint64_t most_ns = any ? limit_ns : drafts->tuning->draft_wait;
 		uint64_t passed_ns = now_ns - start_ns;
 		if (passed_ns >= most_ns)
 			return;
 		uint64_t left_ns = most_ns - passed_ns;
-		seen = doorbell_wait(bell, seen, drafts->spin_ns,
+		seen = doorbell_wait(bell, seen, drafts->tuning->draft_spin,
 			left_ns < WAIT_SLICE_NS ? left_ns : WAIT_SLICE_NS);
 	}
 }
 
-void drafts_cut(struct drafts *drafts, uint32_t page, uint32_t n)
+void drafts_keep(struct drafts *drafts, uint32_t page, const uint16_t *kept, uint32_t n)
 {
 	struct draft_reply *reply = &drafts->sessions[page].reply;
 
-	reply->n = reply->n < n ? reply->n : n;
+	if (reply->support != NULL)
+		reply->n = n;
+	else
+		draft_keep(reply, kept);
 }
 
 const struct draft_reply *drafts_reply(const struct drafts *drafts, uint32_t page)

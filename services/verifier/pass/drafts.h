@@ -5,6 +5,7 @@
 #pragma once
 
 #include "services/verifier/pass/pace.h"
+#include "services/verifier/state/tuning.h"
 #include "shared/spec/accept.h"
 #include "shared/spec/draft.h"
 
@@ -14,9 +15,10 @@ struct drafts {
 	uint64_t sequence; /* of the last request */
 	uint64_t peer_seen; /* generation of the drafter that the requests went to */
 	uint64_t epoch; /* requests of an earlier one will not be answered */
-	uint64_t wait_ns, spin_ns;
+	/* draft_wait and draft_spin of these hold. Borrowed; another between two rounds. */
+	const struct tuning *tuning;
 	uint64_t looked_ns; /* at the replies, last */
-	/* Requests are out and nothing has come since then; 0: none are. After wait_ns the drafter is left alone for a while,
+	/* Requests are out and nothing has come since then; 0: none are. After draft_wait the drafter is left alone for a while,
 	 * unless it answers. */
 	uint64_t silent_ns;
 	uint32_t n_out; /* requests that were not answered */
@@ -49,13 +51,9 @@ struct drafts {
 /* generation: of this process; replies to requests of an earlier one are never taken for ours. What lies in the reply
  * ring is a predecessor's and is thrown away. payload is the draft region's, supports that of "supports". */
 int drafts_init(struct drafts *drafts, void *payload, size_t bytes, void *supports,
-	uint64_t generation, uint32_t n_vocab, uint64_t wait_ns, uint64_t spin_ns,
-	struct error *err);
+	uint64_t generation, uint32_t n_vocab, const struct tuning *tuning, struct error *err);
 
 void drafts_exit(struct drafts *drafts);
-
-/* Other waits, between two rounds. */
-void drafts_tune(struct drafts *drafts, uint64_t wait_ns, uint64_t spin_ns);
 
 void drafts_peer_joined(struct drafts *drafts, uint64_t generation);
 void drafts_peer_left(struct drafts *drafts);
@@ -80,8 +78,9 @@ void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_t
 void drafts_follow(
 	struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens, bool foresight);
 
-/* Leaves of a session's draft its first n nodes, which are a draft. */
-void drafts_cut(struct drafts *drafts, uint32_t page, uint32_t n);
+/* Leaves of a session's draft the n nodes that are kept ([its nodes], each 0 or 1), which are a draft. One with supports keeps its
+ * first n instead: what a token was sampled from depends on the siblings before it. */
+void drafts_keep(struct drafts *drafts, uint32_t page, const uint16_t *kept, uint32_t n);
 
 /* How fast drafts of a session come, and what they bring. */
 const struct pace *drafts_pace(const struct drafts *drafts, uint32_t page, uint64_t uid);

@@ -49,8 +49,8 @@ static int create_experts(struct engine *engine, struct error *err)
 	}
 	struct experts_cached_options options = {
 		.backend = o->backend,
-		.spin_ns = engine->tuning.expert_spin,
-		.patience_ns = engine->tuning.expert_patience,
+		.spin_ns = engine->tuning->expert_spin,
+		.patience_ns = engine->tuning->expert_patience,
 		.generation = o->generation,
 		.cache_alive = o->cache_alive,
 		.arg = o->arg,
@@ -65,14 +65,9 @@ static int allocate(struct engine *engine, struct error *err)
 {
 	const struct engine_options *o = &engine->o;
 
-	engine->limits = (struct sched_limits){
-		.sessions_max = engine->tuning.sessions_max,
-		.prefill_chunk = engine->tuning.prefill_chunk,
-		.rows = LIMIT_DRAFT_SHARE + 1,
-	};
 	struct pass *pass = &engine->pass;
 	pass->max = pass_limits(
-		engine->limits.sessions_max, engine->limits.prefill_chunk, o->config->context);
+		engine->tuning->sessions_max, engine->tuning->prefill_chunk, o->config->context);
 	pass->parts = calloc(LIMIT_SESSIONS, sizeof(*pass->parts));
 	pass->batch = calloc(pass->max.n_batch, sizeof(*pass->batch));
 	pass->cells = calloc(pass->max.n_batch, sizeof(*pass->cells));
@@ -108,8 +103,7 @@ int engine_create(const struct engine_options *options, struct engine **out, str
 	pthread_mutex_init(&engine->lock, NULL);
 	pthread_cond_init(&engine->ready, NULL);
 	atomic_store(&engine->idle, true);
-	int rc = tuning_of(options->config, &engine->tuning, err);
-	engine->tuning_given = engine->tuning;
+	int rc = tuning_create(options->config, &engine->tuning, err);
 	if (rc == 0)
 		rc = allocate(engine, err);
 	if (rc == 0)
@@ -124,8 +118,7 @@ int engine_create(const struct engine_options *options, struct engine **out, str
 	if (rc == 0)
 		rc = drafts_init(&engine->drafts, region_payload(&regions->draft), draft_bytes(),
 			region_payload(&regions->supports), options->generation,
-			options->model->config.n_vocab, engine->tuning.draft_wait,
-			engine->tuning.draft_spin, err);
+			options->model->config.n_vocab, engine->tuning, err);
 	if (rc == 0)
 		rc = gate_hints_init(&engine->gates, options->model, options->backend,
 			engine->cached, options->config->gate_hints, err);
@@ -246,7 +239,7 @@ void engine_wake(struct engine *engine, bool now)
 
 	/* On a small machine the front runs on a CPU the pass wants: it is not woken for each token. */
 	engine->wake_wanted = true;
-	if (!now && now_ns - engine->woken_ns < engine->tuning.stream_interval)
+	if (!now && now_ns - engine->woken_ns < engine->tuning->stream_interval)
 		return;
 	engine->wake_wanted = false;
 	engine->woken_ns = now_ns;
@@ -338,31 +331,31 @@ static void take_commands(struct engine *engine)
 	}
 }
 
-/* What the front gave since. While it is writing, what held until now holds on. */
+/* What the front gave since is in force from now on, all of it at once. */
 static void take_tuning(struct engine *engine)
 {
-	struct tuning t;
+	/* Pairs with the release in engine_tune: what it points to is there. */
+	struct tuning *t =
+		atomic_exchange_explicit(&engine->tuning_next, NULL, memory_order_acquire);
 
-	if (!page_read(&engine->tuning_lock, &engine->tuning_given, &t, sizeof(t)) ||
-		t.number == engine->tuning.number)
+	if (t == NULL)
 		return;
+	free(engine->tuning);
 	engine->tuning = t;
+	engine->drafts.tuning = t;
 	engine->looked_ns = 0; /* ahead_max decides who is paused */
-	engine->limits.sessions_max = t.sessions_max;
-	engine->limits.prefill_chunk = t.prefill_chunk;
-	drafts_tune(&engine->drafts, t.draft_wait, t.draft_spin);
-	pool_set_spin(engine->pool, t.pool_spin);
+	pool_set_spin(engine->pool, t->pool_spin);
 	if (engine->cached != NULL)
-		experts_cached_tune(engine->cached, t.expert_spin, t.expert_patience);
+		experts_cached_tune(engine->cached, t->expert_spin, t->expert_patience);
 
-	uint64_t ns = clock_ns() - t.given_ns, iterations = engine->iteration - t.given_iteration;
+	uint64_t ns = clock_ns() - t->given_ns, iterations = engine->iteration - t->given_iteration;
 	atomic_store_explicit(&engine->tuning_ns, ns, memory_order_relaxed);
 	if (ns > atomic_load_explicit(&engine->tuning_ns_max, memory_order_relaxed))
 		atomic_store_explicit(&engine->tuning_ns_max, ns, memory_order_relaxed);
 	if (iterations > atomic_load_explicit(&engine->tuning_iterations_max, memory_order_relaxed))
 		atomic_store_explicit(
 			&engine->tuning_iterations_max, iterations, memory_order_relaxed);
-	atomic_store_explicit(&engine->tuned, t.number, memory_order_release);
+	atomic_store_explicit(&engine->tuned, t->number, memory_order_release);
 }
 
 /* What the pass does is watched for the sake of the next one's experts. */
@@ -376,7 +369,7 @@ static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_
 	routing_feed_layer(&engine->feed, layer, n_tokens, experts);
 }
 
-static int start_thread(struct engine *engine, struct error *err)
+int engine_open(struct engine *engine, struct error *err)
 {
 	const struct engine_options *o = &engine->o;
 
@@ -386,7 +379,7 @@ static int start_thread(struct engine *engine, struct error *err)
 	if (rc != 0)
 		return rc;
 	engine->pool = backend_cpu_pool(forward_queue(engine->forward));
-	pool_set_spin(engine->pool, engine->tuning.pool_spin);
+	pool_set_spin(engine->pool, engine->tuning->pool_spin);
 	gate_hints_queue(&engine->gates, forward_queue(engine->forward));
 	if (engine->cached != NULL)
 		forward_set_hooks(
@@ -394,11 +387,29 @@ static int start_thread(struct engine *engine, struct error *err)
 	return 0;
 }
 
+uint32_t engine_step(struct engine *engine)
+{
+	take_commands(engine);
+	if (engine->stop)
+		return 0;
+	take_tuning(engine);
+	uint32_t n = pass_run(engine);
+	if (n > 0)
+		counter_add(&engine->progress, 1);
+	return n;
+}
+
+void engine_close(struct engine *engine)
+{
+	pass_publish(engine);
+	forward_destroy(&engine->forward);
+}
+
 static void *engine_main(void *arg)
 {
 	struct engine *engine = arg;
 	struct error err = {.text = ""};
-	int rc = start_thread(engine, &err);
+	int rc = engine_open(engine, &err);
 
 	pthread_setname_np(pthread_self(), "engine");
 	pthread_mutex_lock(&engine->lock);
@@ -406,25 +417,18 @@ static void *engine_main(void *arg)
 	engine->start_err = err;
 	pthread_cond_signal(&engine->ready);
 	pthread_mutex_unlock(&engine->lock);
-	while (rc == 0) {
+	while (rc == 0 && !engine->stop) {
 		uint32_t seen = doorbell_read(bell_of(engine));
 
-		take_commands(engine);
-		if (engine->stop)
-			break;
-		take_tuning(engine);
-		if (pass_run(engine) > 0) {
-			counter_add(&engine->progress, 1);
+		if (engine_step(engine) > 0 || engine->stop)
 			continue;
-		}
 		if (engine->wake_wanted)
 			engine_wake(engine, true);
 		atomic_store_explicit(&engine->idle, true, memory_order_relaxed);
 		doorbell_wait(bell_of(engine), seen, 0, engine->n_live > 0 ? WAITING_NS : IDLE_NS);
 		atomic_store_explicit(&engine->idle, false, memory_order_relaxed);
 	}
-	pass_publish(engine);
-	forward_destroy(&engine->forward);
+	engine_close(engine);
 	return NULL;
 }
 
@@ -465,6 +469,8 @@ void engine_destroy(struct engine **out)
 		region_close(&engine->policy_region);
 	kv_exit(&engine->kv);
 	sampler_exit(&engine->sampler);
+	free(engine->tuning);
+	free(atomic_load_explicit(&engine->tuning_next, memory_order_relaxed));
 	free(engine->commands_mem);
 	free(engine->pass.parts);
 	free(engine->pass.batch);
@@ -482,14 +488,14 @@ void engine_submit(struct engine *engine, uint32_t index)
 	command(engine, &(struct command){.kind = COMMAND_SUBMIT, .index = index});
 }
 
-void engine_tune(struct engine *engine, const struct tuning *tuning)
+void engine_tune(struct engine *engine, struct tuning *tuning)
 {
-	struct tuning t = *tuning;
-
-	t.given_ns = clock_ns();
-	t.given_iteration = atomic_load_explicit(&engine->iterations_total, memory_order_relaxed);
-	t.number = engine->tuning_given.number + 1;
-	page_write(&engine->tuning_lock, &engine->tuning_given, &t, sizeof(t));
+	tuning->given_ns = clock_ns();
+	tuning->given_iteration =
+		atomic_load_explicit(&engine->iterations_total, memory_order_relaxed);
+	tuning->number = ++engine->tunings;
+	/* Pairs with the acquire in take_tuning. One that was not taken over in time is never in force. */
+	free(atomic_exchange_explicit(&engine->tuning_next, tuning, memory_order_acq_rel));
 	doorbell_ring(bell_of(engine));
 }
 

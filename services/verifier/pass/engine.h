@@ -14,7 +14,6 @@
 #include "services/verifier/state/regions.h"
 #include "services/verifier/state/tuning.h"
 #include "shared/ipc/daemon.h"
-#include "shared/ipc/page.h"
 #include "shared/model/text/tokenizer.h"
 #include "shared/spec/policy.h"
 #include "shared/spec/slots.h"
@@ -78,12 +77,13 @@ struct engine {
 
 	struct pass pass; /* allocated once */
 	uint64_t pass_ns; /* what a pass without prompt tokens takes, smoothed; 0: not measured */
-	struct sched_limits limits;
+	struct share share; /* scratch of the step "share" */
 
-	/* Settings that change: what the front gave last (a page whose only reader is the engine), and what holds now. */
-	struct page_lock tuning_lock;
-	uint32_t pad;
-	struct tuning tuning_given, tuning;
+	/* The settings that hold, the engine's alone, and those that the front gave since, which take their place when the next pass
+	 * starts; NULL: none. tunings, the front's: how many it gave. */
+	struct tuning *tuning;
+	_Atomic(struct tuning *) tuning_next;
+	uint64_t tunings;
 
 	uint64_t iteration;
 	bool wake_wanted;
@@ -126,8 +126,8 @@ void engine_submit(struct engine *engine, uint32_t index);
 /* At start, before engine_start, for each page that a predecessor left unfinished; then engine_recovered once. */
 void engine_recover(struct engine *engine, uint32_t index, bool kv_kept);
 void engine_recovered(struct engine *engine);
-/* From the next iteration on these hold. */
-void engine_tune(struct engine *engine, const struct tuning *tuning);
+/* From the next iteration on these hold. The engine's from now on. */
+void engine_tune(struct engine *engine, struct tuning *tuning);
 /* Something changed about the session of slots[index], its credit or that it is cancelled: the engine looks at it now. */
 void engine_changed(struct engine *engine, uint32_t index);
 /* Something changed about all of them: the engine runs a pass now. */
@@ -139,6 +139,22 @@ void engine_use_policy(struct engine *engine, struct region *region);
 void engine_refusal(struct engine *engine, char *out, size_t out_bytes);
 /* Iterations go on, or there is nothing to do: for the watchdog. seen is the caller's memory between calls. */
 bool engine_alive(const struct engine *engine, uint64_t *seen);
+
+/* What the thread that engine_start starts does, and a test that runs passes one by one: it gets ready, on the calling thread; takes
+ * one round, of commands, settings and a pass, and returns how many sessions took part; and ends. */
+int engine_open(struct engine *engine, struct error *err);
+uint32_t engine_step(struct engine *engine);
+void engine_close(struct engine *engine);
+
+/* What the scheduler goes by now. */
+static inline struct sched_limits engine_limits(const struct engine *engine)
+{
+	return (struct sched_limits){
+		.sessions_max = engine->tuning->sessions_max,
+		.prefill_chunk = engine->tuning->prefill_chunk,
+		.rows = LIMIT_DRAFT_SHARE + 1,
+	};
+}
 
 /* Engine thread. Ends a session: KV pages back, page DONE; the front may free and reuse page and slot from then on.
  * engine_tidy, before commands are taken again, drops those that have ended from live[] and wakes the front for them, once. */

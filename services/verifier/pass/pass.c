@@ -110,6 +110,7 @@ static bool prepare(struct engine *engine, struct pass *pass)
 		return false;
 	begin_hints(engine);
 	pass_draft(engine, pass);
+	pass_share(engine, pass);
 	pass->drafted_ns = clock_ns();
 	return pass_build(engine, pass) > 0;
 }

@@ -1,6 +1,6 @@
 /*
  * One pass of the model over what the sessions have next, and everything that lives as long as it. A pass goes one way: plan, draft,
- * build, run, accept, commit, report. pass_run (pass.c) is that way; each step is in the file of its name. A step reads what the
+ * share, build, run, accept, commit, report. pass_run (pass.c) is that way; each step is in the file of its name. A step reads what the
  * steps before it wrote into the parts and never looks back. Engine thread.
  */
 #pragma once
@@ -74,15 +74,20 @@ void pass_sweep(struct engine *engine, const struct pass *pass);
 /* The steps. How many parts there are. */
 uint32_t pass_plan(struct engine *engine, struct pass *pass);
 void pass_draft(struct engine *engine, struct pass *pass);
+/* Within pass_draft, before drafts are asked for: their budgets. */
+void pass_share_budgets(struct engine *engine, struct pass *pass);
+void pass_share(struct engine *engine, struct pass *pass);
 /* How many parts are left: a session for which there are no cells sits the pass out. */
 uint32_t pass_build(struct engine *engine, struct pass *pass);
 void pass_accept(struct engine *engine, struct pass *pass);
 void pass_commit(struct engine *engine, struct pass *pass);
 void pass_report(struct engine *engine, struct pass *pass);
 
-/* Journals the tokens that were committed, and wakes the front for them: from then on clients and the drafter may see them. Right
- * after the commit, because the front then sends them while this thread reports, plans and builds, and not while all threads meet
- * in the next forward pass. Whatever else depends on it calls it first: a message to the drafter, the end of a session. */
+/* Journals the tokens that were committed, and wakes the front for them: from then on clients and the drafter may see them. Does
+ * nothing when there are none. A back end that runs behind its caller has time for it once the next pass has begun. Otherwise
+ * it comes right after the commit: the front then sends them while this thread reports, plans and builds, and not while all
+ * threads meet in the next forward pass. Whatever else depends on it calls it first: a message to the drafter, the end of a
+ * session, a thread that goes to sleep. */
 void pass_publish(struct engine *engine);
 
 /* What the committed tokens of a session say: an end that was reached but not written down, because the process died in between.

@@ -39,7 +39,7 @@ static void look(struct engine *engine, struct engine_session *s, uint64_t now_n
 		.n_kv = s->seq.n,
 		.n_pages = s->seq.n_pages,
 		.n_prompt = s->page->n_prompt,
-		.paused = session_n_out(s, s->n_tokens) >= credit + engine->tuning.ahead_max &&
+		.paused = session_n_out(s, s->n_tokens) >= credit + engine->tuning->ahead_max &&
 			  s->end_before == SESSION_END_NONE,
 		.aside = atomic_load_explicit(&s->slot->aside, memory_order_relaxed),
 		.hashed = s->slot->hashes != NULL,
@@ -104,7 +104,7 @@ static void take_over_prefix(struct engine *engine, struct engine_session *s)
 
 static void take_over_prefixes(struct engine *engine)
 {
-	for (uint32_t r = 0; r < engine->n_order && r < engine->limits.sessions_max; r++) {
+	for (uint32_t r = 0; r < engine->n_order && r < engine->tuning->sessions_max; r++) {
 		struct engine_session *s = &engine->sessions[engine->order[r]->index];
 
 		if (s->seq.owner == 0 || s->waits)
@@ -114,13 +114,14 @@ static void take_over_prefixes(struct engine *engine)
 
 uint32_t pass_plan(struct engine *engine, struct pass *pass)
 {
+	const struct sched_limits limits = engine_limits(engine);
 	struct sched_entry plan[LIMIT_SESSIONS];
 
 	if (engine->order_stale)
 		engine->n_order = sched_order(engine->live, engine->n_live, engine->order);
 	engine->order_stale = false;
 	take_over_prefixes(engine);
-	pass->n_parts = sched_plan(engine->order, engine->n_order, &engine->limits, plan);
+	pass->n_parts = sched_plan(engine->order, engine->n_order, &limits, plan);
 	for (uint32_t i = 0; i < pass->n_parts; i++) {
 		struct engine_session *s = &engine->sessions[plan[i].session->index];
 

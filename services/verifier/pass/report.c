@@ -124,6 +124,15 @@ static void measure(struct engine *engine, const struct pass *pass, uint64_t fin
 		engine->pass_ns = engine->pass_ns == 0 ? ns : (7 * engine->pass_ns + ns) / 8;
 }
 
+/* What became of a draft, for the drafts to come. */
+static void learn(struct engine *engine, const struct pass_part *part)
+{
+	struct engine_session *s = part->session;
+
+	drafts_yielded(&engine->drafts, s->index, part->out.n_accepted);
+	share_learn(&s->share, part->draft, part->out.node, part->out.n_accepted);
+}
+
 void pass_report(struct engine *engine, struct pass *pass)
 {
 	struct iteration_record record = common_record(engine, pass);
@@ -137,7 +146,7 @@ void pass_report(struct engine *engine, struct pass *pass)
 		describe_part(&record, engine, part);
 		account(part, &record);
 		if (part->n_drafts > 0)
-			drafts_yielded(&engine->drafts, part->session->index, part->out.n_accepted);
+			learn(engine, part);
 		n_drafts += part->n_drafts;
 		n_emitted += part->n_emitted;
 		if (engine->policy != NULL && !ring_put(&engine->records, &record, sizeof(record)))

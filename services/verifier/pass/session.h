@@ -6,6 +6,7 @@
 
 #include "services/verifier/state/slot.h"
 #include "services/verifier/pass/follow.h"
+#include "services/verifier/pass/sched_share.h"
 #include "services/verifier/pass/scheduler.h"
 #include "shared/model/kv/kv.h"
 #include "shared/model/text/tokenizer.h"
@@ -33,6 +34,7 @@ struct engine_session {
 	struct follow follow; /* whether the drafter does */
 	struct policy_trial trial;
 	struct draft_want wanted; /* of the draft that was asked for last */
+	struct share_record share; /* what became of its drafts */
 	enum session_end end_before; /* reached before: only hashes are left to make */
 	bool live; /* false: page and slot are the front's, and the engine must not look at them */
 	struct pass_part *part; /* in the pass under way; NULL: it has none */

@@ -1,7 +1,7 @@
 /*
  * The verifier's settings: one table (services/knobs) feeds the loader, --help and config/verifier.conf. Filled in by
  * main before any thread starts. What is live is changed in the loop thread (daemon_knobs.h), so no other thread reads it
- * here: the engine has its own copy (tuning.h).
+ * here: the engine goes by a snapshot (tuning.h).
  */
 #pragma once
 

@@ -1,5 +1,7 @@
 #include "services/verifier/state/tuning.h"
 
+#include <stdlib.h>
+
 int tuning_of(const struct verifier_config *config, struct tuning *out, struct error *err)
 {
 	/* With few CPUs whoever we wait for needs the one we would spin on. */
@@ -24,5 +26,18 @@ int tuning_of(const struct verifier_config *config, struct tuning *out, struct e
 	if (rc == 0)
 		rc = config_spin("expert_spin", config->expert_spin, few ? 0 : 20000,
 			&out->expert_spin, err);
+	return rc;
+}
+
+int tuning_create(const struct verifier_config *config, struct tuning **out, struct error *err)
+{
+	*out = malloc(sizeof(**out));
+	if (*out == NULL)
+		return error_set(err, ENOMEM, "no memory for the engine's settings");
+	int rc = tuning_of(config, *out, err);
+	if (rc != 0) {
+		free(*out);
+		*out = NULL;
+	}
 	return rc;
 }

@@ -1,0 +1,91 @@
+/* The step "share": a pass has so many rows, and every session of it keeps the one of its sure token. The others go to the drafts that
+ * use them best. Before drafts are asked for, their budgets are cut likewise. */
+#include "services/verifier/pass/engine.h"
+
+/* Of the rows that could be filled more often, so many are asked for: which of the tokens are worth one is known when they have
+ * come. */
+#define ASKED 2
+
+/* Rows that are left for drafts. Of a session that wants the logits of its output again, that is done in steps of its share. */
+static uint32_t room_for_drafts(const struct engine *engine, const struct pass *pass)
+{
+	const struct sched_limits limits = engine_limits(engine);
+	uint32_t room = limits.sessions_max * limits.rows;
+
+	for (uint32_t i = 0; i < pass->n_parts; i++) {
+		const struct pass_part *part = &pass->parts[i];
+		bool hashed = part->session->slot->hashes != NULL && !part->decodes;
+
+		if (!part->sits_out)
+			room -= hashed ? limits.rows : 1;
+	}
+	return room;
+}
+
+/* What a part has, or will have, of a draft. */
+static void add_draft(struct engine *engine, const struct pass_part *part)
+{
+	const struct engine_session *s = part->session;
+
+	if (part->wish == DRAFTS_HERE)
+		share_add_draft(&engine->share, &s->share, drafts_reply(&engine->drafts, s->index));
+	else
+		share_add_budget(&engine->share, &s->share, part->want.nodes, part->want.k);
+}
+
+void pass_share_budgets(struct engine *engine, struct pass *pass)
+{
+	uint32_t room = ASKED * room_for_drafts(engine, pass), wanted = 0, at = 0;
+
+	for (uint32_t i = 0; i < pass->n_parts; i++)
+		wanted += pass->parts[i].want.nodes;
+	if (wanted <= room)
+		return;
+	share_begin(&engine->share);
+	for (uint32_t i = 0; i < pass->n_parts; i++)
+		if (pass->parts[i].want.nodes > 0)
+			add_draft(engine, &pass->parts[i]);
+	share_out(&engine->share, room);
+	for (uint32_t i = 0; i < pass->n_parts; i++) {
+		struct draft_want *want = &pass->parts[i].want;
+		uint32_t n;
+
+		if (want->nodes == 0)
+			continue;
+		share_kept(&engine->share, at++, &n);
+		if (pass->parts[i].wish != DRAFTS_NONE)
+			continue;
+		want->nodes = n;
+		want->k = want->k < n ? want->k : n;
+	}
+}
+
+static bool takes_part(const struct pass_part *part)
+{
+	return part->wish == DRAFTS_HERE && !part->sits_out;
+}
+
+void pass_share(struct engine *engine, struct pass *pass)
+{
+	struct drafts *drafts = &engine->drafts;
+	uint32_t room = room_for_drafts(engine, pass), drafted = 0, at = 0;
+
+	for (uint32_t i = 0; i < pass->n_parts; i++)
+		if (takes_part(&pass->parts[i]))
+			drafted += drafts_reply(drafts, pass->parts[i].session->index)->n;
+	if (drafted <= room)
+		return;
+	share_begin(&engine->share);
+	for (uint32_t i = 0; i < pass->n_parts; i++)
+		if (takes_part(&pass->parts[i]))
+			add_draft(engine, &pass->parts[i]);
+	share_out(&engine->share, room);
+	for (uint32_t i = 0; i < pass->n_parts; i++) {
+		uint32_t n;
+
+		if (!takes_part(&pass->parts[i]))
+			continue;
+		const uint16_t *kept = share_kept(&engine->share, at++, &n);
+		drafts_keep(drafts, pass->parts[i].session->index, kept, n);
+	}
+}
