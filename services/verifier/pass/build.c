@@ -73,6 +73,7 @@ static void add_rows(struct pass *pass, struct pass_part *part)
 	const uint32_t *cells = pass->cells;
 	bool kept = accept_wants_logits(&s->page->request.sampling);
 
+	assert(first + n + part->n_drafts <= pass->max.n_batch);
 	part->row = first;
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t position = s->seq.n + i;
@@ -118,6 +119,7 @@ static void add_picks(struct pass *pass, struct pass_part *part)
 		if (!(i + 1 >= n && part->emits) &&
 			!(hashed && rows[i].position + 1 >= page->n_prompt))
 			continue;
+		assert(pass->n_picks < pass->max.n_picks);
 		if (i + 1 == n)
 			root = pass->n_picks;
 		pass->picks[pass->n_picks++] = (struct pick_row){
