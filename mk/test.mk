@@ -6,6 +6,7 @@ TLIB_base := base
 TLIB_ipc := ipc base proto
 TLIB_kernels := kernels base
 TLIB_model := model kernels base
+TLIB_grammar := model kernels base
 TLIB_spec := spec model kernels ipc base proto
 TLIB_verifier := outrider-verifier knobs $(TLIB_spec)
 TLIB_drafter := outrider-drafter knobs $(TLIB_spec)
@@ -48,6 +49,11 @@ $(B)/tests/knob-%: $(B)/obj/tests/integration/knob_%.o $(B)/libipc.a $(B)/libbas
 	@mkdir -p $(@D)
 	$(call say,LD)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS)
+# Documents by chance, for tests/grammar/generate.t.
+$(B)/tests/grammar-sample: $(B)/obj/tests/grammar/sample.o $(TLIB_grammar:%=$(B)/lib%.a)
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS)
 # The faults that they make, and the allocations and calls that they count. Never sanitized: they are loaded before everything else.
 $(B)/tests/%.so: tests/integration/%.c
 	@mkdir -p $(@D)
@@ -55,7 +61,7 @@ $(B)/tests/%.so: tests/integration/%.c
 	$(Q)$(CC) $(CPPFLAGS) $(filter-out -fsanitize=% -fno-sanitize%,$(CFLAGS)) -shared -o $@ $< -ldl
 .PHONY: check check-unit tests
 ## make check      install packages, build and run every test (SAN=address|undefined|thread for a sanitizer)
-tests: programs $(B)/tests/swarm $(B)/tests/knob-storm $(B)/tests/knob-process $(B)/tests/faults.so $(B)/tests/allocations.so $(B)/tests/peer_calls.so \
+tests: programs $(B)/tests/swarm $(B)/tests/knob-storm $(B)/tests/knob-process $(B)/tests/grammar-sample $(B)/tests/faults.so $(B)/tests/allocations.so $(B)/tests/peer_calls.so \
 	$(TEST_BIN) $(FUZZ:%=$(B)/fuzz-replay/%)
 check: packages
 	@$(MAKE) --no-print-directory -j2 tests

@@ -1,6 +1,7 @@
 /* outrider-bench: a table of subcommands. Each parses its own options; argv[0] is its name. */
 #include "bench/src/attention.h"
 #include "bench/src/cache.h"
+#include "bench/src/grammar.h"
 #include "bench/src/ipc.h"
 #include "bench/src/kernels.h"
 #include "bench/src/machine.h"
@@ -23,6 +24,8 @@ static const struct command {
 		bench_attention},
 	{"cache", "routing traces, and what each policy of the expert-cache does with them",
 		bench_cache},
+	{"grammar", "masks of constrained output: microseconds with a model's vocabulary",
+		bench_grammar},
 	{"ipc", "what a hop through the shared regions costs, beside ZeroMQ ipc://", bench_ipc},
 	{"kernels", "GB/s and GOP/s of every product, beside the machine's own peaks",
 		bench_kernels},

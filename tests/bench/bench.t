@@ -49,6 +49,12 @@ held = json.loads(bf16_row.stdout) if bf16_row.returncode == 0 else {"rows": [{"
 ok(abs(held["rows"][0]["op_share"] * held["peaks"]["f32_gop_s"] / held["rows"][0]["gop_s"] - 1) < 1e-3,
    "weights in bfloat16 are held against float32, which is the arithmetic in use", held)
 
+masks = outrider_test.run_json(PROGRAM, "grammar", "--model", "models/outrider-demo-moe-q4_0.gguf", "--json")
+ok({r["name"] for r in masks["rows"]} == {"object", "record", "tree", "limits", "regex", "gbnf"} and
+   all(r["tokens"] > 0 and r["first_us_most"] > 0 and r["dead_ends"] == 0 for r in masks["rows"]), "grammar makes masks, and no text comes to a dead end", masks)
+bad_grammar = run("grammar", "--model", "models/outrider-demo-moe-q4_0.gguf", "--kind", "gbnf", "--source", "root ::=\n (")
+ok(bad_grammar.returncode != 0 and "line 2, column 2: ( without )" in bad_grammar.stderr, "and says what is wrong with a grammar", bad_grammar)
+
 cpuinfo = open("/proc/cpuinfo").read()
 numbers = [re.search(rf"^{name}\s*:\s*(\d+)", cpuinfo, re.M) for name in ("cpu family", "model")]
 named, machine = run("machine"), outrider_test.run_json(PROGRAM, "machine", "--json")

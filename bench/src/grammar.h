@@ -1,0 +1,4 @@
+#pragma once
+
+/* outrider-bench grammar: what constrained output costs with the vocabulary of a model file. */
+int bench_grammar(int argc, char **argv);

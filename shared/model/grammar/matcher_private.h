@@ -1,0 +1,54 @@
+/* The states of a matcher, for the files of this room. */
+#pragma once
+
+#include "shared/model/grammar/matcher.h"
+#include "shared/model/grammar/tables.h"
+
+/* A way to go on: a state of the automaton, and the node that says what follows when its rule has ended. */
+struct frame {
+	uint32_t state, then;
+};
+
+/* A set of frames, sorted, each state of the automaton at most once in a state of the matcher. Node 0 is the empty set. */
+struct node {
+	uint32_t first, n; /* its frames */
+	uint32_t next; /* with the same hash */
+	uint32_t depth; /* the longest way through `then` */
+	uint32_t row; /* its transitions, or ROW_NONE */
+	uint32_t mask; /* its mask (vocab.h), or ROW_NONE */
+};
+#define ROW_NONE UINT32_MAX
+/* A transition that was not computed yet. */
+#define STEP_UNKNOWN (UINT32_MAX - 1)
+
+struct link {
+	uint32_t value, state, next;
+};
+
+struct matcher {
+	const struct grammar *grammar;
+	size_t bytes_max;
+	uint32_t start;
+	struct frame *frames;
+	uint32_t n_frames, frames_capacity;
+	struct node *nodes;
+	uint32_t n_nodes, nodes_capacity;
+	uint32_t *rows; /* [n_rows][n_classes] */
+	uint32_t n_rows, rows_capacity;
+	uint32_t *table; /* node by hash */
+	uint32_t n_slots;
+	uint64_t epoch; /* grows when nodes are renumbered or masks are forgotten */
+
+	/* Of the step under way. */
+	uint32_t *at_state; /* [states] lists of what follows: index of a link, or LINK_NONE */
+	uint32_t *touched, n_touched; /* [states] those with a list */
+	uint32_t *at_rule; /* [rules] lists of frames */
+	uint64_t *called; /* [rules / 64] ranks of rules that are called */
+	struct link *links;
+	uint32_t n_links, links_capacity;
+	struct frame *gather;
+	uint32_t n_gather, gather_capacity;
+	bool full, hopeless; /* no room; more than the limits allow */
+};
+
+uint32_t matcher_step(struct matcher *matcher, uint32_t state, uint32_t class);
