@@ -191,28 +191,6 @@ bool ctl_number(const char *text, uint64_t max, uint64_t *number)
 }
 
 /* 0 is none: a variable of a script that was not set must not come to all sessions. */
-int ctl_session(const char *text, uint64_t *session)
-{
-	if (!ctl_number(text, UINT64_MAX, session) || *session == 0)
-		return ctl_fail(EX_USAGE,
-			"session \"%.32s\": not the number of a session; outriderctl sessions "
-			"shows them",
-			text);
-	return 0;
-}
-
-int ctl_session_of(const struct ctl *ctl, const char *word, uint64_t *session)
-{
-	*session = ctl->session;
-	if (!word)
-		return 0;
-	int status = ctl_session(word, session);
-	if (status == 0 && ctl->session && ctl->session != *session)
-		status = ctl_fail(EX_USAGE, "session %.32s, and --session %" PRIu64 ": one of them",
-			word, ctl->session);
-	return status;
-}
-
 const char *ctl_measured(double value, int digits, char *out, size_t bytes)
 {
 	if (value > 0)

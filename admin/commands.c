@@ -28,8 +28,10 @@ enum {
 };
 
 static const struct command commands[] = {
-	{{"status"}, ctl_status, "", "the processes, with details", false, LINE_JSON,
-		"Ends with 0 when all of them answer, else with 69.\n"},
+	{{"status"}, ctl_status, "", "what is served, how fast, how full, what is wrong", false,
+		LINE_JSON | LINE_ALL,
+		"Ends with 0 if all processes answer, else with 69.\n\n"
+		"  --all               also every counter of each process\n"},
 	{{"sessions"}, ctl_sessions, "", "what is being generated", false, LINE_JSON,
 		"PROMPT, OUTPUT and MAX are tokens; K is what is drafted at a time, ACC the share "
 		"of\n"

@@ -21,7 +21,8 @@ struct ctl {
 	bool layers; /* --layers */
 	bool once; /* --once */
 	bool all; /* --all */
-	uint64_t session; /* --session; 0 = not given */
+	const char *session_text; /* --session; NULL = not given */
+	uint64_t session; /* the session that it names; 0 = not given */
 	uint64_t for_ns; /* --for; 0 = to stay */
 	bool persist; /* --persist */
 	bool next_start; /* --next-start */
@@ -94,11 +95,16 @@ int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 
 /* Decimal digits and nothing else, up to max. */
 bool ctl_number(const char *text, uint64_t max, uint64_t *number);
-/* A session's number, as `sessions` shows it; an exit status, after saying what is wrong. */
-int ctl_session(const char *text, uint64_t *session);
+/* Whether a text could name a session: a number, a name (proquint.h), or the beginning of a name. */
+bool ctl_session_text(const char *text);
+/* Says that it could not; EX_USAGE. */
+int ctl_session_bad(const char *text);
+/* The session that a text names, among those that the verifier and the policy-controller know. A number is taken as it is. An exit
+ * status, after saying what is wrong. */
+int ctl_session(struct ctl *ctl, const char *text, uint64_t *session);
 /* The session of a command that may also name it as its first word (NULL: it does not): that one or --session's, else 0. An
  * exit status. */
-int ctl_session_of(const struct ctl *ctl, const char *word, uint64_t *session);
+int ctl_session_of(struct ctl *ctl, const char *word, uint64_t *session);
 
 /* What a reply says, as JSON. */
 json_t *ctl_processes_json(const struct outrider_status *status);

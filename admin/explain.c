@@ -1,6 +1,7 @@
 /* outriderctl policy explain: why a session's K is what it is, now. Words first, then a table. */
 #include "admin/ctl.h"
 
+#include "shared/base/proquint.h"
 #include "shared/base/columns.h"
 #include "shared/base/units.h"
 #include "shared/ipc/bus.h"
@@ -152,8 +153,8 @@ static void print_ended(const Outrider__PolicyExplanation *e)
 {
 	char age[UNITS_BYTES];
 
-	printf("session %" PRIu64 ": K = %u; %sit has ended, last iteration %s ago\n\n",
-		e->session_uid, e->k_last, e->k_fixed ? "fixed by the request; " : "",
+	printf("session %s: K = %u; %sit has ended, last iteration %s ago\n\n",
+		PROQUINT(e->session_uid), e->k_last, e->k_fixed ? "fixed by the request; " : "",
 		units_period(e->age_ns, age));
 	if (!e->k_fixed)
 		printf("  What follows is how it would go on: K = %u, chosen by policy %s, phase "
@@ -165,7 +166,7 @@ static void print_head(const Outrider__PolicyExplanation *e)
 {
 	char age[UNITS_BYTES];
 
-	printf("session %" PRIu64 ": K = %u", e->session_uid, e->k);
+	printf("session %s: K = %u", PROQUINT(e->session_uid), e->k);
 	if (e->trial_n)
 		printf(" for %u iteration%s, then %u", e->trial_n, plural(e->trial_n), e->k_then);
 	if (e->k_fixed)

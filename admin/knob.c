@@ -1,6 +1,7 @@
 /* outriderctl knob list, get, history. */
 #include "admin/knob.h"
 
+#include "shared/base/proquint.h"
 #include "shared/base/columns.h"
 #include "shared/base/units.h"
 #include "shared/ipc/bus.h"
@@ -362,7 +363,7 @@ static void print_event(const struct entry *entry)
 	printf("%s  %-6s %s.%s: %s -> %s", ctl_wall(e->time_ns, when), e->what,
 		entry->process->name, e->name, or_empty(e->old_value), or_empty(e->new_value));
 	if (e->session_uid)
-		printf(", session %" PRIu64, e->session_uid);
+		printf(", session %s", PROQUINT(e->session_uid));
 	if (e->for_ns)
 		printf(", for %s", config_time(e->for_ns, period, sizeof period));
 	if (e->persist || e->at_start)

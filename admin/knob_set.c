@@ -2,6 +2,7 @@
  * each before any applies it, and applied in each before any commits. */
 #include "admin/knob.h"
 
+#include "shared/base/proquint.h"
 #include "shared/base/clock.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/daemon_knobs.h"
@@ -219,7 +220,7 @@ static void print_result(
 	else if (!r->at_start && ctl->for_ns)
 		printf(", for %s", config_time(ctl->for_ns, period, sizeof period));
 	if (ctl->session)
-		printf(", of session %" PRIu64 " alone", ctl->session);
+		printf(", of session %s alone", PROQUINT(ctl->session));
 	if (*part->done->knob_done->drop_in)
 		printf("; %s %s", part->set.reset ? "no longer in" : "lasting, by",
 			part->done->knob_done->drop_in);

@@ -85,7 +85,8 @@ static int take_option(struct ctl *ctl, struct line *line, unsigned option)
 	line->given |= option;
 	switch (option) {
 	case LINE_SESSION:
-		return ctl_session(optarg, &ctl->session);
+		ctl->session_text = optarg;
+		return ctl_session_text(optarg) ? 0 : ctl_session_bad(optarg);
 	case LINE_FOR:
 		return take_time(optarg, &ctl->for_ns);
 	case LINE_IF:
@@ -181,7 +182,7 @@ int line_read(struct ctl *ctl, int argc, char **argv, struct line *line)
 		status = ctl_fail(EX_USAGE,
 			"--persist and --next-start: one of them; the first is for now and every "
 			"start, the second for every start and not for now");
-	if (status == 0 && (ctl->persist || ctl->next_start) && (ctl->for_ns || ctl->session))
+	if (status == 0 && (ctl->persist || ctl->next_start) && (ctl->for_ns || ctl->session_text))
 		status = ctl_fail(EX_USAGE,
 			"%s is for good and for all sessions: not with --for or --session",
 			ctl->persist ? "--persist" : "--next-start");

@@ -64,7 +64,10 @@ static int run(struct ctl *ctl, struct line *line, const struct command *command
 	status = find_service(ctl, command, line->runtime_dir);
 	if (status)
 		return status;
-	status = command->run(ctl, line->n_words - n_words, line->words + n_words);
+	if (ctl->session_text)
+		status = ctl_session(ctl, ctl->session_text, &ctl->session);
+	if (status == 0)
+		status = command->run(ctl, line->n_words - n_words, line->words + n_words);
 	zmq_ctx_term(ctl->zmq);
 	return status;
 }

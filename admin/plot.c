@@ -2,6 +2,7 @@
 #include "admin/ctl.h"
 #include "admin/plot.h"
 
+#include "shared/base/proquint.h"
 #include "shared/base/limits.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
@@ -116,9 +117,8 @@ static int plot(const Outrider__PolicyRecords *records, const char *path)
 	if (!curves_make(&curves, records))
 		return ctl_fail(EX_OSERR, "no memory");
 	if (curves.n == curves.missing)
-		status = ctl_fail(EX_DATAERR,
-			"session %" PRIu64 " has had no iteration after its prompt",
-			curves.session);
+		status = ctl_fail(EX_DATAERR, "session %s has had no iteration after its prompt",
+			PROQUINT(curves.session));
 	else
 		status = path ? plot_file(&curves, path, format_of(path)) : plot_terminal(&curves);
 	curves_free(&curves);
@@ -216,13 +216,14 @@ static int show(const struct ctl *ctl, uint64_t session, const Outrider__PolicyR
 			EX_DATAERR, "%s: no session has had an iteration yet", records->path);
 	if (records->n_records == 0 && records->records_lost > 0)
 		return ctl_fail(EX_DATAERR,
-			"session %" PRIu64 ": nothing of it in %s (outriderctl sessions); %" PRIu64
+			"session %" PRIu64
+			" (%s): nothing of it in %s (outriderctl sessions); %" PRIu64
 			" iterations of all sessions found no room in the ring of records",
-			session, records->path, records->records_lost);
+			session, PROQUINT(session), records->path, records->records_lost);
 	if (records->n_records == 0)
 		return ctl_fail(EX_DATAERR,
-			"session %" PRIu64 ": nothing of it in %s (outriderctl sessions)", session,
-			records->path);
+			"session %" PRIu64 " (%s): nothing of it in %s (outriderctl sessions)",
+			session, PROQUINT(session), records->path);
 	return ctl->json ? print_records(records) : plot(records, path);
 }
 

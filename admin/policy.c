@@ -2,6 +2,7 @@
 #include "admin/knob.h"
 #include "admin/interrupt.h"
 
+#include "shared/base/proquint.h"
 #include "shared/base/clock.h"
 #include "shared/base/columns.h"
 #include "shared/base/standard.h"
@@ -88,7 +89,7 @@ static void session_text(const Outrider__PolicySession *s)
 
 	if (s->base_ms > 0)
 		snprintf(age, sizeof age, "%" PRIu64, s->base_age);
-	printf("%-20" PRIu64 " %3u %-9s %5s %6s %9s %9s %6s %8s %8s\n", s->session_uid, s->k,
+	printf("%-11s %3u %-9s %5s %6s %9s %9s %6s %8s %8s\n", PROQUINT(s->session_uid), s->k,
 		s->phase,
 		ctl_share((double)s->acceptance, ctl_drafts(s) ? 1 : 0, 0, share, sizeof share),
 		ctl_measured((double)s->etr, 2, etr, sizeof etr),
@@ -125,7 +126,7 @@ static int state_text(
 		if (!all && !ctl_is_live(sessions, state->sessions[i]->session_uid))
 			continue;
 		if (shown++ == 0)
-			printf("%-20s %3s %-9s %5s %6s %9s %9s %6s %8s %8s\n", "SESSION", "K",
+			printf("%-11s %3s %-9s %5s %6s %9s %9s %6s %8s %8s\n", "SESSION", "K",
 				"PHASE", "ACC", "ETR", "ITER MS", "BASE MS", "AGE", "UTILITY",
 				"DECIDED");
 		session_text(state->sessions[i]);
@@ -238,8 +239,8 @@ static void print_decision(const struct ctl *ctl, const Outrider__PolicyDecision
 		json_decref(line);
 		return;
 	}
-	printf("%s.%03" PRIu64 "  session %-20" PRIu64 "  %-22s  %-8s utility %5s  %s\n",
-		ctl_wall(d->time_ns, wall), d->time_ns / 1000000 % 1000, d->session_uid,
+	printf("%s.%03" PRIu64 "  session %-11s  %-22s  %-8s utility %5s  %s\n",
+		ctl_wall(d->time_ns, wall), d->time_ns / 1000000 % 1000, PROQUINT(d->session_uid),
 		ctl_step(d, step), d->phase,
 		ctl_measured((double)d->utility, 2, utility, sizeof utility), d->reason);
 }

@@ -1,7 +1,9 @@
 /* outriderctl status, sessions. */
 #include "admin/ctl.h"
 
+#include "shared/base/proquint.h"
 #include "client/include/outrider.h"
+#include "client/summary/summary.h"
 #include "shared/base/units.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/detail.h"
@@ -93,7 +95,7 @@ static void detail_text(const char *detail)
 	printf("  %s%s: %s\n", key, what, value[0] ? value : equals + 1);
 }
 
-static void process_text(const struct outrider_process *p)
+static void process_text(const struct outrider_process *p, bool counters)
 {
 	char uptime[UNITS_BYTES], memory[UNITS_BYTES];
 
@@ -105,8 +107,21 @@ static void process_text(const struct outrider_process *p)
 	printf("  pid %u, generation %" PRIu64 ", up for %s, memory %s, version %s\n", p->pid,
 		p->generation, units_period(p->uptime_ns, uptime),
 		units_memory(p->rss_bytes, memory), p->version);
-	for (size_t i = 0; i < p->n_details; i++)
+	for (size_t i = 0; counters && i < p->n_details; i++)
 		detail_text(p->details[i]);
+}
+
+/* The summary, and of each process what it says of itself: its counters too, or its state alone. */
+static void status_text(const struct outrider_status *status, bool counters)
+{
+	char lines[SUMMARY_LINES][SUMMARY_BYTES];
+	size_t n = summary(status, lines);
+
+	for (size_t i = 0; i < n; i++)
+		puts(lines[i]);
+	putchar('\n');
+	for (size_t i = 0; i < outrider_status_count(status); i++)
+		process_text(outrider_status_process(status, i), counters);
 }
 
 json_t *ctl_processes_json(const struct outrider_status *status)
@@ -142,33 +157,30 @@ int ctl_status(struct ctl *ctl, int argc, char **argv)
 	(void)argv;
 	if (code < 0)
 		return ctl_fail(error_exit_status(code), "%s", outrider_error());
-	for (size_t i = 0; i < outrider_status_count(status); i++) {
-		const struct outrider_process *p = outrider_status_process(status, i);
-
-		all &= p->answers != 0;
-		if (!ctl->json)
-			process_text(p);
-	}
+	for (size_t i = 0; i < outrider_status_count(status); i++)
+		all &= outrider_status_process(status, i)->answers != 0;
 	const char *given_up = outrider_status_given_up(status);
 	if (ctl->json)
 		ctl_print_json(json_pack("{s:o,s:o}", "processes", ctl_processes_json(status),
 			"given_up", given_up ? json_text(given_up) : json_null()));
-	else if (given_up)
-		printf("given up: %s\n", given_up);
+	else
+		status_text(status, ctl->all);
 	outrider_status_free(&status);
 	return all ? EX_OK : EX_UNAVAILABLE;
 }
 
 static json_t *session_json(const Outrider__Session *s)
 {
-	return json_pack("{s:o,s:o,s:I,s:I,s:I,s:I,s:o,s:I,s:I,s:I,s:I,s:o,s:I}", "uid",
-		json_sprintf("%" PRIu64, s->uid), "state", json_text(s->state), "prompt_tokens",
-		(json_int_t)s->prompt_tokens, "output_tokens", (json_int_t)s->output_tokens,
-		"max_tokens", (json_int_t)s->max_tokens, "k", (json_int_t)s->k, "draft_method",
-		json_text(s->draft_method), "drafted", (json_int_t)s->drafted, "accepted",
-		(json_int_t)s->accepted, "iterations", (json_int_t)s->iterations, "age_ns",
-		(json_int_t)s->age_ns, "tokens_per_s", ctl_measured_json((double)s->tokens_per_s),
-		"slot", (json_int_t)s->slot);
+	char name[PROQUINT_BYTES];
+
+	return json_pack("{s:o,s:s,s:o,s:I,s:I,s:I,s:I,s:o,s:I,s:I,s:I,s:I,s:o,s:I}", "uid",
+		json_sprintf("%" PRIu64, s->uid), "name", proquint(s->uid, name), "state",
+		json_text(s->state), "prompt_tokens", (json_int_t)s->prompt_tokens, "output_tokens",
+		(json_int_t)s->output_tokens, "max_tokens", (json_int_t)s->max_tokens, "k",
+		(json_int_t)s->k, "draft_method", json_text(s->draft_method), "drafted",
+		(json_int_t)s->drafted, "accepted", (json_int_t)s->accepted, "iterations",
+		(json_int_t)s->iterations, "age_ns", (json_int_t)s->age_ns, "tokens_per_s",
+		ctl_measured_json((double)s->tokens_per_s), "slot", (json_int_t)s->slot);
 }
 
 json_t *ctl_sessions_json(const Outrider__Sessions *all)
@@ -185,13 +197,13 @@ json_t *ctl_sessions_json(const Outrider__Sessions *all)
 
 static int sessions_text(const Outrider__Sessions *all)
 {
-	printf("%-20s %-8s %7s %7s %7s %3s %-7s %6s %8s\n", "SESSION", "STATE", "PROMPT", "OUTPUT",
+	printf("%-11s %-8s %7s %7s %7s %3s %-7s %6s %8s\n", "SESSION", "STATE", "PROMPT", "OUTPUT",
 		"MAX", "K", "DRAFT", "ACC", "TOK/S");
 	for (size_t i = 0; i < all->n_sessions; i++) {
 		const Outrider__Session *s = all->sessions[i];
 		char rate[16], share[16];
 
-		printf("%-20" PRIu64 " %-8s %7u %7u %7u %3u %-7s %6s %8s\n", s->uid, s->state,
+		printf("%-11s %-8s %7u %7u %7u %3u %-7s %6s %8s\n", PROQUINT(s->uid), s->state,
 			s->prompt_tokens, s->output_tokens, s->max_tokens, s->k, s->draft_method,
 			ctl_share((double)s->accepted, (double)s->drafted, 0, share, sizeof share),
 			ctl_measured((double)s->tokens_per_s, 1, rate, sizeof rate));

@@ -2,7 +2,9 @@
 #include "admin/ctl.h"
 #include "admin/interrupt.h"
 
+#include "shared/base/proquint.h"
 #include "client/include/outrider.h"
+#include "client/summary/summary.h"
 #include "shared/base/clock.h"
 #include "shared/base/columns.h"
 #include "shared/base/units.h"
@@ -192,7 +194,7 @@ static void draw_session(
 	const Outrider__PolicySession *p = policy_of(look, s->uid);
 	char utility[16], rate[16], share[16];
 
-	line(sink, false, "%-20" PRIu64 " %-8s %5u/%-5u %2u %-6s %4s %5s %-7s %7s", s->uid,
+	line(sink, false, "%-11s %-8s %5u/%-5u %2u %-6s %4s %5s %-7s %7s", PROQUINT(s->uid),
 		s->state, s->output_tokens, s->max_tokens, s->k, s->draft_method,
 		ctl_share((double)s->accepted, (double)s->drafted, 0, share, sizeof share),
 		ctl_measured(p ? ctl_utility(p) : 0, 2, utility, sizeof utility),
@@ -204,7 +206,7 @@ static void draw_sessions(struct sink *sink, const struct look *look)
 {
 	const Outrider__Sessions *all = look->sessions ? look->sessions->sessions : NULL;
 
-	line(sink, true, "%-20s %-8s %11s %2s %-6s %4s %5s %-7s %7s", "SESSION", "STATE", "TOKENS",
+	line(sink, true, "%-11s %-8s %11s %2s %-6s %4s %5s %-7s %7s", "SESSION", "STATE", "TOKENS",
 		"K", "DRAFT", "ACC", "UTIL", "PHASE", "TOK/S");
 	for (int ended = 0; all && ended <= 1; ended++)
 		for (size_t i = 0; i < all->n_sessions; i++)
@@ -214,6 +216,12 @@ static void draw_sessions(struct sink *sink, const struct look *look)
 
 static void draw(struct sink *sink, const struct look *look, const struct look *before)
 {
+	char lines[SUMMARY_LINES][SUMMARY_BYTES];
+	size_t n = summary(look->status, lines);
+
+	for (size_t i = 0; i < n; i++)
+		line(sink, false, "%s", lines[i]);
+	line(sink, false, "%s", "");
 	draw_processes(sink, look);
 	line(sink, false, "%s", "");
 	draw_totals(sink, look, before);

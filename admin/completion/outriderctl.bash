@@ -13,10 +13,10 @@ _outriderctl_options()
 	echo --help
 }
 
-# The sessions that the verifier knows, by their numbers.
+# The sessions that the verifier knows, by their names.
 _outriderctl_sessions()
 {
-	outriderctl sessions 2>/dev/null | sed -n 's/^\([0-9][0-9]*\)  *\(queued\|prefill\|running\|done\) .*/\1/p'
+	outriderctl sessions 2>/dev/null | sed -n 's/^\([a-z-]*\)  *\(queued\|prefill\|running\|done\) .*/\1/p'
 }
 
 # The words before the cursor without options and their arguments; a knob, '=' and its value are one word to outriderctl

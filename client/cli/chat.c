@@ -160,6 +160,9 @@ static const char *read_line(struct chat *chat)
 		const char *line;
 
 		interrupt_key(false);
+		/* A Ctrl-C until now came too late for the last answer. From here on none is a signal until the line has ended, and the
+		 * next one ends the next answer. */
+		answer_forget_interrupts();
 		line = el_gets(chat->edit, &count);
 		interrupt_key(true);
 		if (!line || count <= 0)
@@ -173,6 +176,7 @@ static const char *read_line(struct chat *chat)
 		chat->line = strdup(line);
 	} else {
 		n = getline(&chat->line, &chat->line_room, stdin);
+		answer_forget_interrupts();
 		if (n < 0)
 			return NULL;
 	}
@@ -310,8 +314,6 @@ static int converse(struct chat *chat)
 	while ((line = read_line(chat)) != NULL) {
 		size_t before = chat->n_turns;
 
-		/* A Ctrl-C until now came too late for the last answer; from here on it ends the next one. */
-		answer_forget_interrupts();
 		if (line[0] == '\0')
 			continue;
 		if (line[0] == '/') {

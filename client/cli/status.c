@@ -1,6 +1,7 @@
-/* outrider status: one line per process. */
+/* outrider status: what a person asks of the service, and a line per process. */
 #include "client/cli/cli.h"
 #include "client/include/outrider.h"
+#include "client/summary/summary.h"
 
 #include "shared/base/options.h"
 #include "shared/base/units.h"
@@ -67,7 +68,12 @@ static void print_json(const struct outrider_status *status)
 
 static void print_text(const struct outrider_status *status)
 {
-	printf("%-13s %8s %8s %11s  %s\n", "PROCESS", "PID", "UPTIME", "MEMORY", "STATE");
+	char lines[SUMMARY_LINES][SUMMARY_BYTES];
+	size_t n = summary(status, lines);
+
+	for (size_t i = 0; i < n; i++)
+		puts(lines[i]);
+	printf("\n%-13s %8s %8s %11s  %s\n", "PROCESS", "PID", "UPTIME", "MEMORY", "STATE");
 	for (size_t i = 0; i < outrider_status_count(status); i++) {
 		const struct outrider_process *p = outrider_status_process(status, i);
 
@@ -81,15 +87,15 @@ static void print_text(const struct outrider_status *status)
 		}
 		printf("%-13s %8s %8s %11s  %s\n", p->name, pid, uptime, memory, p->state);
 	}
-	if (outrider_status_given_up(status))
-		printf("given up: %s\n", outrider_status_given_up(status));
 }
 
 static void usage(FILE *to)
 {
 	fputs("usage: outrider status [--runtime-dir DIR] [--format text|json]\n\n"
-	      "Shows the four processes, and why they were given up. Ends with 0 when all of "
-	      "them\nanswer, else with 69. --json is --format json.\n",
+	      "Shows what the service serves, how fast, how full it is and what is wrong, and its\n"
+	      "processes. Ends with 0 if all of them answer, else with 69.\n\n"
+	      "  --format text|json  how to print; --json is --format json\n"
+	      "  --runtime-dir DIR   where the service is\n",
 		to);
 }
 

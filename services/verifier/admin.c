@@ -126,16 +126,34 @@ void admin_detail(void *arg, struct daemon_details *to)
 {
 	const struct front *front = arg;
 	uint32_t n[SESSION_DONE + 1] = {0};
+	uint64_t held = 0, drafted = 0, accepted = 0, recent_ns;
+	uint64_t total = atomic_load_explicit(&front->engine->output_total, memory_order_relaxed);
+	uint64_t recent = rate_grown(&front->rate, clock_ns(), total, &recent_ns);
 
-	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
-		if (front->sessions[i].used)
-			n[journal_state(front->slots[i].page)]++;
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
+		const struct session_page *page = front->slots[i].page;
+
+		if (!front->sessions[i].used)
+			continue;
+		uint32_t state = journal_state(page);
+		n[state]++;
+		held += state != SESSION_DONE ? journal_n_tokens(page) : 0;
+		drafted += atomic_load_explicit(&page->drafted, memory_order_relaxed);
+		accepted += atomic_load_explicit(&page->accepted, memory_order_relaxed);
+	}
 	daemon_detail(to, "model", "%s", front->regions->header.model_path);
+	daemon_detail(to, "context", "%lld", (long long)front->config->context);
+	daemon_detail(to, "running", "%u", n[SESSION_PREFILL] + n[SESSION_RUNNING]);
+	daemon_detail(to, "waiting", "%u", n[SESSION_QUEUED]);
+	daemon_detail(to, "places", "%lld", (long long)front->config->sessions_max);
+	daemon_detail(to, "recent_tokens", "%llu", (unsigned long long)recent);
+	daemon_detail(to, "recent_ns", "%llu", (unsigned long long)recent_ns);
+	daemon_detail(to, "kv_held_tokens", "%llu", (unsigned long long)held);
+	daemon_detail(to, "drafted", "%llu", (unsigned long long)drafted);
+	daemon_detail(to, "accepted", "%llu", (unsigned long long)accepted);
 	daemon_detail(to, "sessions", "%u running, %u waiting, %u kept",
 		n[SESSION_PREFILL] + n[SESSION_RUNNING], n[SESSION_QUEUED], n[SESSION_DONE]);
-	daemon_detail(to, "output_tokens", "%llu",
-		(unsigned long long)atomic_load_explicit(
-			&front->engine->output_total, memory_order_relaxed));
+	daemon_detail(to, "output_tokens", "%llu", (unsigned long long)total);
 	daemon_detail(to, "kernels", "%s, %lld thread%s", front->backend->variant,
 		(long long)front->config->threads, plural((uint64_t)front->config->threads));
 	const struct {

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gguf_file import STRING, Gguf
 from outrider_test import (BUILD, DRAFTS, PROCESSES, ROOT, SANITIZED, TARGET, TARGET_Q4, Service, Tap, ended, finish, program,
-                           run, run_json, until)
+                           run, run_json, session_name, until)
 
 tap = Tap()
 if not TARGET.exists():
@@ -309,7 +309,7 @@ def check_plot(service):
     text = service.ctl("policy", "plot").stdout
     tap.ok("\nutility of the last iterations with K > 0: above 1 drafts pay; none, nothing was drafted\n" in text,
            "has no utility", text)
-    for words, status, said in ((("7",), 65, "session 7: nothing of it in"), (("x",), 64, '"x"'), (("7", "x.pdf"), 64, "x.pdf"),
+    for words, status, said in ((("7",), 65, "session 7 ("), (("x",), 64, '"x"'), (("7", "x.pdf"), 64, "x.pdf"),
                                 (("x.svg", "--json"), 64, "not both"), (("1", "2", "x.svg"), 64, "unexpected"),
                                 ((f"{service.runtime}/none/x.svg",), 73, "/none/x.svg")):
         refused = service.ctl("policy", "plot", *words)
@@ -333,7 +333,7 @@ def running_is_first(service):
     """Whether top names a session that runs before those that have ended."""
     busy = subprocess.Popen([program("outrider"), "run", "--runtime-dir", service.runtime, "--tokens", IDS, "--max-tokens", "3000",
                              "--ignore-eos"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    states = re.findall(r"^\d+ +(done|running) ", service.ctl("top", "--once").stdout, re.M)
+    states = re.findall(r"^[a-z]+-[a-z]+ +(done|running) ", service.ctl("top", "--once").stdout, re.M)
     busy.wait()
     return "done" in states and states[0] == "running"
 
@@ -406,7 +406,7 @@ def check_ctl(service):
     over = json.loads(service.ctl("policy", "explain", "--json").stdout)
     spoken = service.ctl("policy", "explain").stdout
     tap.ok(over["live"] is False and over["k"] == 2 and spoken.startswith(
-        f"session {over['uid']}: K = {over['k_last']}; it has ended, last iteration ") and
+        f"session {session_name(over['uid'])}: K = {over['k_last']}; it has ended, last iteration ") and
         "  What follows is how it would go on: K = 2, chosen by policy static:2, phase set.\n" in spoken and
         f"K {over['decisions'][-1]['k_old']} -> 2" in spoken and
         over["k_last"] in [over["decisions"][-2][k] for k in ("k_new", "k_then")],
@@ -432,10 +432,16 @@ def check_ctl(service):
             COMP_WORDS=(outriderctl $line ''); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
             _outriderctl; echo "${{COMPREPLY[@]}}"
         done""", env={"PATH": f"{BUILD}:{os.environ['PATH']}", "OUTRIDER_RUNTIME_DIR": str(service.runtime)}).stdout.splitlines()
-    tap.ok(len(completed) == 3 and all(explained["uid"] in line.split() for line in completed),
-           "a session's number is completed, where a word or --session names one", completed)
+    tap.ok(len(completed) == 3 and all(session_name(explained["uid"]) in line.split() for line in completed),
+           "a session's name is completed, where a word or --session names one", completed)
     same = service.ctl("policy", "explain", explained["uid"])
-    tap.ok(same.returncode == 0 and f"session {explained['uid']}: K = 2" in same.stdout and
+    name = session_name(explained["uid"])
+    by_name = service.ctl("policy", "explain", name)
+    tap.ok(by_name.returncode == 0 and f"session {name}: K = 2" in by_name.stdout, "or by its name", by_name.stdout + by_name.stderr)
+    for text, said in (("z" * 3, "neither the name"), ("zuzuz-zuzuz-zuzuz-zuzuz", "no session has a name")):
+        wrong = service.ctl("policy", "explain", text)
+        tap.ok(wrong.returncode in (64, 65) and said in wrong.stderr, f"policy explain {text} is refused", wrong.stderr)
+    tap.ok(same.returncode == 0 and f"session {name}: K = 2" in same.stdout and
            explained["words"][0] in " ".join(same.stdout.split()), "also of a session that is named", same.stdout + same.stderr)
     for bad, status in (("7", 65), ("seven", 64), ("-1", 64), ("0x7", 64)):
         refused = service.ctl("policy", "explain", "--", bad)
@@ -448,7 +454,7 @@ def check_ctl(service):
     tap.ok(explained["phase"] == "fixed" and not explained["decisions"] and ": K = 5; fixed by the request; " in fixed.stdout and
            "decisions" not in fixed.stdout.partition("\n\n  iterations")[2], "of which the policy decided nothing", fixed.stdout)
     watched = service.ctl("policy", "watch", "--once", "--all").stdout
-    tap.ok(explained["uid"] not in watched and "session " in watched, "nor says that it did", watched)
+    tap.ok(session_name(explained["uid"]) not in watched and "session " in watched, "nor says that it did", watched)
     for words in (("policy", "explain", explained["uid"], "--session", "7"), ("policy", "plot", explained["uid"], "--session", "7")):
         twice = service.ctl(*words)
         tap.ok(twice.returncode == 64 and "one of them" in twice.stderr, f"{' '.join(words[:2])} of two sessions is refused", twice.stderr)
@@ -493,7 +499,7 @@ def check_ctl(service):
     else:
         tap.ok(True, "utility is of the tokens and times beside it, and what is not known is null")
     fixed = next(s for s in every if s["uid"] == explained["uid"])
-    line = next(line for line in service.ctl("policy", "get", "--all").stdout.splitlines() if line.startswith(fixed["uid"]))
+    line = next(line for line in service.ctl("policy", "get", "--all").stdout.splitlines() if line.startswith(session_name(fixed["uid"])))
     tap.ok(fixed["decided_utility"] is None and line.split()[-1] == "-" and fixed["acceptance"] is not None,
            "of a K that the request fixed there is no utility that was decided by", f"{fixed}\n{line}")
     text = service.ctl("policy", "get").stdout
@@ -518,7 +524,7 @@ def check_ctl(service):
     lines = json.loads(service.ctl("policy", "watch", "--once", "--all", "--json").stdout)["decisions"]
     tap.ok(all(line["utility"] is None or line["utility"] > 0 for line in lines) and
            any(line["utility"] is None for line in lines if line["reason"].startswith("static:2")), "and null in JSON", lines)
-    tap.ok(re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\.\d\d\d  session [ \d]{20}  K ", every), "decisions have the time of the wall", every)
+    tap.ok(re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\.\d\d\d  session [a-z]+-[a-z]+  K ", every), "decisions have the time of the wall", every)
 
 
 def check_restart(service):
@@ -560,10 +566,15 @@ def check_columns(service):
            "counts of the status are numbers in JSON, of both programs", details - counts)
     plain = {"model", "draft", "method", "kernels", "policy", "sessions", "threads"}
     tap.ok(len(details) > 20 and details - plain <= defined, "and every detail of the status", sorted(details - plain - defined))
-    text = service.ctl("status").stdout
+    text = service.ctl("status", "--all").stdout
     tap.ok(re.search(r"^  memory anonymous: [0-9.]+ MiB$", text, re.M) and re.search(r"^  busy, time: [0-9.]+ (ns|us|ms|s)$", text, re.M)
            and re.search(r"^  pid \d+, generation \d+, up for [0-9.]+[dhms0-9]*, memory [0-9.]+ MiB, version ", text, re.M)
            and not re.search(r"_(ns|bytes)|=\d", text), "which in words has units", text)
+    brief = service.ctl("status").stdout
+    shown = client(service, "status").stdout
+    tap.ok("memory anonymous" not in brief and all(re.search(rf"^{title} +\S", text, re.M) for text in (brief, shown)
+                                                   for title in ("serving", "speed", "room", "drafts", "trouble")) and
+           "trouble   none" in shown and f"serving   {TARGET.name} for " in shown, "and is brief without --all", brief + shown)
     stats = json.loads(service.ctl("cache", "stats", "--json").stdout)
     tap.ok([m["process"] for m in stats["memory"]] == list(PROCESSES) and stats["prefetch_unused"] == max(
         0, stats["prefetched"] - stats["prefetch_used"] - stats["prefetch_wasted"]), "cache stats says as JSON what it says in words", stats)

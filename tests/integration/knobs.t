@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from outrider_test import (DRAFTS, PROCESSES, ROOT, SAMPLED, SANITIZED, TARGET, Service, Tap, difference, ended, program, prompts,
-                           reference, run, seeded, until)
+                           reference, run, seeded, session_name, until)
 
 CHANGES = int(os.environ.get("OUTRIDER_KNOB_CHANGES", 300 if SANITIZED else 10000))
 TOKENS = 60 if SANITIZED else 300
@@ -294,7 +294,7 @@ def check_alive(service, before):
 
 def of_one(result, uid):
     """Whether it was done, and whose it is was said."""
-    if result.returncode == 0 and not result.stdout.endswith(f", of session {uid} alone\n"):
+    if result.returncode == 0 and not result.stdout.endswith(f", of session {session_name(uid)} alone\n"):
         raise RuntimeError(result.stdout)
     return result.returncode == 0
 

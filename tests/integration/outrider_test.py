@@ -305,6 +305,13 @@ def reference(ids, max_tokens, sampling=None, seed=1, model=TARGET, extra=()):
     return run_json(*command)
 
 
+def session_name(uid):
+    """The short name of a session: its lowest 32 bits in words (proquints), the lowest word first."""
+    def word(bits):
+        return "".join("bdfghjklmnprstvz"[bits >> shift & 15] if shift % 6 == 0 else "aiou"[bits >> shift & 3] for shift in (12, 10, 6, 4, 0))
+    return f"{word(int(uid) & 0xffff)}-{word(int(uid) >> 16 & 0xffff)}"
+
+
 def difference(result, expected):
     """Where a served result differs from the reference, in words; '' when nowhere."""
     if result.get("error"):

@@ -458,6 +458,8 @@ void front_tick(void *arg)
 	front_pump(front);
 	/* Not before: what has just been sent would lie in the future, and linger be over for it. */
 	now_ns = clock_ns();
+	rate_note(&front->rate, now_ns,
+		atomic_load_explicit(&front->engine->output_total, memory_order_relaxed));
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
 		if (front->sessions[i].used)
 			reap(front, i, now_ns);

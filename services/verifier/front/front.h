@@ -8,6 +8,7 @@
 
 #include "services/verifier/pass/engine.h"
 #include "services/verifier/front/inbox.h"
+#include "services/verifier/front/rate.h"
 #include "services/verifier/front/shelf.h"
 #include "shared/base/uids.h"
 #include "services/verifier/state/proof.h"
@@ -63,6 +64,7 @@ struct front {
 	struct inbox inbox;
 	struct reader *reader;
 	struct shelf shelf;
+	struct rate rate; /* of output tokens */
 	uint64_t clients; /* that had sessions: the newest one's number */
 
 	struct broker *broker;
