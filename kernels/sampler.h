@@ -97,6 +97,7 @@ struct sampler_choice {
 	int32_t token;
 	float p; /* its probability in the distribution that it was chosen from */
 	bool none; /* every adjusted logit is -inf: the token is 0 for want of another, and p is 1 */
+	bool finite; /* all logits are, before they are adjusted */
 	uint32_t n_best; /* tokens written to best[] */
 };
 

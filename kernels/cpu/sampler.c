@@ -164,24 +164,32 @@ static uint32_t first_greatest(const float *x, uint32_t n)
 	return best;
 }
 
+/* Whether the adjusted logits are the logits. */
+static bool adjusts_nothing(const struct sampler_params *params, const struct sampler_input *input)
+{
+	return params->n_biases == 0 && params->repeat_penalty == 1 && !input->allowed;
+}
+
 /* Fills sampler->logits with the adjusted logits divided by `divisor`, and most; returns the largest, ties to the smaller id, 0
- * when all are -inf. Dividing by 1 changes nothing. */
+ * when all are -inf. Dividing by 1 changes nothing. *finite: whether all were, before. */
 static uint32_t adjust(struct sampler *sampler, const struct sampler_params *params,
-	const struct sampler_input *input, float divisor)
+	const struct sampler_input *input, float divisor, bool *finite)
 {
 	const struct kernels *kernels = sampler->kernels;
-	const float *logits = input->logits;
 	uint32_t n = sampler->n_vocab;
-	if (params->n_biases > 0 || params->repeat_penalty != 1 || input->allowed) {
-		kernels->scale_logits(logits, n, 1, sampler->logits, sampler->most);
+	if (adjusts_nothing(params, input)) {
+		*finite = kernels->scale_logits(
+			input->logits, n, divisor, sampler->logits, sampler->most);
+	} else {
+		*finite =
+			kernels->scale_logits(input->logits, n, 1, sampler->logits, sampler->most);
 		bias(sampler, params);
 		if (params->repeat_penalty != 1)
 			penalise(sampler, params, input);
 		if (input->allowed)
 			forbid(sampler, input->allowed);
-		logits = sampler->logits;
+		kernels->scale_logits(sampler->logits, n, divisor, sampler->logits, sampler->most);
 	}
-	kernels->scale_logits(logits, n, divisor, sampler->logits, sampler->most);
 	uint32_t chunk = first_greatest(sampler->most, sampler_chunks(n)),
 		 at = chunk * SAMPLE_CHUNK;
 	return at +
@@ -212,8 +220,9 @@ double sampler_exp_sum(const struct sampler *sampler, float z_max)
 void sampler_distribution_of(struct sampler *sampler, const struct sampler_params *params,
 	const struct sampler_input *input)
 {
+	bool finite;
 	assert(params->temperature > 0);
-	uint32_t top = adjust(sampler, params, input, params->temperature);
+	uint32_t top = adjust(sampler, params, input, params->temperature, &finite);
 	if (sampler->logits[top] == -INFINITY) {
 		sampler->dist[0] = (struct token_prob){0, 1};
 		sampler->n_dist = 1;
@@ -415,18 +424,34 @@ static struct sampler_choice choose_filtered(struct sampler *sampler,
 	};
 }
 
+/* sampler_choose of adjusted logits, which are in sampler->logits, the largest at top. */
+static struct sampler_choice choose(struct sampler *sampler, const struct sampler_params *params,
+	uint32_t top, uint64_t position, bool want_p, struct token_prob *best, uint32_t n_best)
+{
+	if (sampler->logits[top] == -INFINITY)
+		return (struct sampler_choice){.p = 1, .none = true};
+	bool top_k = params->top_k > 0 && params->top_k < sampler->n_vocab;
+	bool filtered = top_k || params->top_p != 1 || params->min_p != 0;
+	if (params->temperature == 0 || !filtered)
+		return choose_unfiltered(sampler, params, top, position, want_p, best, n_best);
+	return choose_filtered(sampler, params, top, position, best, n_best);
+}
+
 struct sampler_choice sampler_choose(struct sampler *sampler, const struct sampler_params *params,
 	const struct sampler_input *input, uint64_t position, bool want_p, struct token_prob *best,
 	uint32_t n_best)
 {
-	bool greedy = params->temperature == 0;
-	uint32_t top = adjust(sampler, params, input, greedy ? 1 : params->temperature);
-	if (sampler->logits[top] == -INFINITY)
-		return (struct sampler_choice){.p = 1, .none = true};
-	bool top_k = params->top_k > 0 && params->top_k < sampler->n_vocab;
-	if (greedy || (!top_k && params->top_p == 1 && params->min_p == 0))
-		return choose_unfiltered(sampler, params, top, position, want_p, best, n_best);
-	return choose_filtered(sampler, params, top, position, best, n_best);
+	bool greedy = params->temperature == 0, finite;
+	if (greedy && adjusts_nothing(params, input) && !want_p && n_best == 0) {
+		/* Most rows: they are read once, and nothing is written. */
+		uint32_t top = sampler->kernels->greatest(input->logits, sampler->n_vocab);
+		if (top != UINT32_MAX)
+			return (struct sampler_choice){.token = (int32_t)top, .finite = true};
+	}
+	uint32_t top = adjust(sampler, params, input, greedy ? 1 : params->temperature, &finite);
+	struct sampler_choice choice = choose(sampler, params, top, position, want_p, best, n_best);
+	choice.finite = finite;
+	return choice;
 }
 
 int32_t sampler_pick(struct sampler *sampler, const struct sampler_params *params,

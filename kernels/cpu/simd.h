@@ -124,9 +124,12 @@ struct kernels {
 	/* y[i] = fma(a, x[i], y[i]). */
 	void (*axpy)(float *y, float a, const float *x, uint32_t n);
 
+	/* The first of the greatest of x, n > 0; UINT32_MAX when not all are finite. */
+	uint32_t (*greatest)(const float *x, uint32_t n);
+
 	/* z[i] = sane(sane(x[i]) / divisor), divisor > 0, where sane makes a NaN -inf and +inf the largest float; most[c] is
-	 * the greatest of z[SAMPLE_CHUNK * c ..] (of both zeros either). z may be x. */
-	void (*scale_logits)(const float *x, uint32_t n, float divisor, float *z, float *most);
+	 * the greatest of z[SAMPLE_CHUNK * c ..] (of both zeros either). z may be x. Returns whether all of x were finite. */
+	bool (*scale_logits)(const float *x, uint32_t n, float divisor, float *z, float *most);
 
 	/* sums[c] = LANES sum of exp(z[i] - less) * 1 over the SAMPLE_CHUNK tokens (or what is left) from SAMPLE_CHUNK * c on. */
 	void (*exp_sums)(const float *z, uint32_t n, float less, float *sums);

@@ -20,6 +20,7 @@
 		.sigmoid = op_sigmoid,                      \
 		.add = op_add,                              \
 		.axpy = op_axpy,                            \
+		.greatest = op_greatest,                    \
 		.scale_logits = op_scale_logits,            \
 		.exp_sums = op_exp_sums,                    \
 		.draws = op_draws,                          \

@@ -20,28 +20,84 @@ static inline struct v16 scale_16(struct v16 x, struct v16 divisor)
 	return sane_16(v16_div(sane_16(x), divisor));
 }
 
-static void op_scale_logits(const float *x, uint32_t n, float divisor, float *z, float *most)
+/* So many are compared before the greatest of them is looked for among the lanes. */
+#define GREATEST_BLOCK 1024
+
+/* Adds to `bad`, which stays 0 while x is finite: an infinity or NaN times 0 is a NaN. */
+static inline struct v16 add_bad(struct v16 x, struct v16 bad)
+{
+	return v16_fma(x, v16_set1(0), bad);
+}
+
+static inline bool none_bad(struct v16 bad)
+{
+	return v16_sum(bad) == 0;
+}
+
+static uint32_t first_equal(const float *x, uint32_t from, uint32_t end, float value)
+{
+	while (from < end && x[from] != value)
+		from++;
+	return from;
+}
+
+static uint32_t op_greatest(const float *x, uint32_t n)
+{
+	const struct v16 none = v16_set1(-__builtin_inff());
+	struct v16 bad = v16_set1(0);
+	float best = -__builtin_inff();
+	uint32_t best_block = 0, end;
+
+	for (uint32_t at = 0; at < n; at = end) {
+		struct v16 greatest = none;
+		uint32_t i = at;
+
+		end = n - at < GREATEST_BLOCK ? n : at + GREATEST_BLOCK;
+		for (; i + 16 <= end; i += 16) {
+			struct v16 some = v16_load(x + i);
+
+			bad = add_bad(some, bad);
+			greatest = v16_max(greatest, some);
+		}
+		if (i < end) {
+			struct v16 some = v16_load_n(x + i, end - i);
+
+			bad = add_bad(some, bad);
+			greatest = v16_max(greatest, v16_blend_n(some, none, end - i));
+		}
+		float most = v16_greatest(greatest);
+		best_block = most > best ? at : best_block;
+		best = most > best ? most : best;
+	}
+	return none_bad(bad) ? first_equal(x, best_block, n, best) : UINT32_MAX;
+}
+
+static bool op_scale_logits(const float *x, uint32_t n, float divisor, float *z, float *most)
 {
 	const struct v16 d = v16_set1(divisor), none = v16_set1(-__builtin_inff());
+	struct v16 bad = v16_set1(0);
 
 	for (uint32_t at = 0; at < n; at += SAMPLE_CHUNK) {
 		uint32_t end = n - at < SAMPLE_CHUNK ? n : at + SAMPLE_CHUNK, i = at;
 		struct v16 greatest = none;
 
 		for (; i + 16 <= end; i += 16) {
-			struct v16 scaled = scale_16(v16_load(x + i), d);
+			struct v16 some = v16_load(x + i), scaled = scale_16(some, d);
 
+			bad = add_bad(some, bad);
 			v16_store(z + i, scaled);
 			greatest = v16_max(greatest, scaled);
 		}
 		if (i < end) {
-			struct v16 scaled = scale_16(v16_load_n(x + i, end - i), d);
+			struct v16 some = v16_load_n(x + i, end - i), scaled = scale_16(some, d);
 
+			bad = add_bad(some, bad);
 			v16_store_n(z + i, scaled, end - i);
 			greatest = v16_max(greatest, v16_blend_n(scaled, none, end - i));
 		}
 		most[at / SAMPLE_CHUNK] = v16_greatest(greatest);
 	}
+	return none_bad(bad);
 }
 
 static void op_exp_sums(const float *z, uint32_t n, float less, float *sums)

@@ -389,6 +389,34 @@ static void softmax_of_odd_values_is_the_same_everywhere(void **state)
 	}
 }
 
+/* Of several blocks and a part of one, with ties, zeros of both signs, and now and then a value that is not finite. */
+static void the_first_of_the_greatest_is_found_if_all_are_finite(void **state)
+{
+	enum { N = 5000 };
+	const float odd[] = {-INFINITY, INFINITY, NAN, -NAN};
+	static float x[N], z[N], most[N / SAMPLE_CHUNK + 1];
+	uint64_t rng = 12;
+
+	(void)state;
+	for (int round = 0; round < 400; round++) {
+		uint32_t n = 1 + random_below(&rng, round % 2 ? N : 70), best = 0;
+		uint32_t levels = 1 + random_below(&rng, 5000);
+		bool finite = random_below(&rng, 4) > 0;
+
+		for (uint32_t i = 0; i < n; i++) {
+			x[i] = (float)random_below(&rng, levels) - (float)levels + 1;
+			x[i] = x[i] == 0 && random_below(&rng, 2) ? -0.0f : x[i];
+			best = x[i] > x[best] ? i : best;
+		}
+		if (!finite)
+			x[random_below(&rng, n)] = odd[random_below(&rng, 4)];
+		for (size_t k = 0; backend(k); k++) {
+			assert_int_equal(backend(k)->greatest(x, n), finite ? best : UINT32_MAX);
+			assert_int_equal(backend(k)->scale_logits(x, n, 0.5f, z, most), finite);
+		}
+	}
+}
+
 static void exp_sums_are_those_of_chunks(void **state)
 {
 	float z[N_MAX], e[N_MAX], ones[SAMPLE_CHUNK], sums[N_MAX / SAMPLE_CHUNK + 1];
@@ -502,6 +530,7 @@ int main(void)
 		cmocka_unit_test(silu_of_odd_values_is_the_same_everywhere),
 		cmocka_unit_test(add_and_axpy_are_the_definition),
 		cmocka_unit_test(softmax_is_the_definition_and_sums_to_one),
+		cmocka_unit_test(the_first_of_the_greatest_is_found_if_all_are_finite),
 		cmocka_unit_test(exp_sums_are_those_of_chunks),
 		cmocka_unit_test(exp_of_any_bits_is_the_scalar_exp),
 		cmocka_unit_test(softmax_of_odd_values_is_the_same_everywhere),

@@ -72,11 +72,13 @@ static void pick_item(void *arg, uint32_t item, uint32_t thread)
 	struct pick_result *result = &pick->results[pick->first + item];
 	const float *logits = pick->logits[item];
 	int32_t path[PICK_PATH_MAX];
-	*result = (struct pick_result){.finite = sampler_finite(logits, pick->n_vocab)};
+	*result = (struct pick_result){0};
 	if (row->want_hash)
 		result->hash = logits_hash(logits, pick->n_vocab);
-	if (!row->params)
+	if (!row->params) {
+		result->finite = sampler_finite(logits, pick->n_vocab);
 		return;
+	}
 	uint32_t n_path = path_of(pick->rows, pick->first + item, path);
 	const struct sampler_input input = {
 		.logits = logits,
@@ -92,6 +94,7 @@ static void pick_item(void *arg, uint32_t item, uint32_t thread)
 	result->token = choice.token;
 	result->p = choice.p;
 	result->none = choice.none;
+	result->finite = choice.finite;
 	result->n_best = choice.n_best;
 }
 
