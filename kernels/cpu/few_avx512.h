@@ -445,27 +445,19 @@ ALWAYS_INLINE void few_product(bool has_m, uint32_t group_bytes,
 	ilanes dot[FEW_TOKENS][GROUP_RUNS];
 	flanes acc[TILE_TOKENS], total[TILE_TOKENS];
 	struct group group;
-	uint32_t b = 0;
 
-	for (;;) {
-		const bool first = b == 0;
-		const uint32_t end =
-			tile->blocks - b < SEGMENT_RUNS ? tile->blocks : b + SEGMENT_RUNS;
-
-		for (uint32_t t = 0; t < T; t++)
-			acc[t] = f_zero();
-		for (; b < end; b += GROUP_RUNS, p += group_bytes) {
-			fetch_next(tile, b / GROUP_RUNS, group_bytes);
-			heads(p, tile->row_bytes, &group);
-			dots(p, tile->row_bytes, x, b, T, &group, dot);
-			for (uint32_t r = 0; r < GROUP_RUNS; r++)
-				for (uint32_t t = 0; t < T; t++)
-					acc[t] = add_terms(&group.run[r], has_m, x[t].q8 + b + r,
-						dot[t][r], acc[t]);
-		}
-		if (b >= tile->blocks)
-			break;
-		end_segment(first, T, acc, total);
+	for (uint32_t t = 0; t < T; t++)
+		acc[t] = f_zero();
+	for (uint32_t b = 0; b < tile->blocks; b += GROUP_RUNS, p += group_bytes) {
+		if (b % SEGMENT_RUNS == 0 && b > 0)
+			end_segment(b == SEGMENT_RUNS, T, acc, total);
+		fetch_next(tile, b / GROUP_RUNS, group_bytes);
+		heads(p, tile->row_bytes, &group);
+		dots(p, tile->row_bytes, x, b, T, &group, dot);
+		for (uint32_t r = 0; r < GROUP_RUNS; r++)
+			for (uint32_t t = 0; t < T; t++)
+				acc[t] = add_terms(
+					&group.run[r], has_m, x[t].q8 + b + r, dot[t][r], acc[t]);
 	}
 	if (tile->blocks > SEGMENT_RUNS)
 		end_segments(T, acc, total);

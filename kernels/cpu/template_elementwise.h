@@ -64,11 +64,13 @@ static inline __attribute__((always_inline)) float norm_sum_any(
 	return norm_fold(sum, vectors);
 }
 
-/* A norm's sum of x[i] * x[i], or of x[i] * 1. Heads are of 64, 128 or 256 values. */
+/* A norm's sum of x[i] * x[i], or of x[i] * 1. Heads are of 32, 64, 128 or 256 values. */
 static inline __attribute__((always_inline)) float norm_sum(
 	const float *x, uint32_t n, const bool square)
 {
 	switch (n) {
+	case 32:
+		return norm_sum_head(x, 2, square);
 	case 64:
 		return norm_sum_head(x, 4, square);
 	case 128:

@@ -48,15 +48,16 @@ struct group {
 	struct lanes_run run[GROUP_RUNS];
 };
 
-/* Ends a segment behind which there is another: its sums go to those of all segments so far. These are kept in memory, as the
- * registers are for acc. */
+/* Ends a segment behind which there is another: its sums go to those of all segments so far, and the next one begins. The former
+ * are kept in memory, as the registers are for acc. */
 ALWAYS_INLINE void end_segment(
-	bool first, const uint32_t T, const flanes acc[TILE_TOKENS], flanes total[TILE_TOKENS])
+	bool first, const uint32_t T, flanes acc[TILE_TOKENS], flanes total[TILE_TOKENS])
 {
 	UNROLL_TOKENS
 	for (uint32_t t = 0; t < T; t++) {
 		total[t] = first ? acc[t] : f_add(total[t], acc[t]);
 		__asm__("" : "+m"(total[t]));
+		acc[t] = f_zero();
 	}
 }
 

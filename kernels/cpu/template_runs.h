@@ -50,33 +50,25 @@ ALWAYS_INLINE void runs_product(enum kind kind, const struct tile *tile, const s
 	const uint8_t *p = tile->weights;
 	struct group group;
 	flanes acc[TILE_TOKENS], total[TILE_TOKENS];
-	uint32_t b = 0;
 
-	for (;;) {
-		const bool first = b == 0;
-		const uint32_t end =
-			tile->blocks - b < SEGMENT_RUNS ? tile->blocks : b + SEGMENT_RUNS;
+	UNROLL_TOKENS
+	for (uint32_t t = 0; t < T; t++)
+		acc[t] = f_zero();
+	for (uint32_t b = 0; b < tile->blocks; b += GROUP_RUNS, p += step) {
+		uint32_t n = tile->blocks - b < GROUP_RUNS ? tile->blocks - b : GROUP_RUNS;
 
-		UNROLL_TOKENS
+		if (b % SEGMENT_RUNS == 0 && b > 0)
+			end_segment(b == SEGMENT_RUNS, T, acc, total);
+		fetch_next(tile, b / GROUP_RUNS, unpacker->group_bytes);
+		if (tile->tiled)
+			unpacker->tiles(p, tile->lane, n, &group);
+		else
+			unpacker->unpack(p, tile->row_bytes, n, &group);
+		for (uint32_t r = 0; r < n; r++)
+			UNROLL_TOKENS
 		for (uint32_t t = 0; t < T; t++)
-			acc[t] = f_zero();
-		for (; b < end; b += GROUP_RUNS, p += step) {
-			uint32_t n = end - b < GROUP_RUNS ? end - b : GROUP_RUNS;
-
-			fetch_next(tile, b / GROUP_RUNS, unpacker->group_bytes);
-			if (tile->tiled)
-				unpacker->tiles(p, tile->lane, n, &group);
-			else
-				unpacker->unpack(p, tile->row_bytes, n, &group);
-			for (uint32_t r = 0; r < n; r++)
-				UNROLL_TOKENS
-			for (uint32_t t = 0; t < T; t++)
-				acc[t] = add_run(kind, unpacker->offset, &group.run[r],
-					x[t].q8 + b + r, acc[t]);
-		}
-		if (b >= tile->blocks)
-			break;
-		end_segment(first, T, acc, total);
+			acc[t] = add_run(
+				kind, unpacker->offset, &group.run[r], x[t].q8 + b + r, acc[t]);
 	}
 	if (tile->blocks > SEGMENT_RUNS)
 		end_segments(T, acc, total);

@@ -62,42 +62,40 @@ void cpu_dense_ffn(struct queue *queue, const struct step_dense_ffn *step)
 
 /* ---- Those that rows chose. ---- */
 
-static struct matrix expert_matrix(
-	const struct matrix *shape, struct place place, enum matrix_layout layout, float scale)
+/* An expert's own, in a copy of the shape of all; tiled: such a matrix can lie in tiles. */
+static void place_matrix(struct matrix *matrix, bool tiled, struct place place,
+	enum matrix_layout layout, float scale)
 {
-	struct matrix matrix = *shape;
-
-	matrix.data = place.buffer->host + place.offset;
+	matrix->data = place.buffer->host + place.offset;
 	/* What has no tiles is not packed with the others. */
-	matrix.layout = tiles_possible(&matrix) ? layout : LAYOUT_ROWS;
-	matrix.scale = scale;
-	return matrix;
-}
-
-static struct ffn expert_ffn(const struct ffn *shape, const struct step_expert *e)
-{
-	return (struct ffn){
-		.gate = expert_matrix(&shape->gate, e->gate, e->layout, e->gate_scale),
-		.up = expert_matrix(&shape->up, e->up, e->layout, e->up_scale),
-		.down = expert_matrix(&shape->down, e->down, e->layout, e->down_scale),
-		.gate_bias = e->gate_bias,
-		.up_bias = e->up_bias,
-		.activation = shape->activation,
-	};
+	matrix->layout = tiled ? layout : LAYOUT_ROWS;
+	matrix->scale = scale;
 }
 
 void cpu_experts(struct queue *queue, const struct step_experts *step)
 {
 	struct cpu_queue *q = cpu_queue(queue);
 	const uint32_t *pairs = (const uint32_t *)place_at(step->pairs);
+	const bool gate_tiled = tiles_possible(&step->shape.gate);
+	const bool up_tiled = tiles_possible(&step->shape.up);
+	const bool down_tiled = tiles_possible(&step->shape.down);
 	uint32_t at = 0;
 
 	assert(step->n <= q->limits.products);
 	for (uint32_t i = 0; i < step->n; i++) {
 		const struct step_expert *e = &step->of[i];
+		struct work_ffn *task = &q->ffn[i];
+		struct ffn *ffn = &task->ffn;
 
 		assert(e->n <= q->limits.ffn_pairs - at);
-		q->ffn[i] = (struct work_ffn){expert_ffn(&step->shape, e), at, e->n};
+		*ffn = step->shape;
+		place_matrix(&ffn->gate, gate_tiled, e->gate, e->layout, e->gate_scale);
+		place_matrix(&ffn->up, up_tiled, e->up, e->layout, e->up_scale);
+		place_matrix(&ffn->down, down_tiled, e->down, e->layout, e->down_scale);
+		ffn->gate_bias = e->gate_bias;
+		ffn->up_bias = e->up_bias;
+		task->first = at;
+		task->n = e->n;
 		for (uint32_t p = e->first; p < e->first + e->n; p++, at++) {
 			input_rows(&step->in, pairs[p] / step->n_used, 1, &q->x_rows[at]);
 			q->y_rows[at] = floats_at(&step->y, pairs[p]);
