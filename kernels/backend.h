@@ -78,11 +78,20 @@ struct backend_ops {
 	/* Of all of these. No step that is queued uses it any more. */
 	void (*free)(struct buffer *buffer);
 
+	/* The weights of a matrix in Q8_0, rows as in a file, to memory of the host: rows * kv_vector_bytes(KV_Q8_0, cols) bytes,
+	 * where cols is whole blocks. In no queue, by any thread. -ENOMEM. */
+	int (*requantise)(
+		struct backend *backend, const struct matrix *from, void *to, struct error *err);
+
 	/* A queue allocates here, and nowhere else. */
 	int (*queue)(struct backend *backend, const struct queue_limits *limits, struct queue **out,
 		struct error *err);
 	size_t (*queue_bytes)(const struct backend *backend, const struct queue_limits *limits);
 	void (*queue_free)(struct queue *q);
+
+	/* How long a queue's threads spin for its next step before they sleep; until another time is set. Nothing where there
+	 * are none. For the queue's thread. */
+	void (*set_spin)(struct queue *q, uint64_t spin_ns);
 
 	/* Copies, and flags: words of 32 bits at multiples of 4 in buffers that host and back end see. wait_value waits until the
 	 * word is at least `value`, counted around (the difference, as a signed number, is not negative); write_value comes

@@ -100,6 +100,14 @@ static int open_backend(struct verifier *v, struct error *err)
 	return options.kernels == NULL ? -EINVAL : backend_cpu_create(&options, &v->backend, err);
 }
 
+/* Behind everything that has buffers of it. */
+static void close_backend(struct verifier *v)
+{
+	if (v->backend != NULL)
+		v->backend->ops->destroy(v->backend);
+	v->backend = NULL;
+}
+
 /* The model, and what of the configuration depends on it. */
 static int load_model(struct verifier *v, struct error *err)
 {
@@ -234,6 +242,7 @@ static void stop(struct verifier *v)
 		region_close(&v->packed);
 	tokenizer_free(&v->tokenizer);
 	model_free(&v->model);
+	close_backend(v);
 	bus_server_close(&front->socket);
 	daemon_destroy(&v->daemon);
 }
@@ -287,6 +296,7 @@ static int check(struct verifier *v)
 	}
 	tokenizer_free(&v->tokenizer);
 	model_free(&v->model);
+	close_backend(v);
 	return rc != 0 ? die(rc, &err) : EX_OK;
 }
 

@@ -15,7 +15,6 @@ struct fixture {
 	struct model model;
 	float *weights, *state; /* [EXPERTS][EMBD], [EMBD] */
 	unsigned char *blocks; /* of the third */
-	const struct kernels *kernels;
 	struct backend *backend;
 	struct queue *q;
 	struct buffer buffer; /* of state */
@@ -62,8 +61,8 @@ static void set_up(struct fixture *f)
 		.cols = EMBD,
 		.row_bytes = kv_vector_bytes(KV_Q8_0, EMBD),
 		.data = f->blocks};
-	f->kernels = kernels_select(NULL, &err);
-	const struct backend_cpu_options options = {.kernels = f->kernels, .threads = 1};
+	const struct backend_cpu_options options = {
+		.kernels = kernels_select(NULL, &err), .threads = 1};
 	const struct queue_limits limits = {.products = 1, .pairs = 1, .n_experts = EXPERTS};
 	assert_int_equal(backend_cpu_create(&options, &f->backend, &err), 0);
 	const struct backend_ops *ops = f->backend->ops;
@@ -83,7 +82,7 @@ static struct rows state_rows(const struct fixture *f)
 static void copy(struct fixture *f)
 {
 	struct error err = {""};
-	assert_int_equal(router_copies_init(&f->copies, &f->model, f->kernels, &err), 0);
+	assert_int_equal(router_copies_init(&f->copies, &f->model, f->backend, &err), 0);
 	f->coarse.matrix = f->copies.matrix;
 }
 

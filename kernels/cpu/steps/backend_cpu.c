@@ -113,6 +113,24 @@ static void cpu_free(struct buffer *buffer)
 	*buffer = (struct buffer){.fd = -1};
 }
 
+/* A stored vector of KV_Q8_0 is a row of Q8_0: the same blocks. */
+static int cpu_requantise(
+	struct backend *backend, const struct matrix *from, void *to, struct error *err)
+{
+	const struct kernels *kernels = cpu_backend(backend)->kernels;
+	size_t bytes = kv_vector_bytes(KV_Q8_0, from->cols);
+	float *row = malloc(from->cols * sizeof(*row));
+
+	if (!row)
+		return error_set(err, ENOMEM, "no memory for a row of %u weights", from->cols);
+	for (uint32_t r = 0; r < from->rows; r++) {
+		kernels->dequantise_row(from, r, row);
+		kernels->kv_store(row, from->cols, KV_Q8_0, (unsigned char *)to + r * bytes);
+	}
+	free(row);
+	return 0;
+}
+
 /* ---- Queues. ---- */
 
 /* To count, then to place. */
@@ -210,6 +228,11 @@ static int cpu_queue_create(struct backend *backend, const struct queue_limits *
 	return 0;
 }
 
+static void cpu_set_spin(struct queue *queue, uint64_t spin_ns)
+{
+	pool_set_spin(cpu_queue(queue)->pool, spin_ns);
+}
+
 /* ---- Copies and flags. ---- */
 
 static void cpu_copy(struct queue *q, struct place to, struct place from, size_t bytes)
@@ -288,9 +311,11 @@ static const struct backend_ops cpu_ops = {
 	.export_fd = cpu_export,
 	.import_fd = cpu_import,
 	.free = cpu_free,
+	.requantise = cpu_requantise,
 	.queue = cpu_queue_create,
 	.queue_bytes = cpu_queue_bytes,
 	.queue_free = cpu_queue_free,
+	.set_spin = cpu_set_spin,
 	.copy = cpu_copy,
 	.wait_value = cpu_wait_value,
 	.write_value = cpu_write_value,

@@ -1,6 +1,5 @@
 #include "services/verifier/pass/engine.h"
 
-#include "kernels/cpu/steps/backend_cpu.h"
 #include "services/verifier/state/pass_limits.h"
 #include "shared/base/round.h"
 #include "shared/base/clock.h"
@@ -331,6 +330,13 @@ static void take_commands(struct engine *engine)
 	}
 }
 
+static void set_spin(struct engine *engine)
+{
+	struct queue *q = forward_queue(engine->forward);
+
+	q->ops->set_spin(q, engine->tuning->pool_spin);
+}
+
 /* What the front gave since is in force from now on, all of it at once. */
 static void take_tuning(struct engine *engine)
 {
@@ -344,7 +350,7 @@ static void take_tuning(struct engine *engine)
 	engine->tuning = t;
 	engine->drafts.tuning = t;
 	engine->looked_ns = 0; /* ahead_max decides who is paused */
-	pool_set_spin(engine->pool, t->pool_spin);
+	set_spin(engine);
 	if (engine->cached != NULL)
 		experts_cached_tune(engine->cached, t->expert_spin, t->expert_patience);
 
@@ -378,8 +384,7 @@ int engine_open(struct engine *engine, struct error *err)
 		&engine->pass.max, &engine->forward, err);
 	if (rc != 0)
 		return rc;
-	engine->pool = backend_cpu_pool(forward_queue(engine->forward));
-	pool_set_spin(engine->pool, engine->tuning->pool_spin);
+	set_spin(engine);
 	gate_hints_queue(&engine->gates, forward_queue(engine->forward));
 	if (engine->cached != NULL)
 		forward_set_hooks(

@@ -45,7 +45,6 @@ enum { ENGINE_CHANGED_WORDS = (LIMIT_SESSIONS + 63) / 64 };
 struct engine {
 	struct engine_options o;
 	struct kv kv;
-	struct pool *pool; /* of the forward pass */
 	struct forward *forward;
 	struct sampler sampler; /* scratch for accepting drafts of maximal coupling */
 	struct experts_mapped mapped;

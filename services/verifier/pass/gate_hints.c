@@ -1,6 +1,5 @@
 #include "services/verifier/pass/gate_hints.h"
 
-#include "kernels/kernels.h"
 #include "shared/base/clock.h"
 #include "shared/base/counter.h"
 
@@ -32,7 +31,7 @@ int gate_hints_init(struct gate_hints *gates, const struct model *model, struct 
 			next = l;
 	}
 	if (choice != VERIFIER_GATES_OFF)
-		rc = router_copies_init(&gates->copies, model, kernels_select(NULL, NULL), err);
+		rc = router_copies_init(&gates->copies, model, backend, err);
 	if (rc == 0)
 		rc = gate_far_init(
 			&gates->far, model, backend, gates->copies.matrix, gates->next, err);

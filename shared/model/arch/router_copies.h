@@ -5,10 +5,8 @@
  */
 #pragma once
 
-#include "kernels/tensor.h"
+#include "kernels/backend.h"
 #include "shared/model/arch/model.h"
-
-struct kernels;
 
 struct router_copies {
 	struct matrix *
@@ -21,5 +19,5 @@ struct router_copies {
 size_t router_copies_bytes(const struct model *model);
 /* Borrows model, reads every router once. -ENOMEM. */
 int router_copies_init(struct router_copies *copies, const struct model *model,
-	const struct kernels *kernels, struct error *err);
+	struct backend *backend, struct error *err);
 void router_copies_exit(struct router_copies *copies);
