@@ -68,7 +68,7 @@ struct step_token {
  * those of its ancestors in the batch, then to its own. */
 struct batch_cells {
 	struct rows tokens; /* struct step_token */
-	const struct buffer *maps; /* uint32_t: from positions to cells; in each pass others */
+	const struct buffer *const *maps; /* uint32_t: from positions to cells, of each sequence */
 	uint32_t window; /* positions that a token attends to, its own counted; 0: all */
 	struct rows cos_sin; /* [n_rot] of each token */
 	uint32_t n_rot;
@@ -177,6 +177,13 @@ struct state_token {
 	uint32_t lane;
 	uint32_t writes_window; /* the window after it goes to the lane's next state */
 };
+
+/* Of the convolution in front of a delta net: q, k and v of all heads. */
+static inline uint32_t delta_channels(
+	uint32_t n_k_heads, uint32_t d_k, uint32_t n_v_heads, uint32_t d_v)
+{
+	return 2 * n_k_heads * d_k + n_v_heads * d_v;
+}
 
 /* A gated delta net from the products on (shared/model/pass/delta_net.h has the definitions): K = n_k_heads * d_k, V = n_v_heads * d_v. */
 struct step_delta {

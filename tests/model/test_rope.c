@@ -26,7 +26,7 @@ static void set_up(struct fixture *x, enum rope_scaling scaling, uint32_t n_cont
 		.beta_slow = 1,
 		.attn_factor = 1};
 	x->f.model = &x->model;
-	x->f.n_context = n_context;
+	x->f.limits.n_context = n_context;
 	x->f.frequency = x->frequency;
 }
 

@@ -55,7 +55,7 @@ struct attention_token attention_token_of(
 		.out = out,
 		.first = batch->window > 0 && last > batch->window ? last - batch->window : 0,
 		.last = last,
-		.cells = (const uint32_t *)(const void *)batch->maps[token->map].host,
+		.cells = (const uint32_t *)(const void *)batch->maps[token->map]->host,
 		.shared = token->shared,
 	};
 }
@@ -162,15 +162,6 @@ static void finish_attention(void *arg, uint32_t t, uint32_t kv_head)
 		a->kernels->quantise_q8(out, group * dim, q8_at(&s->out_q8, t) + at / Q8_BLOCK);
 }
 
-static void quantise_row(void *arg, uint32_t t, uint32_t thread)
-{
-	const struct attend *a = arg;
-	const struct step_attend *s = a->step;
-
-	(void)thread;
-	a->kernels->quantise_q8(floats_at(&s->out, t), s->n_heads * s->dim, q8_at(&s->out_q8, t));
-}
-
 static void finish_row(void *arg, uint32_t t, uint32_t thread)
 {
 	const struct attend *a = arg;
@@ -226,5 +217,5 @@ void cpu_attend(struct queue *queue, const struct step_attend *s)
 	run.arg = &all;
 	attention_run(&run, &q->attention);
 	if (s->out_q8.buffer && group * s->dim % Q8_BLOCK != 0)
-		work_items(q, n, n * qkv_bytes(s), quantise_row, &all.attend);
+		work_quantise(q, n, s->n_heads * s->dim, &s->out, &s->out_q8);
 }

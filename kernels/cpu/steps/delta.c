@@ -29,7 +29,7 @@ static size_t keys(const struct step_delta *s)
 
 static uint32_t channels(const struct step_delta *s)
 {
-	return 2 * s->n_k_heads * s->d_k + s->n_v_heads * s->d_v;
+	return delta_channels(s->n_k_heads, s->d_k, s->n_v_heads, s->d_v);
 }
 
 /* Inputs of the convolution, decays, rates. */

@@ -149,15 +149,6 @@ static void take_back(void *arg, uint32_t head, uint32_t thread)
 	kernels->matmul(&v_b, 0, s->v, x, m->n, y);
 }
 
-static void quantise_row(void *arg, uint32_t t, uint32_t thread)
-{
-	const struct mla *m = arg;
-	const struct step_mla *s = m->step;
-
-	(void)thread;
-	m->q->kernels->quantise_q8(floats_at(&s->out, t), s->n_heads * s->v, q8_at(&s->out_q8, t));
-}
-
 void cpu_mla(struct queue *queue, const struct step_mla *s)
 {
 	struct cpu_queue *q = cpu_queue(queue);
@@ -175,6 +166,5 @@ void cpu_mla(struct queue *queue, const struct step_mla *s)
 		work_items(q, s->n_heads, back_bytes * m.n, take_back, &m);
 	}
 	if (s->out_q8.buffer)
-		work_items(
-			q, n, (size_t)n * 2 * s->n_heads * s->v * sizeof(float), quantise_row, &m);
+		work_quantise(q, n, s->n_heads * s->v, &s->out, &s->out_q8);
 }

@@ -150,6 +150,9 @@ enum {
 /* fn(arg, item, thread) for items 0..n-1; bytes: about what all of them touch, to decide whether the pool is worth it. */
 void work_items(struct cpu_queue *q, uint32_t n, size_t bytes,
 	void (*fn)(void *arg, uint32_t item, uint32_t thread), void *arg);
+/* n rows of `width` values to their quantised form. */
+void work_quantise(struct cpu_queue *q, uint32_t n, uint32_t width, const struct rows *x,
+	const struct rows *q8);
 /* The first n of q->products; alone: by the caller. */
 void work_products(struct cpu_queue *q, uint32_t n, bool alone);
 /* The first n of q->ffn, with inputs q->x_rows, to q->act and q->act_q8. */

@@ -58,6 +58,26 @@ void work_items(struct cpu_queue *q, uint32_t n, size_t bytes,
 		run(q, items_part, &work, work.n_parts);
 }
 
+struct quantise {
+	const struct kernels *kernels;
+	uint32_t width;
+	const struct rows *x, *q8;
+};
+
+static void quantise_row(void *arg, uint32_t i, uint32_t thread)
+{
+	const struct quantise *work = arg;
+	(void)thread;
+	work->kernels->quantise_q8(floats_at(work->x, i), work->width, q8_at(work->q8, i));
+}
+
+void work_quantise(struct cpu_queue *q, uint32_t n, uint32_t width, const struct rows *x,
+	const struct rows *q8)
+{
+	struct quantise work = {q->kernels, width, x, q8};
+	work_items(q, n, (size_t)n * 2 * width * sizeof(float), quantise_row, &work);
+}
+
 /* The items of a task: so many parts of its rows, each in so many of its tokens. */
 struct cuts {
 	uint64_t rows, tokens;

@@ -129,7 +129,8 @@ int load_delta_net(struct loader *l, uint32_t i, struct layer *layer)
 		rc = load_gates(l, i, w);
 	name_tensor(l, "blk.%u.ssm_conv1d.weight", i);
 	if (!rc)
-		rc = load_table(l, 2 * d->n_k_heads * d->d_k + values, d->taps, &w->conv);
+		rc = load_table(l, delta_channels(d->n_k_heads, d->d_k, d->n_v_heads, d->d_v),
+			d->taps, &w->conv);
 	name_tensor(l, "blk.%u.ssm_norm.weight", i);
 	if (!rc)
 		rc = load_vector(l, d->d_v, &w->norm);

@@ -259,6 +259,8 @@ int kv_seq_init(struct kv_seq *seq, uint64_t owner, uint32_t n_max)
 
 void kv_seq_forget(struct kv_seq *seq)
 {
+	if (seq->map.backend)
+		seq->map.backend->ops->free(&seq->map);
 	free(seq->cell);
 	memset(seq, 0, sizeof(*seq));
 }

@@ -115,6 +115,8 @@ struct kv_seq {
 	uint32_t n_max;
 	/* [n_max] position -> cell; owned. cell[n..] is scratch of the forward pass. */
 	uint32_t *cell;
+	struct buffer
+		map; /* cell, as steps read it: of the first pass that does, with which it is wrapped */
 	uint32_t n_pages; /* that it holds, shared ones too */
 	uint32_t own, own_last; /* the first and the last of its own pages; KV_NONE */
 	uint32_t spare,

@@ -61,10 +61,26 @@ static int place_token(struct forward *f, uint32_t t)
 	return 0;
 }
 
+/* The sequences' maps, each wrapped once and for all its passes. */
+static int find_maps(struct forward *f)
+{
+	for (uint32_t i = 0; i < f->n_seqs; i++) {
+		struct kv_seq *seq = f->seqs[i];
+		struct error err;
+		int rc = seq->map.backend ? 0
+					  : f->backend->ops->wrap(f->backend, seq->cell,
+						    (size_t)seq->n_max * sizeof(*seq->cell),
+						    &seq->map, &err);
+		if (rc < 0)
+			return rc;
+		f->maps[i] = &seq->map;
+	}
+	return 0;
+}
+
 int attention_prepare(struct forward *f)
 {
 	uint32_t n_cells = f->kv->layout.n_pages * KV_PAGE_CELLS;
-	struct error err;
 	f->n_seqs = 0;
 	/* As large as this pass needs, because it is cleared each time. */
 	for (f->n_numbers = 2; f->n_numbers < 2 * f->n; f->n_numbers *= 2)
@@ -74,7 +90,7 @@ int attention_prepare(struct forward *f)
 	for (uint32_t t = 0; t < f->n; t++) {
 		const struct batch_token *token = &f->tokens[t];
 		if (!token->seq || token->parent < -1 || token->parent >= (int32_t)t ||
-			token->position >= f->n_context || token->cell >= n_cells ||
+			token->position >= f->limits.n_context || token->cell >= n_cells ||
 			(uint32_t)token->token >= f->model->config.n_vocab ||
 			!kv_windows_has(f->kv, token->cell))
 			return -EINVAL;
@@ -82,14 +98,7 @@ int attention_prepare(struct forward *f)
 		if (rc < 0)
 			return rc;
 	}
-	for (uint32_t i = 0; i < f->n_seqs; i++) {
-		struct kv_seq *seq = f->seqs[i];
-		int rc = f->backend->ops->wrap(f->backend, seq->cell,
-			(size_t)seq->n_max * sizeof(*seq->cell), &f->maps[i], &err);
-		if (rc < 0)
-			return rc;
-	}
-	return 0;
+	return find_maps(f);
 }
 
 struct batch_cells batch_cells_of(const struct forward *f)

@@ -19,7 +19,8 @@ void delta_layout(const struct forward *f, struct carve *c)
 {
 	const struct delta_config *delta = &f->model->config.delta;
 	struct delta_net *d = f->delta;
-	size_t T = f->n_batch, V = (size_t)delta->n_v_heads * delta->d_v, H = delta->n_v_heads;
+	size_t T = f->limits.n_batch, V = (size_t)delta->n_v_heads * delta->d_v,
+	       H = delta->n_v_heads;
 	d->certain = carve_at(c, T * d->row_floats, sizeof(float));
 	d->kept = carve_at(c, (size_t)delta->n_layers * d->n_keep * d->row_floats, sizeof(float));
 	d->z = carve_at(c, T * V, sizeof(float));
@@ -35,7 +36,7 @@ void delta_layout_batch(const struct forward *f, struct carve *c)
 {
 	const struct delta_config *delta = &f->model->config.delta;
 	struct delta_net *d = f->delta;
-	size_t T = f->n_batch;
+	size_t T = f->limits.n_batch;
 	CARVE(c, d->lanes, T);
 	CARVE(c, d->tokens, T);
 	CARVE(c, d->keep, T);
@@ -46,8 +47,8 @@ void delta_layout_batch(const struct forward *f, struct carve *c)
 
 void delta_layout_tables(const struct forward *f, struct carve *c)
 {
-	CARVE(c, f->delta->last, f->n_batch);
-	CARVE(c, f->delta->drafts, f->n_batch);
+	CARVE(c, f->delta->last, f->limits.n_batch);
+	CARVE(c, f->delta->drafts, f->limits.n_batch);
 }
 
 void delta_fill(const struct forward *f)
@@ -81,7 +82,7 @@ int delta_begin(struct forward *f, struct error *err)
 	struct delta_net *d = calloc(1, sizeof(*d));
 	if (!d)
 		return error_set(err, ENOMEM, "no memory for the delta nets");
-	d->channels = 2 * delta->n_k_heads * delta->d_k + delta->n_v_heads * delta->d_v;
+	d->channels = delta_channels(delta->n_k_heads, delta->d_k, delta->n_v_heads, delta->d_v);
 	d->row_floats = d->channels + 2 * delta->n_v_heads;
 	d->n_keep = f->limits.n_drafts;
 	f->delta = d;

@@ -31,7 +31,8 @@ static void layout(struct forward *f, struct carve *c)
 {
 	const struct model_config *config = &f->model->config;
 	const struct mla_config *mla = &config->mla;
-	size_t T = f->n_batch, D = config->n_embd, k = config->n_experts_used, one = sizeof(float);
+	size_t T = f->limits.n_batch, D = config->n_embd, k = config->n_experts_used,
+	       one = sizeof(float);
 	size_t q_width = (size_t)config->n_heads * config->head_dim;
 	size_t kv_width = (size_t)config->n_kv_heads * config->head_dim;
 	size_t att = (size_t)config->n_heads * mla->v > q_width ? (size_t)config->n_heads * mla->v
@@ -61,7 +62,7 @@ static void layout(struct forward *f, struct carve *c)
 /* What the host writes for a pass, or reads of it. */
 static void layout_batch(struct forward *f, struct carve *c)
 {
-	size_t T = f->n_batch, k = f->model->config.n_experts_used;
+	size_t T = f->limits.n_batch, k = f->model->config.n_experts_used;
 	CARVE(c, f->step_tokens, T);
 	CARVE(c, f->which, f->limits.n_logits + f->limits.n_picks);
 	CARVE(c, f->weights, T * k);
@@ -75,7 +76,7 @@ static void layout_batch(struct forward *f, struct carve *c)
 
 static void layout_tables(struct forward *f, struct carve *c)
 {
-	size_t T = f->n_batch, E = f->model->config.n_experts;
+	size_t T = f->limits.n_batch, E = f->model->config.n_experts;
 	CARVE(c, f->frequency, f->model->config.n_rot / 2);
 	CARVE(c, f->on_main, T);
 	CARVE(c, f->has_main_child, T);
@@ -96,13 +97,13 @@ static int check(const struct forward *f, struct error *err)
 {
 	const struct model_config *config = &f->model->config;
 	const struct kv_layout *kv = &f->kv->layout;
-	if (f->n_batch == 0 || f->n_batch > LIMIT_BATCH)
-		return error_set(err, EINVAL, "batch of %u tokens, allowed are 1..%d", f->n_batch,
-			LIMIT_BATCH);
-	if (f->limits.n_logits > f->n_batch || f->limits.n_picks > f->n_batch)
+	if (f->limits.n_batch == 0 || f->limits.n_batch > LIMIT_BATCH)
+		return error_set(err, EINVAL, "batch of %u tokens, allowed are 1..%d",
+			f->limits.n_batch, LIMIT_BATCH);
+	if (f->limits.n_logits > f->limits.n_batch || f->limits.n_picks > f->limits.n_batch)
 		return error_set(err, EINVAL,
 			"%u rows of logits and %u picks, allowed are 0..%u (the batch)",
-			f->limits.n_logits, f->limits.n_picks, f->n_batch);
+			f->limits.n_logits, f->limits.n_picks, f->limits.n_batch);
 	if (f->limits.n_context == 0 || f->limits.n_context > LIMIT_CONTEXT)
 		return error_set(err, EINVAL, "context of %u tokens, allowed are 1..%d",
 			f->limits.n_context, LIMIT_CONTEXT);
@@ -127,9 +128,7 @@ static void set_shape(struct forward *f, const struct model *model, struct backe
 	f->model = model;
 	f->backend = backend;
 	f->limits = *limits;
-	f->n_batch = limits->n_batch;
-	f->n_context = limits->n_context;
-	for (f->n_numbers = 2; f->n_numbers < 2 * f->n_batch; f->n_numbers *= 2)
+	for (f->n_numbers = 2; f->n_numbers < 2 * f->limits.n_batch; f->n_numbers *= 2)
 		continue;
 }
 
@@ -145,19 +144,19 @@ static struct queue_limits queue_limits(const struct forward *f)
 	return (struct queue_limits){
 		.products = config->n_experts > STEP_NEXT ? config->n_experts : STEP_NEXT,
 		/* Up to six products take the same rows: those of a delta net's layer. */
-		.pairs = (k > STEP_NEXT ? k : STEP_NEXT) * f->n_batch,
-		.ffn_pairs = k * f->n_batch,
+		.pairs = (k > STEP_NEXT ? k : STEP_NEXT) * f->limits.n_batch,
+		.ffn_pairs = k * f->limits.n_batch,
 		.ffn_width = (ff + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK,
 		.ffn_plain = plain_down(f->model),
 		.n_experts = config->n_experts,
-		.n_tokens = f->n_batch,
+		.n_tokens = f->limits.n_batch,
 		.n_kv_heads = mla->kv_rank ? 1 : config->n_kv_heads,
 		.n_heads = mla->kv_rank ? config->n_heads : config->n_heads / config->n_kv_heads,
 		.k_dim = mla->kv_rank ? mla->kv_rank + mla->rope : config->head_dim,
 		.v_dim = mla->kv_rank ? mla->kv_rank : config->head_dim,
 		.mla_nope = mla->kv_rank ? mla->nope : 0,
-		.delta_channels = delta->n_layers ? 2 * delta->n_k_heads * delta->d_k +
-							    delta->n_v_heads * delta->d_v
+		.delta_channels = delta->n_layers ? delta_channels(delta->n_k_heads, delta->d_k,
+							    delta->n_v_heads, delta->d_v)
 						  : 0,
 		.delta_d_k = delta->d_k,
 		.delta_drafts = f->limits.n_drafts,
@@ -196,12 +195,13 @@ static int place(struct forward *f, struct error *err)
 	if (rc == 0 && !f->tables)
 		rc = error_set(err, ENOMEM, "no memory for tables of %zu bytes", tables.used);
 	if (rc < 0)
-		return error_prefix(err, rc, "the forward pass, for a batch of %u", f->n_batch);
+		return error_prefix(
+			err, rc, "the forward pass, for a batch of %u", f->limits.n_batch);
 	layout_batch(f, &(struct carve){f->batch.host, 0});
 	layout_tables(f, &(struct carve){f->tables, 0});
 	f->order = (struct expert_order){
 		batch_place(f, f->pairs), batch_place(f, f->uses), batch_place(f, f->n_uses)};
-	for (size_t t = 0; t < f->n_batch; t++)
+	for (size_t t = 0; t < f->limits.n_batch; t++)
 		f->logit_row[t] = UINT32_MAX;
 	forward_rope_init(f);
 	if (f->delta)
@@ -290,7 +290,7 @@ static int assign_picks(struct forward *f)
 		}
 	}
 	/* More only if a token is picked from twice. */
-	return f->n_kept + n > f->n_batch ? -EINVAL : 0;
+	return f->n_kept + n > f->limits.n_batch ? -EINVAL : 0;
 }
 
 static void embed(struct forward *f)
@@ -416,7 +416,7 @@ int forward_begin(struct forward *forward, const struct batch_token *tokens, uin
 	memset(&f->stats, 0, sizeof(f->stats));
 	f->began_ns = clock_ns();
 	f->end = 0;
-	if (n == 0 || n > f->n_batch)
+	if (n == 0 || n > f->limits.n_batch)
 		return -EINVAL;
 	f->tokens = tokens;
 	f->n = n;

@@ -23,7 +23,6 @@ struct forward {
 	struct kv *kv;
 	struct expert_source *experts;
 	struct forward_limits limits;
-	uint32_t n_batch, n_context; /* of limits */
 	struct forward_hooks hooks;
 	struct forward_stats stats;
 	uint64_t began_ns;
@@ -76,7 +75,7 @@ struct forward {
 	bool *has_main_child; /* [T] */
 	struct kv_seq **seqs; /* [T] of the pass, in the order in which they come */
 	uint32_t n_seqs;
-	struct buffer *maps; /* [T] their maps */
+	const struct buffer **maps; /* [T] their maps */
 	uint32_t *numbers, n_numbers; /* a hash table of indices into seqs; a power of two */
 	uint16_t *distinct, *distinct_tokens; /* [n_experts] of one layer */
 	struct expert_view *views; /* [n_experts] */
@@ -137,7 +136,7 @@ void next_matrix(const struct forward *f, const struct matrix *w, struct step_ne
 void next_ffn(const struct forward *f, struct step_next *next);
 void next_mixer(const struct forward *f, uint32_t layer, struct step_next *next);
 
-/* f->frequency and f->rope_magnitude from the model's configuration and f->n_context. */
+/* f->frequency and f->rope_magnitude from the model's configuration and f->limits.n_context. */
 void forward_rope_init(struct forward *f);
 
 /* Positions, parents and cells of the batch; -EINVAL when they contradict each other. */

@@ -61,8 +61,9 @@ void forward_rope_init(struct forward *f)
 {
 	const struct model_config *config = &f->model->config;
 	const struct rope_config *rope = &config->rope;
-	const float *by_context =
-		f->n_context > rope->original_context ? rope->factors_long : rope->factors_short;
+	const float *by_context = f->limits.n_context > rope->original_context
+					  ? rope->factors_long
+					  : rope->factors_short;
 	for (uint32_t i = 0; i < config->n_rot / 2; i++) {
 		f->frequency[i] = kernels_pow(rope->base, -2.0 * (double)i / (double)config->n_rot);
 		if (rope->factors)
