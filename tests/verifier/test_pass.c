@@ -77,10 +77,10 @@ static void prompts_share_a_chunk_and_paused_sessions_sit_out(void **state)
 
 /* Two sessions that want more rows than there are. confidence: what the drafter says of its tokens; the first n_right of each draft
  * are right. Runs both prompts. */
-static void begin_two(
-	struct engine_session *s[2], const uint32_t n_right[2], const float confidence[2])
+static void begin_two(struct engine_session *s[2], const char *sessions_max,
+	const uint32_t n_right[2], const float confidence[2])
 {
-	engine_rig_open(&rig, (const char *const[]){"sessions_max=2", NULL});
+	engine_rig_open(&rig, (const char *const[]){sessions_max, NULL});
 	for (uint32_t i = 0; i < 2; i++) {
 		s[i] = engine_rig_begin(&rig, i, PROMPT, LIMIT_DRAFT_DEPTH);
 		rig.drafts[i].right = expected[i];
@@ -98,11 +98,12 @@ static void rows_go_to_the_session_whose_drafts_are_accepted(void **state)
 
 	(void)state;
 	need();
-	begin_two(s, (const uint32_t[]){LIMIT_DRAFT_DEPTH, 0}, (const float[]){1, 1});
+	begin_two(s, "sessions_max=2", (const uint32_t[]){LIMIT_DRAFT_DEPTH, 0},
+		(const float[]){1, 1});
 	assert_int_equal(pass_run(rig.engine), 2);
 	/* Nothing is known of either. */
-	assert_int_equal(rig.drafts[0].asked.nodes, ROOM);
-	assert_int_equal(rig.drafts[1].asked.nodes, ROOM);
+	assert_int_equal(rig.drafts[0].asked.nodes, ROOM / 2);
+	assert_int_equal(rig.drafts[1].asked.nodes, ROOM / 2);
 	assert_int_equal(engine_rig_part(&rig, s[0])->n_drafts, ROOM / 2);
 	assert_int_equal(engine_rig_part(&rig, s[1])->n_drafts, ROOM / 2);
 	assert_int_equal(engine_rig_part(&rig, s[0])->n_emitted, ROOM / 2 + 1);
@@ -124,7 +125,15 @@ static void rows_go_to_the_drafts_that_the_drafter_is_sure_of(void **state)
 
 	(void)state;
 	need();
-	begin_two(s, (const uint32_t[]){3, 3}, (const float[]){0.5f, 0.98f});
+	begin_two(s, "sessions_max=4", (const uint32_t[]){3, 3}, (const float[]){0.5f, 0.98f});
+	/* Drafts that were asked for when there were more rows have come. */
+	rig.engine->pass.start_ns = clock_ns();
+	pass_sweep(rig.engine, &rig.engine->pass);
+	assert_int_equal(pass_plan(rig.engine, &rig.engine->pass), 2);
+	pass_draft(rig.engine, &rig.engine->pass);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_int_equal(drafts_reply(&rig.engine->drafts, i)->n, ROOM + 1);
+	rig.engine->tuning->sessions_max = 2;
 	assert_int_equal(pass_run(rig.engine), 2);
 	const struct pass_part *unsure = engine_rig_part(&rig, s[0]),
 			       *sure = engine_rig_part(&rig, s[1]);
