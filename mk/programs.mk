@@ -15,16 +15,18 @@ SRC_client := $(call sources,client/sdk)
 # What `outrider status` and `outriderctl status` both print.
 SRC_summary := $(call sources,client/summary)
 
-PROGRAMS := outrider-verifier outrider-drafter outrider-expert-cache outrider-policy \
+PROGRAMS := outrider-verifier outrider-drafter outrider-expert-cache outrider-policy outrider-gateway \
 	outrider outriderctl outrider-model outrider-bench
 DIR_outrider-verifier := services/verifier
 DIR_outrider-drafter := services/drafter
 DIR_outrider-expert-cache := services/expert-cache
 DIR_outrider-policy := services/policy-controller
+DIR_outrider-gateway := services/gateway
 DIR_outrider := client/cli
 DIR_outriderctl := admin
 DIR_outrider-model := client/model
 DIR_outrider-bench := bench/src
+LIBS_outrider-gateway := -lmicrohttpd
 LIBS_outrider := -ledit
 LIBS_outriderctl := -lncursesw -ltinfo
 # The engine without services, which outrider-bench model measures; the cache's policies, which it replays; the controller

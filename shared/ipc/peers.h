@@ -18,6 +18,8 @@
 #define PEER_DRAFTER "drafter"
 #define PEER_CACHE "expert-cache"
 #define PEER_POLICY "policy"
+/* A client like others: it shares no region, and registers with nobody. */
+#define PEER_GATEWAY "gateway"
 
 /* In the environment of the processes that `outrider up` starts, and of no others: all four are in its control group, and share
  * its limits. */

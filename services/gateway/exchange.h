@@ -1,0 +1,52 @@
+/*
+ * One HTTP request and its response. Made when the headers are there, freed when libmicrohttpd says that the request is over.
+ */
+#pragma once
+
+#include "services/gateway/gateway.h"
+#include "services/gateway/params.h"
+#include "services/gateway/text.h"
+
+/* One answer of a completion. */
+struct choice {
+	struct exchange *exchange;
+	struct choice *next; /* of its bucket in gateway.streams */
+	struct outrider_stream *stream; /* owned; NULL: not started, or freed */
+	uint64_t uid;
+	uint32_t index;
+	struct text text; /* all of it; not of a stream */
+	uint32_t n_tokens; /* of the output so far */
+	enum outrider_end end; /* NONE: it is still running */
+	bool begun; /* the first chunk was made */
+};
+
+struct exchange {
+	struct gateway *gateway;
+	struct MHD_Connection *connection;
+	const struct route *route; /* NULL: there is none */
+	char method[8], path[64]; /* shortened, for messages */
+	struct text body;
+	bool body_too_large;
+	struct fault fault; /* why it is refused */
+	bool dispatched; /* the whole request was there, and was looked at */
+	bool suspended; /* libmicrohttpd leaves it alone until it is resumed */
+	bool responding; /* the response has been queued */
+	uint64_t begun_ns, sent_ns; /* when the request was there; when bytes were made last */
+
+	/* Of completions. */
+	struct exchange *previous, *next; /* of gateway.exchanges */
+	bool listed;
+	struct params params;
+	struct choice choices[PARAMS_CHOICES];
+	uint32_t n_started, n_ended;
+	char id[40];
+	int64_t created; /* seconds since 1970 */
+	struct text out; /* not sent yet */
+	bool complete; /* nothing is added to out any more */
+	bool told; /* its status was counted */
+};
+
+/* Its response (the fault, or what is in out) can be sent, or more of it: libmicrohttpd looks at it again. */
+void exchange_wake(struct exchange *exchange);
+/* Leaves it alone until then. */
+void exchange_rest(struct exchange *exchange);

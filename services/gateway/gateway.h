@@ -1,0 +1,40 @@
+/*
+ * The gateway: an HTTP server in front of the SDK, in one process and, but for the watch, on one thread: the daemon's loop.
+ *
+ *	server.c	connections and requests, by libmicrohttpd
+ *	routes.c	which path is what
+ *	generate.c	completions: an exchange runs one or more streams of the SDK
+ *	answer.c	what a completion looks like in JSON
+ *	params.c	what a request asks for
+ *	watch.c		how the service is: asked on a thread of its own, so that /health never waits
+ *
+ * It keeps nothing that its death could lose but its connections: answers belong to the verifier.
+ */
+#pragma once
+
+#include "client/include/outrider.h"
+#include "services/gateway/keys.h"
+#include "services/gateway/metrics.h"
+#include "services/gateway/watch.h"
+#include "services/knobs/gateway.h"
+
+#include <microhttpd.h>
+
+struct daemon;
+struct exchange;
+struct choice;
+
+enum { GATEWAY_BUCKETS = 1024 };
+
+struct gateway {
+	struct daemon *daemon;
+	const struct gateway_config *config;
+	struct MHD_Daemon *http;
+	struct outrider *client;
+	struct exchange *exchanges; /* those that have streams */
+	struct choice *streams[GATEWAY_BUCKETS]; /* running streams, by uid */
+	struct connection *connections; /* all that are open */
+	struct keys keys;
+	struct watch watch;
+	struct metrics metrics;
+};

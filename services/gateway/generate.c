@@ -1,0 +1,281 @@
+#include "services/gateway/generate.h"
+
+#include "services/gateway/answer.h"
+#include "shared/base/clock.h"
+#include "shared/base/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <time.h>
+
+enum { OUT_MAX = 4 << 20 }; /* bytes that a client has not read */
+enum { EVENTS_MAX = 256 }; /* before other connections have their turn */
+
+static struct choice **bucket(struct gateway *gateway, uint64_t uid)
+{
+	return &gateway->streams[uid % GATEWAY_BUCKETS];
+}
+
+static void enlist(struct choice *choice)
+{
+	struct choice **first = bucket(choice->exchange->gateway, choice->uid);
+
+	choice->next = *first;
+	*first = choice;
+}
+
+static void delist(struct choice *choice)
+{
+	struct choice **at = bucket(choice->exchange->gateway, choice->uid);
+
+	while (*at && *at != choice)
+		at = &(*at)->next;
+	if (*at)
+		*at = choice->next;
+}
+
+static struct choice *find(struct gateway *gateway, const struct outrider_stream *stream)
+{
+	struct choice *choice = *bucket(gateway, outrider_stream_uid(stream));
+
+	while (choice && choice->stream != stream)
+		choice = choice->next;
+	return choice;
+}
+
+static void make_id(struct exchange *exchange)
+{
+	uint64_t random;
+
+	if (getrandom(&random, sizeof random, 0) != sizeof random)
+		random = clock_ns();
+	snprintf(exchange->id, sizeof exchange->id, "%s-%016llx",
+		exchange->params.chat ? "chatcmpl" : "cmpl", (unsigned long long)random);
+	exchange->created = (int64_t)time(NULL);
+}
+
+static bool start(struct exchange *exchange)
+{
+	struct gateway *gateway = exchange->gateway;
+
+	if (gateway->config->answer_timeout_ns)
+		outrider_request_set_deadline_ms(exchange->params.request,
+			(uint64_t)gateway->config->answer_timeout_ns / 1000000);
+	for (uint32_t i = 0; i < exchange->params.n; i++) {
+		struct choice *choice = &exchange->choices[i];
+
+		*choice = (struct choice){.exchange = exchange, .index = i};
+		outrider_request_set_seed(exchange->params.request, exchange->params.seed + i);
+		int code =
+			outrider_start(gateway->client, exchange->params.request, &choice->stream);
+		if (code < 0) {
+			fault_of_service(&exchange->fault, code, outrider_error());
+			return false;
+		}
+		choice->uid = outrider_stream_uid(choice->stream);
+		enlist(choice);
+		exchange->n_started++;
+	}
+	return true;
+}
+
+bool generate_read(struct exchange *exchange)
+{
+	json_error_t error;
+	json_t *body = json_loadb(
+		exchange->body.n ? exchange->body.data : "", exchange->body.n, 0, &error);
+
+	if (!body)
+		return fault_set(&exchange->fault, 400, NULL, "invalid_json",
+			"the body is not JSON: line %d, column %d: %s", error.line, error.column,
+			error.text);
+	bool good = params_read(&exchange->params, body, &exchange->fault);
+	json_decref(body);
+	text_free(&exchange->body);
+	return good;
+}
+
+bool generate_begin(struct exchange *exchange)
+{
+	struct gateway *gateway = exchange->gateway;
+
+	make_id(exchange);
+	exchange->next = gateway->exchanges;
+	if (exchange->next)
+		exchange->next->previous = exchange;
+	gateway->exchanges = exchange;
+	exchange->listed = true;
+	if (start(exchange))
+		return true;
+	generate_end(exchange);
+	return false;
+}
+
+void generate_end(struct exchange *exchange)
+{
+	for (uint32_t i = 0; i < exchange->n_started; i++) {
+		struct choice *choice = &exchange->choices[i];
+
+		delist(choice);
+		outrider_stream_free(&choice->stream);
+		text_free(&choice->text);
+	}
+	exchange->n_started = 0;
+	if (!exchange->listed)
+		return;
+	if (exchange->previous)
+		exchange->previous->next = exchange->next;
+	else
+		exchange->gateway->exchanges = exchange->next;
+	if (exchange->next)
+		exchange->next->previous = exchange->previous;
+	exchange->previous = exchange->next = NULL;
+	exchange->listed = false;
+}
+
+/* Whether the other end has closed its connection. libmicrohttpd does not look while it leaves a connection alone. */
+static bool has_gone(const struct exchange *exchange)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+	char byte;
+	ssize_t n = info ? recv(info->connect_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) : 0;
+
+	return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+static void give_up(struct exchange *exchange)
+{
+	generate_end(exchange);
+	exchange->complete = true;
+	exchange_wake(exchange);
+}
+
+static void fail(struct exchange *exchange)
+{
+	if (exchange->responding)
+		answer_stream_fault(exchange);
+	give_up(exchange);
+}
+
+static void no_memory(struct exchange *exchange)
+{
+	fault_set(&exchange->fault, 500, NULL, "internal_error", "no memory for the answer");
+	fail(exchange);
+}
+
+static void finish(struct exchange *exchange)
+{
+	bool good = exchange->params.stream ? answer_stream_end(exchange) : answer_whole(exchange);
+
+	if (!good) {
+		no_memory(exchange);
+		return;
+	}
+	give_up(exchange);
+}
+
+static bool take_text(struct choice *choice, const struct outrider_event *event)
+{
+	struct exchange *exchange = choice->exchange;
+
+	if (exchange->params.stream)
+		return answer_chunk(exchange, choice, event->text, event->text_bytes);
+	text_add(&choice->text, event->text, event->text_bytes);
+	return !choice->text.failed;
+}
+
+static void take_done(struct choice *choice, const struct outrider_event *event)
+{
+	struct exchange *exchange = choice->exchange;
+	struct outrider_usage usage;
+
+	if (outrider_usage(choice->stream, &usage) == 0)
+		metrics_answer(&exchange->gateway->metrics, &usage);
+	choice->end = event->end;
+	exchange->n_ended++;
+	if (event->end == OUTRIDER_END_ERROR) {
+		fault_set(&exchange->fault, 500, NULL, "internal_error", "%s", event->message);
+		fail(exchange);
+	} else if (event->end == OUTRIDER_END_DEADLINE && choice->n_tokens == 0) {
+		fault_set(&exchange->fault, 504, NULL, "timeout",
+			"the answer had no token when its time (answer_timeout) was over");
+		fail(exchange);
+	} else if (exchange->params.stream && !answer_chunk_end(exchange, choice)) {
+		no_memory(exchange);
+	} else if (exchange->n_ended == exchange->params.n) {
+		finish(exchange);
+	}
+}
+
+static void take(struct choice *choice, const struct outrider_event *event)
+{
+	struct exchange *exchange = choice->exchange;
+	uint64_t now_ns = clock_ns();
+
+	if (has_gone(exchange)) {
+		give_up(exchange);
+		return;
+	}
+	if (choice->n_tokens == 0 && event->n_tokens > 0)
+		metrics_time(&exchange->gateway->metrics.first_token_s,
+			(double)(now_ns - exchange->begun_ns) / 1e9);
+	choice->n_tokens += (uint32_t)event->n_tokens;
+	if (!take_text(choice, event)) {
+		no_memory(exchange);
+		return;
+	}
+	if (exchange->out.n > OUT_MAX) {
+		log_notice("a client reads too slowly: its answer is cancelled");
+		text_drop(&exchange->out, exchange->out.n);
+		give_up(exchange);
+		return;
+	}
+	exchange->sent_ns = now_ns;
+	if (event->type == OUTRIDER_EVENT_DONE)
+		take_done(choice, event);
+	else if (exchange->params.stream)
+		exchange_wake(exchange);
+}
+
+void generate_pump(struct gateway *gateway)
+{
+	for (int i = 0; i < EVENTS_MAX; i++) {
+		const struct outrider_event *event;
+		struct outrider_stream *stream;
+		int code = outrider_next_event(gateway->client, 0, &stream, &event);
+
+		if (code < 0 && !stream)
+			return;
+		struct choice *choice = find(gateway, stream);
+		if (!choice)
+			continue;
+		if (code < 0) {
+			fault_of_service(&choice->exchange->fault, code, outrider_error());
+			fail(choice->exchange);
+		} else {
+			take(choice, event);
+		}
+	}
+}
+
+void generate_tick(struct gateway *gateway)
+{
+	uint64_t now_ns = clock_ns();
+	struct exchange *next;
+
+	for (struct exchange *exchange = gateway->exchanges; exchange; exchange = next) {
+		next = exchange->next;
+		if (has_gone(exchange)) {
+			give_up(exchange);
+		} else if (exchange->params.stream &&
+			   now_ns - exchange->sent_ns >= (uint64_t)gateway->config->ping_ns) {
+			text_add_string(&exchange->out, ": ping\n\n");
+			exchange->sent_ns = now_ns;
+			exchange_wake(exchange);
+		}
+	}
+}

@@ -1,0 +1,15 @@
+/* Completions: an exchange runs streams of the SDK, and their events become its response. On the loop's thread. */
+#pragma once
+
+#include "services/gateway/exchange.h"
+
+/* The body is there: what it asks for becomes exchange->params. false: the exchange's fault says what is wrong with it. */
+bool generate_read(struct exchange *exchange);
+/* Starts the streams. false: the exchange's fault says why not. */
+bool generate_begin(struct exchange *exchange);
+/* The client's descriptor is readable, or time has passed: all events that are there. */
+void generate_pump(struct gateway *gateway);
+/* Comments on streams that have had nothing to send, and the end of those whose client has gone. */
+void generate_tick(struct gateway *gateway);
+/* Cancels what runs of the exchange, and leaves the lists. */
+void generate_end(struct exchange *exchange);

@@ -1,0 +1,161 @@
+/* outrider-gateway: OpenAI's HTTP interface in front of a service. Start-up and the order of tearing down. */
+#include "services/gateway/generate.h"
+#include "services/gateway/listen.h"
+#include "services/gateway/server.h"
+#include "shared/base/log.h"
+#include "shared/base/options.h"
+#include "shared/base/standard.h"
+#include "shared/ipc/daemon.h"
+#include "shared/ipc/peers.h"
+
+#include <poll.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+enum { CLIENT_WINDOW = 64 };
+#define TICK_NS 100000000u
+
+static void on_events(void *arg)
+{
+	struct gateway *gateway = arg;
+
+	generate_pump(gateway);
+	server_run(gateway);
+}
+
+static void on_tick(void *arg)
+{
+	struct gateway *gateway = arg;
+
+	generate_pump(gateway);
+	generate_tick(gateway);
+	server_tick(gateway);
+	server_run(gateway);
+}
+
+static void on_detail(void *arg, struct daemon_details *to)
+{
+	const struct gateway *gateway = arg;
+	uint64_t responses = 0;
+
+	for (size_t i = 0; i < METRICS_STATUSES; i++)
+		responses += gateway->metrics.responses[i];
+	daemon_detail(to, "listen", "%s", gateway->config->listen);
+	daemon_detail(to, "connections", "%llu", (unsigned long long)gateway->metrics.connections);
+	daemon_detail(to, "responses", "%llu", (unsigned long long)responses);
+	daemon_detail(to, "completion_tokens", "%llu",
+		(unsigned long long)gateway->metrics.completion_tokens);
+}
+
+static int open_client(struct gateway *gateway, struct error *err)
+{
+	int code = outrider_connect(daemon_runtime_dir(gateway->daemon), &gateway->client);
+
+	if (code == 0)
+		code = outrider_set_window(gateway->client, CLIENT_WINDOW);
+	if (code < 0)
+		return error_set(err, -code, "%s", outrider_error());
+	code = outrider_client_fd(gateway->client);
+	if (code < 0)
+		return error_set(err, -code, "%s", outrider_error());
+	if (daemon_add_fd(gateway->daemon, code, POLLIN, on_events, gateway) < 0 ||
+		daemon_add_timer(gateway->daemon, TICK_NS, on_tick, gateway) < 0)
+		return error_set(err, ENOSPC, "too many sources of events");
+	return 0;
+}
+
+/* A socket that the service manager listens on, or one of our own. */
+static int open_server(struct gateway *gateway, struct error *err)
+{
+	int fd;
+
+	if (daemon_listen_fd(gateway->daemon, "http", &fd) < 0)
+		fd = listen_open(gateway->config->listen, err);
+	return fd < 0 ? fd : server_open(gateway, fd, err);
+}
+
+static int serve(struct gateway *gateway, struct error *err)
+{
+	int code = keys_read(&gateway->keys, gateway->config->keys, err);
+
+	if (code == 0)
+		code = open_client(gateway, err);
+	if (code == 0)
+		code = open_server(gateway, err);
+	if (code == 0)
+		code = watch_start(&gateway->watch, daemon_runtime_dir(gateway->daemon), err);
+	if (code == 0)
+		code = daemon_admin_open(gateway->daemon, NULL, NULL, err);
+	if (code < 0)
+		return code;
+	daemon_on_detail(gateway->daemon, on_detail, gateway);
+	log_notice("serving HTTP on %s%s", gateway->config->listen,
+		gateway->keys.n ? ", with API keys" : "");
+	daemon_ready(gateway->daemon);
+	return daemon_run(gateway->daemon);
+}
+
+static void stop(struct gateway *gateway)
+{
+	server_close(gateway);
+	watch_stop(&gateway->watch);
+	outrider_close(&gateway->client);
+	keys_free(&gateway->keys);
+}
+
+static const struct options_spec spec = {
+	.program = "outrider-gateway",
+	.summary = "Serves OpenAI's HTTP interface, for a service that runs on this machine.",
+	.config_path = OUTRIDER_SYSCONFDIR "/outrider/gateway.conf",
+	.keys = gateway_keys,
+	.shortcuts = {{"listen", "listen", "ADDRESS:PORT", "where HTTP requests are accepted"}},
+};
+
+/* Everything that can be known before anything is opened. */
+static int check(const struct gateway_config *config, struct error *err)
+{
+	struct keys keys = {0};
+	int code = listen_check(config->listen, err);
+
+	if (code == 0)
+		code = keys_read(&keys, config->keys, err);
+	keys_free(&keys);
+	return code;
+}
+
+int main(int argc, char **argv)
+{
+	static struct gateway gateway;
+	struct gateway_config config;
+	struct options options;
+	struct error err = {""};
+	char runtime_dir[256];
+	int status;
+
+	standard_begin();
+	log_init("gateway", 0);
+	int r = options_read(&spec, argc, argv, &options, &config, stdout, &err);
+	if (r == 1)
+		r = check(&config, &err) < 0 ? -ENOEXEC : !options.check;
+	if (r < 0)
+		log_error("%s", err.text);
+	if (r < 1)
+		return options_exit_status(r);
+	log_set_verbosity(options.verbosity);
+	gateway.config = &config;
+	r = peers_runtime_dir(options.runtime_dir, true, runtime_dir, sizeof runtime_dir, &err);
+	if (r == 0) {
+		struct daemon_options daemon = {.name = PEER_GATEWAY, .runtime_dir = runtime_dir};
+
+		r = daemon_create(&daemon, &gateway.daemon, &err);
+	}
+	if (r == 0)
+		r = serve(&gateway, &err);
+	if (r < 0)
+		log_error("%s", err.text);
+	status = r < 0 ? error_exit_status(r) : r;
+	stop(&gateway);
+	if (gateway.daemon)
+		daemon_destroy(&gateway.daemon);
+	return r < 0 ? daemon_start_failed(status) : status;
+}

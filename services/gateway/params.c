@@ -1,0 +1,481 @@
+#include "services/gateway/params.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+enum { CHAT = 1, TEXT = 2, BOTH = CHAT | TEXT };
+
+/* OpenAI's own default; without a temperature the service would be greedy. */
+#define TEMPERATURE 1.0f
+
+struct reading {
+	struct params *params;
+	struct fault *fault;
+	const char *field;
+	json_t *variables; /* of the chat template */
+};
+
+typedef bool taker(struct reading *reading, const json_t *value);
+
+static bool wrong(struct reading *reading, const char *expected)
+{
+	return fault_set(reading->fault, 400, reading->field, "invalid_type", "%s: expected %s",
+		reading->field, expected);
+}
+
+/* What a setter of the SDK said. */
+static bool took(struct reading *reading, int code)
+{
+	if (code == 0)
+		return true;
+	return fault_set(reading->fault, 400, reading->field, "invalid_value", "%s: %s",
+		reading->field, outrider_error());
+}
+
+static bool take_bool(struct reading *reading, const json_t *value, bool *out)
+{
+	if (!json_is_boolean(value))
+		return wrong(reading, "true or false");
+	*out = json_is_true(value);
+	return true;
+}
+
+static bool take_count(struct reading *reading, const json_t *value, json_int_t least,
+	json_int_t most, uint32_t *out)
+{
+	json_int_t n = json_integer_value(value);
+
+	if (!json_is_integer(value))
+		return wrong(reading, "an integer");
+	if (n < least || n > most)
+		return fault_set(reading->fault, 400, reading->field, "invalid_value",
+			"%s: %lld is out of range; allowed are %lld to %lld", reading->field,
+			(long long)n, (long long)least, (long long)most);
+	*out = (uint32_t)n;
+	return true;
+}
+
+static bool take_number(struct reading *reading, const json_t *value, float *out)
+{
+	if (!json_is_number(value))
+		return wrong(reading, "a number");
+	*out = (float)json_number_value(value);
+	return true;
+}
+
+static bool take_model(struct reading *reading, const json_t *value)
+{
+	const char *name = json_string_value(value);
+
+	if (!name)
+		return wrong(reading, "a string");
+	snprintf(reading->params->model, sizeof reading->params->model, "%s", name);
+	return true;
+}
+
+static bool take_messages(struct reading *reading, const json_t *value)
+{
+	size_t i;
+	json_t *message;
+
+	if (!json_is_array(value) || json_array_size(value) == 0)
+		return wrong(reading, "an array of messages that is not empty");
+	json_array_foreach(value, i, message)
+	{
+		if (!json_is_object(message) || !json_is_string(json_object_get(message, "role")))
+			return fault_set(reading->fault, 400, "messages", "invalid_type",
+				"messages[%zu]: expected an object with a role", i);
+		char *text = json_dumps(message, JSON_COMPACT);
+		int code = text ? outrider_request_add_message_json(reading->params->request, text)
+				: -ENOMEM;
+		free(text);
+		if (code < 0)
+			return fault_set(reading->fault, 400, "messages", "invalid_value",
+				"messages[%zu]: %s", i, outrider_error());
+	}
+	reading->params->has_input = true;
+	return true;
+}
+
+static bool take_tokens(struct reading *reading, const json_t *list)
+{
+	size_t n = json_array_size(list), i;
+	int32_t *ids = calloc(n + 1, sizeof *ids);
+	json_t *id;
+	bool good = ids != NULL;
+
+	json_array_foreach(list, i, id)
+	{
+		good = good && json_is_integer(id) && json_integer_value(id) >= 0 &&
+		       json_integer_value(id) <= INT32_MAX;
+		if (good)
+			ids[i] = (int32_t)json_integer_value(id);
+	}
+	good = good ? took(reading, outrider_request_set_tokens(reading->params->request, ids, n))
+		    : wrong(reading, "a string or an array of token numbers");
+	free(ids);
+	return good;
+}
+
+static bool take_prompt(struct reading *reading, const json_t *value)
+{
+	reading->params->has_input = true;
+	/* A list with one text is that text. */
+	if (json_is_array(value) && json_is_string(json_array_get(value, 0))) {
+		if (json_array_size(value) != 1)
+			return fault_set(reading->fault, 400, "prompt", "unsupported_value",
+				"prompt: only one prompt per request is taken");
+		value = json_array_get(value, 0);
+	}
+	if (json_is_string(value))
+		return took(reading, outrider_request_set_prompt(
+					     reading->params->request, json_string_value(value)));
+	if (json_is_array(value) && json_array_size(value) > 0)
+		return take_tokens(reading, value);
+	return wrong(reading, "a string or an array of token numbers");
+}
+
+static bool take_max_tokens(struct reading *reading, const json_t *value)
+{
+	uint32_t n = 0;
+
+	if (!take_count(reading, value, 1, INT32_MAX, &n))
+		return false;
+	outrider_request_set_max_tokens(reading->params->request, n);
+	return true;
+}
+
+static bool take_temperature(struct reading *reading, const json_t *value)
+{
+	float x = 0;
+
+	return take_number(reading, value, &x) &&
+	       took(reading, outrider_request_set_temperature(reading->params->request, x));
+}
+
+static bool take_top_p(struct reading *reading, const json_t *value)
+{
+	float x = 0;
+
+	return take_number(reading, value, &x) &&
+	       took(reading, outrider_request_set_top_p(reading->params->request, x));
+}
+
+static bool take_min_p(struct reading *reading, const json_t *value)
+{
+	float x = 0;
+
+	return take_number(reading, value, &x) &&
+	       took(reading, outrider_request_set_min_p(reading->params->request, x));
+}
+
+static bool take_top_k(struct reading *reading, const json_t *value)
+{
+	uint32_t n = 0;
+
+	return take_count(reading, value, 0, INT32_MAX, &n) &&
+	       took(reading, outrider_request_set_top_k(reading->params->request, n));
+}
+
+static bool take_repeat(struct reading *reading, const json_t *value)
+{
+	float x = 0;
+
+	return take_number(reading, value, &x) &&
+	       took(reading, outrider_request_set_repeat(reading->params->request, x, 0));
+}
+
+static bool take_seed(struct reading *reading, const json_t *value)
+{
+	if (!json_is_integer(value))
+		return wrong(reading, "an integer");
+	reading->params->seed = (uint64_t)json_integer_value(value);
+	return true;
+}
+
+static bool take_stream(struct reading *reading, const json_t *value)
+{
+	return take_bool(reading, value, &reading->params->stream);
+}
+
+static bool take_stream_options(struct reading *reading, const json_t *value)
+{
+	const json_t *usage = json_object_get(value, "include_usage");
+
+	if (!json_is_object(value))
+		return wrong(reading, "an object");
+	return !usage || take_bool(reading, usage, &reading->params->include_usage);
+}
+
+static bool take_n(struct reading *reading, const json_t *value)
+{
+	return take_count(reading, value, 1, PARAMS_CHOICES, &reading->params->n);
+}
+
+static bool take_stop(struct reading *reading, const json_t *value)
+{
+	size_t i;
+	json_t *text;
+
+	if (json_is_string(value))
+		return took(reading, outrider_request_add_stop(
+					     reading->params->request, json_string_value(value)));
+	if (!json_is_array(value))
+		return wrong(reading, "a string or an array of strings");
+	json_array_foreach(value, i, text)
+	{
+		if (!json_is_string(text))
+			return wrong(reading, "a string or an array of strings");
+		if (!took(reading, outrider_request_add_stop(
+					   reading->params->request, json_string_value(text))))
+			return false;
+	}
+	return true;
+}
+
+/* {"50256": -100}: OpenAI's bounds are -100 and 100, and -100 stands for never. */
+static bool take_logit_bias(struct reading *reading, const json_t *value)
+{
+	const char *key;
+	json_t *bias;
+	json_t *object = (json_t *)value;
+
+	if (!json_is_object(value))
+		return wrong(reading, "an object with a number per token number");
+	json_object_foreach(object, key, bias)
+	{
+		char *end;
+		long token = strtol(key, &end, 10);
+
+		if (*key == '\0' || *end || token < 0 || token > INT32_MAX)
+			return fault_set(reading->fault, 400, "logit_bias", "invalid_value",
+				"logit_bias: \"%.32s\" is not the number of a token", key);
+		if (!json_is_number(bias))
+			return wrong(reading, "an object with a number per token number");
+		if (!took(reading, outrider_request_add_logit_bias(reading->params->request,
+					   (int32_t)token, (float)json_number_value(bias))))
+			return false;
+	}
+	return true;
+}
+
+static bool take_variables(struct reading *reading, const json_t *value)
+{
+	if (!json_is_object(value))
+		return wrong(reading, "an object");
+	json_object_update(reading->variables, (json_t *)value);
+	return true;
+}
+
+static bool take_effort(struct reading *reading, const json_t *value)
+{
+	if (!json_is_string(value))
+		return wrong(reading, "a string");
+	json_object_set(reading->variables, "reasoning_effort", (json_t *)value);
+	return true;
+}
+
+static bool take_ignore_eos(struct reading *reading, const json_t *value)
+{
+	bool ignore = false;
+
+	if (!take_bool(reading, value, &ignore))
+		return false;
+	outrider_request_set_ignore_eos(reading->params->request, ignore);
+	return true;
+}
+
+/* What is Outrider's own: {"k": 3, "draft_method": "ngram"}. */
+static bool take_outrider(struct reading *reading, const json_t *value)
+{
+	const char *key;
+	json_t *of;
+	json_t *object = (json_t *)value;
+
+	if (!json_is_object(value))
+		return wrong(reading, "an object");
+	json_object_foreach(object, key, of)
+	{
+		if (strcmp(key, "k") == 0 && json_is_integer(of)) {
+			json_int_t k = json_integer_value(of);
+
+			if (!took(reading, outrider_request_set_k(reading->params->request,
+						   k < -1 || k > INT16_MAX ? INT16_MAX : (int)k)))
+				return false;
+		} else if (strcmp(key, "draft_method") == 0 && json_is_string(of)) {
+			if (!took(reading,
+				    outrider_request_set_draft_method(
+					    reading->params->request, json_string_value(of))))
+				return false;
+		} else {
+			return wrong(reading, "k (an integer) and draft_method (a string)");
+		}
+	}
+	return true;
+}
+
+/* Any value: it has no meaning here. */
+static bool take_nothing(struct reading *reading, const json_t *value)
+{
+	(void)reading;
+	(void)value;
+	return true;
+}
+
+/* Known, and only taken with a value that asks for nothing. */
+static bool is_off(const json_t *value)
+{
+	return json_is_false(value) || (json_is_number(value) && json_number_value(value) == 0) ||
+	       ((json_is_array(value) || json_is_object(value)) && json_array_size(value) == 0 &&
+		       json_object_size(value) == 0) ||
+	       (json_is_string(value) && (strcmp(json_string_value(value), "none") == 0));
+}
+
+static bool refuse(struct reading *reading, const json_t *value)
+{
+	return is_off(value) ||
+	       fault_set(reading->fault, 400, reading->field, "unsupported_parameter",
+		       "%s is not supported", reading->field);
+}
+
+static bool take_format(struct reading *reading, const json_t *value)
+{
+	const char *type = json_string_value(json_object_get(value, "type"));
+
+	if (!type)
+		return wrong(reading, "an object with a type");
+	return strcmp(type, "text") == 0 ||
+	       fault_set(reading->fault, 400, reading->field, "unsupported_value",
+		       "response_format: \"%.32s\" is not supported; allowed is text", type);
+}
+
+static bool take_best_of(struct reading *reading, const json_t *value)
+{
+	return (json_is_integer(value) && json_integer_value(value) == 1) || refuse(reading, value);
+}
+
+static const struct field {
+	const char *name;
+	unsigned of;
+	taker *take;
+} fields[] = {
+	{"model", BOTH, take_model},
+	{"messages", CHAT, take_messages},
+	{"prompt", TEXT, take_prompt},
+	{"stream", BOTH, take_stream},
+	{"stream_options", BOTH, take_stream_options},
+	{"n", BOTH, take_n},
+	{"max_tokens", BOTH, take_max_tokens},
+	{"max_completion_tokens", CHAT, take_max_tokens},
+	{"temperature", BOTH, take_temperature},
+	{"top_p", BOTH, take_top_p},
+	{"top_k", BOTH, take_top_k},
+	{"min_p", BOTH, take_min_p},
+	{"repeat_penalty", BOTH, take_repeat},
+	{"repetition_penalty", BOTH, take_repeat},
+	{"logit_bias", BOTH, take_logit_bias},
+	{"stop", BOTH, take_stop},
+	{"seed", BOTH, take_seed},
+	{"chat_template_kwargs", CHAT, take_variables},
+	{"reasoning_effort", CHAT, take_effort},
+	{"ignore_eos", BOTH, take_ignore_eos},
+	{"outrider", BOTH, take_outrider},
+	{"response_format", CHAT, take_format},
+	{"best_of", TEXT, take_best_of},
+	/* These say who asks, or how the answer is billed or kept. */
+	{"user", BOTH, take_nothing},
+	{"metadata", BOTH, take_nothing},
+	{"store", BOTH, take_nothing},
+	{"service_tier", BOTH, take_nothing},
+	{"safety_identifier", BOTH, take_nothing},
+	{"prompt_cache_key", BOTH, take_nothing},
+	/* Without tools it has nothing to act on. */
+	{"parallel_tool_calls", CHAT, take_nothing},
+	{"tools", CHAT, refuse},
+	{"tool_choice", CHAT, refuse},
+	{"functions", CHAT, refuse},
+	{"function_call", CHAT, refuse},
+	{"logprobs", BOTH, refuse},
+	{"top_logprobs", CHAT, refuse},
+	{"presence_penalty", BOTH, refuse},
+	{"frequency_penalty", BOTH, refuse},
+	{"audio", CHAT, refuse},
+	{"prediction", CHAT, refuse},
+	{"web_search_options", CHAT, refuse},
+	{"echo", TEXT, refuse},
+	{"suffix", TEXT, refuse},
+};
+
+static const struct field *find(const char *name, bool chat)
+{
+	for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+		if ((fields[i].of & (chat ? CHAT : TEXT)) && strcmp(fields[i].name, name) == 0)
+			return &fields[i];
+	return NULL;
+}
+
+static bool read_fields(struct reading *reading, const json_t *body)
+{
+	json_t *object = (json_t *)body, *value;
+	const char *name;
+
+	json_object_foreach(object, name, value)
+	{
+		const struct field *field = find(name, reading->params->chat);
+
+		if (!field)
+			return fault_set(reading->fault, 400, name, "unknown_parameter",
+				"Unrecognized request argument supplied: %.64s", name);
+		reading->field = field->name;
+		/* null is a field that is left out. */
+		if (!json_is_null(value) && !field->take(reading, value))
+			return false;
+	}
+	return true;
+}
+
+static bool set_variables(struct reading *reading)
+{
+	if (json_object_size(reading->variables) == 0)
+		return true;
+	char *text = json_dumps(reading->variables, JSON_COMPACT);
+	int code = text ? outrider_request_set_variables(reading->params->request, text) : -ENOMEM;
+	free(text);
+	reading->field = "chat_template_kwargs";
+	return took(reading, code);
+}
+
+bool params_read(struct params *params, const json_t *body, struct fault *fault)
+{
+	struct reading reading = {.params = params, .fault = fault, .variables = json_object()};
+	const char *input = params->chat ? "messages" : "prompt";
+	uint64_t seed;
+	bool good;
+
+	params->n = 1;
+	if (!reading.variables || outrider_request_new(&params->request) < 0) {
+		json_decref(reading.variables);
+		return fault_set(fault, 500, NULL, "internal_error", "no memory for the request");
+	}
+	if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
+		seed = 0;
+	/* Clients read JSON numbers as doubles, or as signed 64-bit integers: a seed that is told must survive both. */
+	params->seed = seed >> 12;
+	outrider_request_set_temperature(params->request, TEMPERATURE);
+	good = json_is_object(body) ? read_fields(&reading, body)
+				    : fault_set(fault, 400, NULL, "invalid_type",
+					      "the body is not a JSON object");
+	if (good && !params->has_input)
+		good = fault_set(fault, 400, input, "missing_required_parameter",
+			"you must provide %s", input);
+	good = good && set_variables(&reading);
+	json_decref(reading.variables);
+	return good;
+}
+
+void params_free(struct params *params)
+{
+	outrider_request_free(&params->request);
+}

@@ -1,0 +1,113 @@
+#include "services/gateway/routes.h"
+
+#include "services/gateway/generate.h"
+#include "shared/base/json_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool add_json(struct exchange *exchange, json_t *value)
+{
+	char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+
+	json_decref(value);
+	if (text) {
+		text_add_string(&exchange->out, text);
+		text_add_string(&exchange->out, "\n");
+	}
+	free(text);
+	exchange->complete = true;
+	return (text && !exchange->out.failed) ||
+	       fault_set(&exchange->fault, 500, NULL, "internal_error", "no memory for the answer");
+}
+
+static bool health(struct exchange *exchange)
+{
+	struct watch_news news;
+
+	watch_read(&exchange->gateway->watch, &news);
+	if (!news.ready)
+		return fault_set(&exchange->fault, 503, NULL, "not_ready",
+			"the service does not take requests yet: the verifier is %s", news.state);
+	return add_json(exchange, json_pack("{s:s}", "status", "ok"));
+}
+
+static bool models(struct exchange *exchange)
+{
+	struct watch_news news;
+	json_t *list = json_array();
+
+	watch_read(&exchange->gateway->watch, &news);
+	if (news.model[0])
+		json_array_append_new(
+			list, json_pack("{s:o,s:s,s:i,s:s,s:{s:I}}", "id", json_text(news.model),
+				      "object", "model", "created", 0, "owned_by", "outrider",
+				      "meta", "n_ctx", (json_int_t)news.context));
+	return add_json(exchange, json_pack("{s:s,s:o}", "object", "list", "data", list));
+}
+
+static bool metrics(struct exchange *exchange)
+{
+	struct watch_news news;
+
+	watch_read(&exchange->gateway->watch, &news);
+	metrics_print(&exchange->gateway->metrics, &news, &exchange->out);
+	exchange->complete = true;
+	return !exchange->out.failed ||
+	       fault_set(&exchange->fault, 500, NULL, "internal_error", "no memory for the page");
+}
+
+/* The model that is served is the only one there is. */
+static bool serves(struct exchange *exchange)
+{
+	const char *asked = exchange->params.model;
+	struct watch_news news;
+
+	watch_read(&exchange->gateway->watch, &news);
+	if (!*asked || !news.model[0] || strcmp(asked, news.model) == 0 ||
+		strcmp(asked, "outrider") == 0)
+		return true;
+	return fault_set(&exchange->fault, 404, "model", "model_not_found",
+		"the model \"%.100s\" is not served here; \"%s\" is", asked, news.model);
+}
+
+static bool complete(struct exchange *exchange, bool chat)
+{
+	exchange->params.chat = chat;
+	return generate_read(exchange) && serves(exchange) && generate_begin(exchange);
+}
+
+static bool completions(struct exchange *exchange)
+{
+	return complete(exchange, false);
+}
+
+static bool chat(struct exchange *exchange)
+{
+	return complete(exchange, true);
+}
+
+#define JSON "application/json; charset=utf-8"
+
+static const struct route routes[] = {
+	{"GET", "/health", true, JSON, health},
+	{"GET", "/v1/health", true, JSON, health},
+	{"GET", "/v1/models", false, JSON, models},
+	{"GET", "/metrics", false, "text/plain; version=0.0.4; charset=utf-8", metrics},
+	{"POST", "/v1/completions", false, JSON, completions},
+	{"POST", "/v1/chat/completions", false, JSON, chat},
+};
+
+const struct route *routes_find(const char *method, const char *path, bool *known)
+{
+	*known = false;
+	for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+		if (strcmp(routes[i].path, path) != 0)
+			continue;
+		*known = true;
+		if (strcmp(routes[i].method, method) == 0 ||
+			(strcmp(method, "HEAD") == 0 && strcmp(routes[i].method, "GET") == 0))
+			return &routes[i];
+	}
+	return NULL;
+}

@@ -1,0 +1,17 @@
+/* The paths that the gateway knows, and what each does. */
+#pragma once
+
+#include <stdbool.h>
+
+struct exchange;
+
+struct route {
+	const char *method, *path;
+	bool open; /* no key is asked for */
+	const char *type; /* of the response, when it is no stream */
+	/* The whole request is there. Fills out, or begins something that will. false: the exchange's fault says why not. */
+	bool (*handle)(struct exchange *exchange);
+};
+
+/* *known: whether the path is known with another method. NULL: this pair is not. */
+const struct route *routes_find(const char *method, const char *path, bool *known);

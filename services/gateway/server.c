@@ -1,0 +1,371 @@
+#include "services/gateway/server.h"
+
+#include "services/gateway/generate.h"
+#include "services/gateway/routes.h"
+#include "shared/base/clock.h"
+#include "shared/base/log.h"
+#include "shared/ipc/daemon.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { HEADERS_MAX = 32768, STREAM_BLOCK = 16384, RUNS_MAX = 16 };
+
+/* An open connection: libmicrohttpd tells nobody of one whose request is not there yet. */
+struct connection {
+	struct connection *previous, *next;
+	int fd;
+	uint64_t since_ns; /* its next request is waited for */
+	bool busy; /* a request is there, and its response is not all sent */
+};
+
+static void on_connection(void *arg, struct MHD_Connection *http, void **context,
+	enum MHD_ConnectionNotificationCode what)
+{
+	struct gateway *gateway = arg;
+	struct connection *connection = *context;
+
+	if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+		const union MHD_ConnectionInfo *info =
+			MHD_get_connection_info(http, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+		connection = calloc(1, sizeof *connection);
+		if (!connection)
+			return;
+		connection->fd = info ? info->connect_fd : -1;
+		connection->since_ns = clock_ns();
+		connection->next = gateway->connections;
+		if (connection->next)
+			connection->next->previous = connection;
+		gateway->connections = connection;
+		gateway->metrics.connections++;
+		*context = connection;
+	} else if (connection) {
+		if (connection->previous)
+			connection->previous->next = connection->next;
+		else
+			gateway->connections = connection->next;
+		if (connection->next)
+			connection->next->previous = connection->previous;
+		gateway->metrics.connections--;
+		free(connection);
+		*context = NULL;
+	}
+}
+
+static struct connection *connection_of(struct MHD_Connection *http)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(http, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+	return info ? info->socket_context : NULL;
+}
+
+static void set_busy(struct MHD_Connection *http, bool busy)
+{
+	struct connection *connection = connection_of(http);
+
+	if (!connection)
+		return;
+	connection->busy = busy;
+	connection->since_ns = clock_ns();
+}
+
+void server_tick(struct gateway *gateway)
+{
+	uint64_t now_ns = clock_ns();
+
+	for (struct connection *c = gateway->connections; c; c = c->next)
+		if (!c->busy && c->fd >= 0 &&
+			now_ns - c->since_ns >= (uint64_t)gateway->config->request_timeout_ns)
+			shutdown(c->fd, SHUT_RDWR);
+}
+
+void exchange_rest(struct exchange *exchange)
+{
+	exchange->suspended = true;
+	MHD_suspend_connection(exchange->connection);
+}
+
+void exchange_wake(struct exchange *exchange)
+{
+	if (!exchange->suspended)
+		return;
+	exchange->suspended = false;
+	MHD_resume_connection(exchange->connection);
+}
+
+static ssize_t read_out(void *arg, uint64_t position, char *to, size_t room)
+{
+	struct exchange *exchange = arg;
+	size_t n = exchange->out.n < room ? exchange->out.n : room;
+
+	(void)position;
+	if (n == 0 && exchange->complete)
+		return MHD_CONTENT_READER_END_OF_STREAM;
+	if (n == 0) {
+		exchange_rest(exchange);
+		return 0;
+	}
+	memcpy(to, exchange->out.data, n);
+	text_drop(&exchange->out, n);
+	return (ssize_t)n;
+}
+
+static void count(struct exchange *exchange, unsigned status)
+{
+	if (!exchange->told && status < METRICS_STATUSES)
+		exchange->gateway->metrics.responses[status]++;
+	exchange->told = true;
+}
+
+static enum MHD_Result send_response(
+	struct exchange *exchange, struct MHD_Response *response, unsigned status, const char *type)
+{
+	const char *origin = exchange->gateway->config->origin;
+	enum MHD_Result result;
+
+	if (!response)
+		return MHD_NO;
+	if (type)
+		MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+	if (*origin) {
+		MHD_add_response_header(response, "Access-Control-Allow-Origin", origin);
+		MHD_add_response_header(response, "Access-Control-Allow-Headers",
+			"Authorization, Content-Type, Idempotency-Key");
+		MHD_add_response_header(
+			response, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+	}
+	if (status == MHD_HTTP_UNAUTHORIZED)
+		MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+	if (status == MHD_HTTP_TOO_MANY_REQUESTS || status == MHD_HTTP_SERVICE_UNAVAILABLE)
+		MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, "1");
+	if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
+		MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, POST, OPTIONS");
+	result = MHD_queue_response(exchange->connection, status, response);
+	MHD_destroy_response(response);
+	exchange->responding = true;
+	count(exchange, status);
+	return result;
+}
+
+static enum MHD_Result send_fault(struct exchange *exchange)
+{
+	json_t *body = fault_json(&exchange->fault);
+	char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+
+	json_decref(body);
+	if (!text)
+		return MHD_NO;
+	return send_response(exchange,
+		MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE),
+		exchange->fault.status, "application/json; charset=utf-8");
+}
+
+/* What there is to be sent, or rest until there is something. */
+static enum MHD_Result respond(struct exchange *exchange)
+{
+	struct text *out = &exchange->out;
+
+	if (exchange->fault.status)
+		return send_fault(exchange);
+	if (exchange->params.stream && (out->n > 0 || exchange->complete)) {
+		struct MHD_Response *response = MHD_create_response_from_callback(
+			MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_out, exchange, NULL);
+
+		if (response) {
+			MHD_add_response_header(
+				response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+			MHD_add_response_header(response, "X-Accel-Buffering", "no");
+		}
+		return send_response(
+			exchange, response, MHD_HTTP_OK, "text/event-stream; charset=utf-8");
+	}
+	if (exchange->complete)
+		return send_response(exchange,
+			MHD_create_response_from_buffer(
+				out->n, out->n ? out->data : "", MHD_RESPMEM_MUST_COPY),
+			MHD_HTTP_OK, exchange->route->type);
+	exchange_rest(exchange);
+	return MHD_YES;
+}
+
+static bool dispatch(struct exchange *exchange)
+{
+	const struct gateway *gateway = exchange->gateway;
+	const char *key = MHD_lookup_connection_value(
+		exchange->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+
+	exchange->dispatched = true;
+	exchange->begun_ns = exchange->sent_ns = clock_ns();
+	set_busy(exchange->connection, true);
+	if (exchange->fault.status)
+		return false;
+	if (!exchange->route->open && !keys_allow(&gateway->keys, key))
+		return fault_set(&exchange->fault, MHD_HTTP_UNAUTHORIZED, NULL, "invalid_api_key",
+			key ? "the API key is not one that is allowed here"
+			    : "you must send an API key: Authorization: Bearer KEY");
+	if (exchange->body_too_large)
+		return fault_set(&exchange->fault, MHD_HTTP_CONTENT_TOO_LARGE, NULL,
+			"request_too_large", "the body has more than %lld bytes",
+			(long long)gateway->config->body_bytes);
+	if (exchange->body.failed)
+		return fault_set(&exchange->fault, MHD_HTTP_INTERNAL_SERVER_ERROR, NULL,
+			"internal_error", "no memory for the body");
+	return exchange->route->handle(exchange);
+}
+
+static struct exchange *begin(
+	struct gateway *gateway, struct MHD_Connection *http, const char *method, const char *path)
+{
+	struct exchange *exchange = calloc(1, sizeof *exchange);
+	bool known;
+
+	if (!exchange)
+		return NULL;
+	exchange->gateway = gateway;
+	exchange->connection = http;
+	snprintf(exchange->method, sizeof exchange->method, "%s", method);
+	snprintf(exchange->path, sizeof exchange->path, "%s", path);
+	exchange->route = routes_find(method, path, &known);
+	if (!exchange->route)
+		fault_set(&exchange->fault,
+			known ? MHD_HTTP_METHOD_NOT_ALLOWED : MHD_HTTP_NOT_FOUND, NULL,
+			known ? "method_not_allowed" : "not_found",
+			known ? "%s is not possible with %s" : "unknown request: %s %s",
+			exchange->method, exchange->path);
+	return exchange;
+}
+
+static void take_body(struct exchange *exchange, const char *data, size_t n)
+{
+	if (exchange->body.n + n > (size_t)exchange->gateway->config->body_bytes) {
+		exchange->body_too_large = true;
+		text_free(&exchange->body);
+	}
+	if (!exchange->body_too_large)
+		text_add(&exchange->body, data, n);
+}
+
+/* A browser asks first whether it may. */
+static enum MHD_Result allow(struct exchange *exchange)
+{
+	exchange->fault.status = 0;
+	return send_response(exchange,
+		MHD_create_response_from_buffer(0, "", MHD_RESPMEM_PERSISTENT), MHD_HTTP_NO_CONTENT,
+		NULL);
+}
+
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *http, const char *path,
+	const char *method, const char *version, const char *data, size_t *bytes, void **context)
+{
+	struct exchange *exchange = *context;
+
+	(void)version;
+	if (!exchange) {
+		*context = begin(arg, http, method, path);
+		return *context ? MHD_YES : MHD_NO;
+	}
+	if (*bytes > 0) {
+		take_body(exchange, data, *bytes);
+		*bytes = 0;
+		return MHD_YES;
+	}
+	if (!exchange->dispatched) {
+		if (strcmp(method, MHD_HTTP_METHOD_OPTIONS) == 0 &&
+			exchange->gateway->config->origin[0])
+			return allow(exchange);
+		dispatch(exchange);
+	}
+	return respond(exchange);
+}
+
+static void on_completed(
+	void *arg, struct MHD_Connection *http, void **context, enum MHD_RequestTerminationCode how)
+{
+	struct exchange *exchange = *context;
+
+	(void)arg;
+	set_busy(http, false);
+	if (!exchange)
+		return;
+	if (how != MHD_REQUEST_TERMINATED_COMPLETED_OK)
+		count(exchange, 499);
+	generate_end(exchange);
+	params_free(&exchange->params);
+	text_free(&exchange->body);
+	text_free(&exchange->out);
+	free(exchange);
+	*context = NULL;
+}
+
+static void on_message(void *arg, const char *format, va_list args)
+	__attribute__((format(printf, 2, 0)));
+
+static void on_message(void *arg, const char *format, va_list args)
+{
+	char text[256];
+
+	(void)arg;
+	vsnprintf(text, sizeof text, format, args);
+	text[strcspn(text, "\n")] = '\0';
+	log_debug("libmicrohttpd: %s", text);
+}
+
+static void on_ready(void *arg)
+{
+	server_run(arg);
+}
+
+int server_open(struct gateway *gateway, int listen_fd, struct error *err)
+{
+	const union MHD_DaemonInfo *info;
+
+	gateway->http = MHD_start_daemon(
+		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | MHD_USE_TCP_FASTOPEN,
+		0, NULL, NULL, on_request, gateway, MHD_OPTION_EXTERNAL_LOGGER, on_message, NULL,
+		MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_CONNECTION_LIMIT,
+		(unsigned)gateway->config->connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+		(size_t)HEADERS_MAX, MHD_OPTION_NOTIFY_COMPLETED, on_completed, gateway,
+		MHD_OPTION_NOTIFY_CONNECTION, on_connection, gateway, MHD_OPTION_END);
+	if (!gateway->http)
+		return error_set(err, EIO, "the HTTP server could not be started on %s",
+			gateway->config->listen);
+	info = MHD_get_daemon_info(gateway->http, MHD_DAEMON_INFO_EPOLL_FD);
+	if (!info || daemon_add_fd(gateway->daemon, info->epoll_fd, POLLIN, on_ready, gateway) < 0)
+		return error_set(err, EIO, "the HTTP server cannot be watched");
+	return 0;
+}
+
+void server_run(struct gateway *gateway)
+{
+	MHD_UNSIGNED_LONG_LONG ms;
+
+	/* While it has something to do at once, which its descriptor does not tell. */
+	for (int i = 0; i < RUNS_MAX; i++) {
+		MHD_run(gateway->http);
+		if (MHD_get_timeout(gateway->http, &ms) != MHD_YES || ms > 0)
+			return;
+	}
+}
+
+void server_close(struct gateway *gateway)
+{
+	const union MHD_DaemonInfo *info;
+
+	if (!gateway->http)
+		return;
+	info = MHD_get_daemon_info(gateway->http, MHD_DAEMON_INFO_EPOLL_FD);
+	if (info)
+		daemon_remove_fd(gateway->daemon, info->epoll_fd);
+	/* Connections that rest must be woken before they can be closed. */
+	for (struct exchange *exchange = gateway->exchanges; exchange; exchange = exchange->next)
+		exchange_wake(exchange);
+	MHD_stop_daemon(gateway->http);
+	gateway->http = NULL;
+}

@@ -1,0 +1,14 @@
+/* The table of the gateway's settings, and the structure that it fills. Plain data. */
+#pragma once
+
+#include "shared/base/config.h"
+
+struct gateway_config {
+	char listen[256]; /* "ADDRESS:PORT" or "unix:PATH" */
+	char keys[4096]; /* file with one key a line; "": no key is asked for */
+	char origin[256]; /* Access-Control-Allow-Origin; "": none is sent */
+	int64_t connections, body_bytes;
+	int64_t request_timeout_ns, ping_ns, answer_timeout_ns;
+};
+
+extern const struct config_key gateway_keys[];
