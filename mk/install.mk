@@ -12,7 +12,7 @@ BASHCOMPDIR ?= $(PREFIX)/share/bash-completion/completions
 ZSHCOMPDIR ?= $(PREFIX)/share/zsh/site-functions
 MAN_PAGES := $(wildcard man/*.[1358])
 UNITS_IN := $(wildcard systemd/*.service.in)
-UNITS_PLAIN := outrider.target outrider-ready.service
+UNITS_PLAIN := outrider.target outrider-ready.service outrider-gateway.socket
 UNITS := $(notdir $(UNITS_IN:.in=)) $(UNITS_PLAIN)
 # One file completes the words of all three.
 CLIENTS := outrider outrider-model outrider-bench

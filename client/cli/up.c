@@ -24,7 +24,7 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
-enum { VERIFIER, DRAFTER, CACHE, POLICY };
+enum { VERIFIER, DRAFTER, CACHE, POLICY, GATEWAY };
 
 static const struct {
 	const char *name, *program;
@@ -33,13 +33,17 @@ static const struct {
 	[DRAFTER] = {PEER_DRAFTER, "outrider-drafter"},
 	[CACHE] = {PEER_CACHE, "outrider-expert-cache"},
 	[POLICY] = {PEER_POLICY, "outrider-policy"},
+	[GATEWAY] = {PEER_GATEWAY, "outrider-gateway"}, /* with --http alone */
 };
 
-enum { N_SERVICES = 4 };
+enum { N_SERVICES = 5 };
+
+/* Requests of the gateway that the verifier takes at a time: it is one client process, and speaks for many. */
+#define GATEWAY_REQUESTS "512"
 
 struct up {
 	struct supervisor supervisor;
-	const char *runtime_flag, *model, *draft;
+	const char *runtime_flag, *model, *draft, *http;
 	char runtime_dir[256];
 	char programs[N_SERVICES][4096];
 	bool detach, quiet;
@@ -68,15 +72,18 @@ static void usage(FILE *to)
 	      "  --budget B            memory for experts: auto (the default: what fits), all, "
 	      "min, "
 	      "30%, 2G\n"
+	      "  --http ADDRESS:PORT   also start outrider-gateway, which serves OpenAI's HTTP "
+	      "interface\n"
+	      "                        there (127.0.0.1:8080, say)\n"
 	      "  --policy P            who chooses the draft length: static:K, cascade, yield\n"
 	      "  --draft-method M      auto, none, ngram, model (with --draft)\n"
 	      "  --config-dir DIR      read DIR/verifier.conf, DIR/verifier.conf.d/*.conf and so "
 	      "on; "
 	      "what\n"
 	      "                        outriderctl makes to last is written there\n"
-	      "  --set NAME.KEY=VALUE  any other setting; NAME is verifier, drafter, expert-cache "
-	      "or "
+	      "  --set NAME.KEY=VALUE  any other setting; NAME is verifier, drafter, expert-cache, "
 	      "policy\n"
+	      "                        or gateway\n"
 	      "  --watchdog TIME       a process silent for so long is restarted: 10s (the "
 	      "default), "
 	      "1m;\n"
@@ -128,7 +135,7 @@ static int add_named_setting(struct up *up, const char *text)
 	}
 	return cli_fail(EX_USAGE,
 		"--set %.64s: expected NAME.KEY=VALUE with NAME one of verifier, drafter, "
-		"expert-cache, policy",
+		"expert-cache, policy, gateway",
 		text);
 }
 
@@ -156,6 +163,7 @@ enum {
 	FLAG_RUNTIME_DIR,
 	FLAG_THREADS,
 	FLAG_CONTEXT,
+	FLAG_HTTP,
 	FLAG_KV,
 	FLAG_BUDGET,
 	FLAG_POLICY,
@@ -173,6 +181,7 @@ static const struct option flags[] = {
 	{"threads", required_argument, NULL, FLAG_THREADS},
 	{"context", required_argument, NULL, FLAG_CONTEXT},
 	{"kv", required_argument, NULL, FLAG_KV},
+	{"http", required_argument, NULL, FLAG_HTTP},
 	{"budget", required_argument, NULL, FLAG_BUDGET},
 	{"policy", required_argument, NULL, FLAG_POLICY},
 	{"draft-method", required_argument, NULL, FLAG_DRAFT_METHOD},
@@ -215,6 +224,9 @@ static int take_flag(struct up *up, int flag)
 		return add_setting(up, VERIFIER, "context", optarg);
 	case FLAG_KV:
 		return add_setting(up, VERIFIER, "kv_type", optarg);
+	case FLAG_HTTP:
+		up->http = optarg;
+		return add_setting(up, VERIFIER, "client_requests", GATEWAY_REQUESTS);
 	case FLAG_BUDGET:
 		return add(up, CACHE, "--budget", optarg);
 	case FLAG_POLICY:
@@ -264,7 +276,6 @@ static void find_programs(struct up *up)
 		child->name = services[i].name;
 		child_argument(child, path);
 	}
-	up->supervisor.n_children = N_SERVICES;
 }
 
 static int check(struct up *up)
@@ -295,6 +306,8 @@ static int check(struct up *up)
 		status = add_file(up, CACHE, "--model", up->model);
 	if (!status && up->draft)
 		status = add_file(up, DRAFTER, "--draft", up->draft);
+	if (!status && up->http)
+		status = add(up, GATEWAY, "--listen", up->http);
 	for (int i = 0; i < N_SERVICES && !status; i++)
 		status = add(up, i, "--runtime-dir", up->runtime_dir);
 	if (!status)
@@ -308,9 +321,13 @@ static void say_ready(const struct up *up, double seconds, FILE *to)
 {
 	if (up->quiet)
 		return;
-	fprintf(to, "ready: %s, %s, %s, %s in %s after %.1f s\n", services[0].name,
-		services[1].name, services[2].name, services[3].name, up->runtime_dir, seconds);
-	for (int i = 0; i < N_SERVICES; i++)
+	int n = (int)up->supervisor.n_children;
+
+	fprintf(to, "ready: ");
+	for (int i = 0; i < n; i++)
+		fprintf(to, "%s%s", i ? ", " : "", services[i].name);
+	fprintf(to, " in %s after %.1f s\n", up->runtime_dir, seconds);
+	for (int i = 0; i < n; i++)
 		if (up->supervisor.children[i].degraded[0])
 			fprintf(to, "but %s is degraded: %s\n", services[i].name,
 				up->supervisor.children[i].degraded);
@@ -417,6 +434,7 @@ int command_up(int argc, char **argv)
 	}
 	if (optind < argc)
 		return cli_fail(EX_USAGE, "up: unexpected argument \"%.64s\"", argv[optind]);
+	up.supervisor.n_children = up.http ? N_SERVICES : N_SERVICES - 1;
 	status = check(&up);
 	if (status)
 		return status;

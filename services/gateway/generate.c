@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
+enum { STATUS_GONE = 499 }; /* as nginx has it */
 enum { OUT_MAX = 4 << 20 }; /* bytes that a client has not read */
 enum { EVENTS_MAX = 256 }; /* before other connections have their turn */
 
@@ -154,6 +155,14 @@ static void give_up(struct exchange *exchange)
 	exchange_wake(exchange);
 }
 
+/* Its client has gone: what it would still get is not made. */
+static void leave(struct exchange *exchange)
+{
+	exchange->gateway->metrics.responses[STATUS_GONE]++;
+	exchange->told = true;
+	give_up(exchange);
+}
+
 static void fail(struct exchange *exchange)
 {
 	if (exchange->responding)
@@ -217,7 +226,7 @@ static void take(struct choice *choice, const struct outrider_event *event)
 	uint64_t now_ns = clock_ns();
 
 	if (has_gone(exchange)) {
-		give_up(exchange);
+		leave(exchange);
 		return;
 	}
 	if (choice->n_tokens == 0 && event->n_tokens > 0)
@@ -270,7 +279,7 @@ void generate_tick(struct gateway *gateway)
 	for (struct exchange *exchange = gateway->exchanges; exchange; exchange = next) {
 		next = exchange->next;
 		if (has_gone(exchange)) {
-			give_up(exchange);
+			leave(exchange);
 		} else if (exchange->params.stream &&
 			   now_ns - exchange->sent_ns >= (uint64_t)gateway->config->ping_ns) {
 			text_add_string(&exchange->out, ": ping\n\n");

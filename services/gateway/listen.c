@@ -4,7 +4,9 @@
 
 #include <errno.h>
 #include <netdb.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -29,6 +31,9 @@ static int split(
 			"listen = %s: expected ADDRESS:PORT, [ADDRESS]:PORT or unix:PATH", where);
 	snprintf(host, host_bytes, "%.*s", (int)(brackets ? n - 2 : n), where + brackets);
 	*port = colon + 1;
+	if (strlen(*port) > 5 || atoi(*port) > UINT16_MAX)
+		return error_set(
+			err, EINVAL, "listen = %s: a port is at most %d", where, UINT16_MAX);
 	return 0;
 }
 

@@ -110,7 +110,7 @@ void metrics_print(const struct metrics *metrics, const struct watch_news *news,
 {
 	print_service(news, out);
 	head(out, "http_responses_total", "counter",
-		"HTTP responses, by status; 499: the client closed its connection.");
+		"HTTP responses, by status; 499: the client left before the end.");
 	for (size_t i = 0; i < METRICS_STATUSES; i++)
 		if (metrics->responses[i])
 			print(out, "outrider_http_responses_total{status=\"%zu\"} %" PRIu64 "\n", i,

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """The commands in README.md and docs/*.md. Blocks marked ```sh run, line by line, against a service with the shipped model, and what
-README says a command prints is compared with what it prints. Blocks marked ```sh root and ```sh long (which need root or hours), and
+README says a command prints is compared with what it prints. Blocks marked ```sh gateway start a service of their own. Blocks marked ```sh root and ```sh long (which need root or hours), and
 commands within sentences, must name programs, subcommands, options, make targets and files that exist. So must links."""
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import tempfile
@@ -78,7 +79,7 @@ def commands(page):
     """The commands of a page that are not run: those of marked blocks, and those within sentences."""
     text = page.read_text()
     for language, mark, block in BLOCK.findall(text):
-        if language == "sh" and mark.strip():
+        if language == "sh" and mark.strip() in ("root", "long"):
             for line in lines(block):
                 yield from re.split(r"\s(?:&&|\||>>?|;)\s", line.partition("  #")[0])
     prose = BLOCK.sub("", text)
@@ -127,6 +128,15 @@ with tempfile.TemporaryDirectory() as folder, Service(model=TARGET, options=("--
         for line in (line for block in blocks for line in lines(block)):
             result = shell(line, service.runtime)
             ok(result.returncode == 0, f"{page.name}: {line.partition('  #')[0].strip()}", result.stdout + result.stderr)
+
+with socket.socket() as probe:
+    probe.bind(("127.0.0.1", 0))
+    PORT = probe.getsockname()[1]
+with tempfile.TemporaryDirectory() as folder:
+    for page in PAGES:
+        for line in (line for language, mark, b in BLOCK.findall(page.read_text()) if mark.strip() == "gateway" for line in lines(b)):
+            result = shell(line.replace("127.0.0.1:8080", f"127.0.0.1:{PORT}"), Path(folder) / "run")
+            ok(result.returncode == 0 and '"error"' not in result.stdout, f"{page.name}: {line[:100]}", result.stdout + result.stderr)
 
 for page in PAGES:
     bad = [w for w in map(wrong, commands(page)) if w]

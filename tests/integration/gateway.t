@@ -1,0 +1,288 @@
+#!/usr/bin/env python3
+"""outrider-gateway: OpenAI's HTTP interface in front of real services: answers with the bytes of the engine alone, whatever drafts; a
+verifier that is killed in the middle of a stream; errors that name their field; clients that go away, and hostile ones."""
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from outrider_test import DRAFTS, PATIENCE, TARGET, Service, Tap, program, run, run_json, until  # noqa: E402
+
+tap = Tap()
+ok = tap.ok
+QUESTION = [{"role": "user", "content": "Add 1354 and 5437 digit by digit."}]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Gateway:
+    """A gateway of its own beside a service."""
+
+    def __init__(self, service, *options):
+        self.service, self.port = service, free_port()
+        self.process = subprocess.Popen([program("outrider-gateway"), "--runtime-dir", service.runtime, "--listen", f"127.0.0.1:{self.port}",
+                                         *options], stderr=subprocess.PIPE, text=True)
+        until(lambda: self.get("/health")[0] == 200)
+
+    def connection(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60 * PATIENCE)
+
+    def ask(self, method, path, body=None, headers=()):
+        """(status, headers, body)"""
+        connection = self.connection()
+        try:
+            data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+            connection.request(method, path, data, dict(headers))
+            reply = connection.getresponse()
+            return reply.status, dict(reply.getheaders()), reply.read()
+        finally:
+            connection.close()
+
+    def get(self, path, **more):
+        try:
+            return self.ask("GET", path, **more)
+        except OSError:
+            return 0, {}, b""
+
+    def post(self, path, body, **more):
+        status, _, data = self.ask("POST", path, body, **more)
+        return status, json.loads(data)
+
+    def chat(self, **fields):
+        return self.post("/v1/chat/completions", {"messages": QUESTION, **fields})
+
+    def events(self, path, body, on_event=None):
+        """The objects of a stream; on_event(n) after each."""
+        connection = self.connection()
+        connection.request("POST", path, json.dumps({"stream": True, **body}).encode())
+        reply = connection.getresponse()
+        found = []
+        for line in reply:
+            if line.startswith(b"data: "):
+                found.append(line[6:].strip().decode())
+                if on_event:
+                    on_event(len(found))
+        connection.close()
+        return [json.loads(e) if e != "[DONE]" else e for e in found]
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(20 * PATIENCE)
+        return self.process.returncode, self.process.stderr.read()
+
+
+def text_of(events):
+    return "".join(c.get("text", c.get("delta", {}).get("content", "")) for e in events if e != "[DONE]" for c in e["choices"])
+
+
+def alone(prompt, tokens, *sampling):
+    return run_json(program("outrider-model"), "generate", "--model", TARGET, "--prompt", prompt, "--max-tokens", tokens, "--format", "json",
+                    *map(str, sampling))["text"]
+
+
+def check_same_bytes(gateway):
+    """Greedy and sampled, streamed and not, for every K and way to draft."""
+    prompt, tokens = "In the beginning", 40
+    for heat, seed in ((0, 1), (0.8, 11)):
+        expected = alone(prompt, tokens, "--temperature", heat, "--seed", seed)
+        wrong = []
+        for k in (0, 3, 15):
+            for method in ("none", "ngram", "model"):
+                body = {"prompt": prompt, "max_tokens": tokens, "temperature": heat, "seed": seed, "outrider": {"k": k, "draft_method": method}}
+                status, answer = gateway.post("/v1/completions", body)
+                if status != 200 or answer["choices"][0]["text"] != expected:
+                    wrong.append((k, method, status, answer))
+                if text_of(gateway.events("/v1/completions", body)) != expected:
+                    wrong.append((k, method, "stream"))
+        ok(not wrong, f"the same bytes as without services, temperature {heat}, for every K and drafter, streamed or not", wrong[:2])
+
+
+def check_shapes(gateway):
+    status, answer = gateway.chat(temperature=0, max_tokens=200)
+    message = answer["choices"][0]["message"]
+    ok(status == 200 and message["role"] == "assistant" and message["content"].rstrip().endswith("The answer is 6791.") and
+       answer["choices"][0]["finish_reason"] == "stop" and answer["object"] == "chat.completion", "a chat is answered", answer)
+    usage = answer["usage"]
+    ok(usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"] and usage["completion_tokens"] > 20 and
+       {"seed", "drafted", "accepted", "iterations", "restarts", "lossy"} <= set(answer["outrider"]) and
+       answer["timings"]["predicted_n"] == usage["completion_tokens"], "with its usage, and with what speculation did", answer)
+    events = gateway.events("/v1/chat/completions", {"messages": QUESTION, "temperature": 0, "max_tokens": 200,
+                                                     "stream_options": {"include_usage": True}})
+    ok(events[-1] == "[DONE]" and events[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""} and
+       text_of(events) == message["content"] and events[-3]["choices"][0]["finish_reason"] == "stop" and
+       events[-2]["choices"] == [] and events[-2]["usage"] == usage, "a stream has the same text, an end, and the usage when asked", events[-3:])
+    status, answer = gateway.chat(temperature=1, max_tokens=20, n=3, seed=5)
+    texts = [c["message"]["content"] for c in answer["choices"]]
+    singles = [gateway.chat(temperature=1, max_tokens=20, seed=5 + i)[1]["choices"][0]["message"]["content"] for i in range(3)]
+    ok(status == 200 and texts == singles, "n answers are those of n seeds", (texts, singles))
+    status, answer = gateway.post("/v1/completions", {"prompt": "One two three", "temperature": 0, "max_tokens": 50, "stop": ["the"]})
+    ok(status == 200 and "the" not in answer["choices"][0]["text"], "a stop string ends it", answer)
+    status, answer = gateway.post("/v1/completions", {"prompt": "x", "max_tokens": 4, "temperature": 0, "logit_bias": {"300": 100}})
+    ok(status == 200, "a bias is taken", answer)
+    name = TARGET.name.removesuffix(".gguf")
+    listed = json.loads(gateway.get("/v1/models")[2])["data"]
+    ok([m["id"] for m in listed] == [name] and gateway.chat(model=name, max_tokens=1)[0] == 200, "the model has the name of its file", listed)
+    page = gateway.get("/metrics")[2].decode()
+    ok('outrider_http_responses_total{status="200"}' in page and "outrider_time_to_first_token_seconds_count" in page and
+       "outrider_ready 1" in page, "metrics count", page[:500])
+
+
+def check_refusals(gateway):
+    for body, status, param, word in (
+            (b"{", 400, None, "not JSON"), (b"[1]", 400, None, "not a JSON object"), (b'{"messages": "\xff"}', 400, None, "not JSON"),
+            ({}, 400, "messages", "messages"), ({"messages": []}, 400, "messages", "not empty"),
+            ({"messages": QUESTION, "temperature": "hot"}, 400, "temperature", "a number"),
+            ({"messages": QUESTION, "temperature": -1}, 400, "temperature", "0"),
+            ({"messages": QUESTION, "top_p": 7}, 400, "top_p", "1"), ({"messages": QUESTION, "n": 99}, 400, "n", "1 to 8"),
+            ({"messages": QUESTION, "stop": [1]}, 400, "stop", "strings"),
+            ({"messages": QUESTION, "logit_bias": {"a": 1}}, 400, "logit_bias", "number of a token"),
+            ({"messages": QUESTION, "no_such_field": 1}, 400, "no_such_field", "Unrecognized"),
+            ({"messages": QUESTION, "audio": {"voice": "x"}}, 400, "audio", "not supported"),
+            ({"messages": QUESTION, "model": "gpt-9"}, 404, "model", "gpt-9"),
+            ({"messages": [{"role": "user", "content": "a " * 4000}]}, 400, None, "token")):
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        got, answer = gateway.post("/v1/chat/completions", data)
+        error = answer.get("error", {})
+        ok(got == status and error.get("param") == param and word in error.get("message", "") and {"type", "code"} <= set(error),
+           f"{data[:60]} is refused with {status}", (got, answer))
+    ok(gateway.get("/nothing")[0] == 404 and gateway.ask("PUT", "/v1/models")[0] == 405, "unknown paths and methods are refused")
+    status, _, data = gateway.ask("POST", "/v1/completions", b" " * (5 << 20))
+    ok(status == 413 and b"4194304" in data, "a body that is too large is refused", (status, data[:200]))
+
+
+def check_kill(gateway, service):
+    """kill -9 of the verifier while a stream runs."""
+    body = {"prompt": "And God said", "max_tokens": 600, "temperature": 0.9, "seed": 3, "ignore_eos": True}
+    expected = text_of(gateway.events("/v1/completions", body))
+    killed = []
+
+    def on_event(n):
+        if n == 5:
+            killed.append(service.kill("verifier"))
+    got = gateway.events("/v1/completions", {**body, "stream_options": {"include_usage": True}}, on_event)
+    ok(killed and text_of(got) == expected and got[-1] == "[DONE]", "kill -9 of the verifier changes no byte of a stream", got[-2:])
+    ok(until(lambda: gateway.get("/health")[0] == 200), "and the service is healthy again")
+
+
+def check_gone(gateway, service):
+    """A client that goes away: its answer is cancelled."""
+    body = json.dumps({"prompt": "And it came to pass", "max_tokens": 900, "ignore_eos": True, "stream": True, "outrider": {"k": 0}}).encode()
+    for _ in range(8):
+        peer = socket.create_connection(("127.0.0.1", gateway.port))
+        peer.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        peer.recv(200)
+        peer.close()
+
+    def cancelled():
+        sessions = service.ctl_json("sessions")["sessions"]
+        return not any(s["state"] in ("running", "prefill", "queued") for s in sessions)
+    ok(until(cancelled, 20), "answers of clients that have gone are cancelled", service.ctl_json("sessions"))
+    ok(until(lambda: 'outrider_http_responses_total{status="499"}' in gateway.get("/metrics")[2].decode(), 20), "and counted")
+
+
+def check_hostile(gateway):
+    """Clients that send slowly, half, too much or nonsense; others are answered meanwhile."""
+    idle = [socket.create_connection(("127.0.0.1", gateway.port)) for _ in range(300)]
+    for i, peer in enumerate(idle):
+        peer.sendall((b"POST /v1/comp", b"GET /health HTTP/1.1\r\nX: ", b"\x00\xff\x16\x03", b"")[i % 4])
+    begun = time.monotonic()
+    status, answer = gateway.chat(temperature=0, max_tokens=8)
+    ok(status == 200, "300 connections with half a request keep nobody else from an answer", (answer, time.monotonic() - begun))
+    peer = socket.create_connection(("127.0.0.1", gateway.port))
+    peer.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
+    peer.settimeout(20 * PATIENCE)
+    seen = b""
+    while seen.count(b"200 OK") < 20:
+        data = peer.recv(65536)
+        if not data:
+            break
+        seen += data
+    ok(seen.count(b"200 OK") == 20, "pipelined requests are answered in turn", seen[-300:])
+    peer.close()
+    peer = socket.create_connection(("127.0.0.1", gateway.port))
+    try:
+        peer.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"X-Long: " + b"a" * 200000 + b"\r\n\r\n")
+        peer.settimeout(20 * PATIENCE)
+        data = peer.recv(200)
+    except OSError:
+        data = b""
+    ok(not data or b" 431 " in data or b" 400 " in data or b" 414 " in data or b" 413 " in data, "endless headers are refused", data)
+    peer.close()
+    for peer in idle:
+        peer.close()
+    ok(gateway.get("/health")[0] == 200 and gateway.process.poll() is None, "and it lives")
+
+
+def check_many(gateway):
+    """200 streams at once: every one whole."""
+    n, results = 200, [None] * 200
+    expected = text_of(gateway.events("/v1/completions", {"prompt": "In the beginning", "max_tokens": 6, "temperature": 0}))
+
+    def one(i):
+        results[i] = gateway.events("/v1/completions", {"prompt": "In the beginning", "max_tokens": 6, "temperature": 0})
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(n)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    refused = sum(1 for r in results if not r)
+    ok(all(not r or (text_of(r) == expected and r[-1] == "[DONE]") for r in results) and refused < n,
+       "each of 200 streams at once is whole or refused", [r for r in results if r and text_of(r) != expected][:2])
+
+
+with Service(model=TARGET, draft=DRAFTS["small"],
+             sets=("verifier.client_requests=512", "verifier.queue_max=256")) as service:
+    gateway = Gateway(service)
+    check_shapes(gateway)
+    check_same_bytes(gateway)
+    check_refusals(gateway)
+    check_many(gateway)
+    check_hostile(gateway)
+    check_gone(gateway, service)
+    check_kill(gateway, service)
+    ok(gateway.stop()[0] == 0, "SIGTERM ends it with status 0")
+    keys = service.directory / "keys"
+    keys.write_text("# mine\nsecret\n")
+    gateway = Gateway(service, "--set", f"keys={keys}", "--set", "request_timeout=1s")
+    status, answer = gateway.chat(max_tokens=1)
+    ok(status == 401 and "API key" in answer["error"]["message"] and
+       gateway.post("/v1/chat/completions", {"messages": QUESTION, "max_tokens": 1}, headers={"Authorization": "Bearer wrong"})[0] == 401,
+       "without a valid key nothing is answered", answer)
+    ok(gateway.post("/v1/chat/completions", {"messages": QUESTION, "max_tokens": 1}, headers={"Authorization": "Bearer secret"})[0] == 200,
+       "with one it is")
+    slow = socket.create_connection(("127.0.0.1", gateway.port))
+    slow.sendall(b"GET /health HT")
+    slow.settimeout(20 * PATIENCE)
+    ok(slow.recv(100) == b"", "who takes too long to send a request is disconnected")
+    gateway.stop()
+down = subprocess.Popen([program("outrider-gateway"), "--runtime-dir", "/tmp/outrider-nowhere-gateway", "--listen", f"127.0.0.1:{free_port()}"],
+                        stderr=subprocess.PIPE, text=True)
+port = down.args[-1].rpartition(":")[2]
+
+
+def health():
+    try:
+        connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=10)
+        connection.request("GET", "/health")
+        return connection.getresponse().status
+    except OSError:
+        return 0
+
+
+ok(until(lambda: health() == 503), "without a service /health says 503")
+down.kill()
+down.wait()
+for setting, word in (("listen=nonsense", "ADDRESS:PORT"), ("listen=127.0.0.1:99999999", "127.0.0.1"), ("keys=/nowhere/keys", "/nowhere/keys")):
+    bad = run(program("outrider-gateway"), "--check", "--set", setting)
+    ok(bad.returncode != 0 and word in bad.stderr, f"{setting} is refused", bad.stderr)
+tap.done()
