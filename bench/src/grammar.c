@@ -227,7 +227,7 @@ static int run(struct bench *b, struct error *err)
 	if (rc == 0)
 		rc = tokenizer_load(b->gguf, &b->tokenizer, err);
 	start_ns = clock_ns();
-	if (rc == 0 && (rc = vocab_create(b->tokenizer, &b->vocab)) != 0)
+	if (rc == 0 && (rc = vocab_create(b->tokenizer, 0, &b->vocab)) != 0)
 		error_set(err, -rc, "no memory for the vocabulary's tree");
 	b->vocab_ms = (double)(clock_ns() - start_ns) * 1e-6;
 	if (rc == 0 && b->options.source != NULL) {

@@ -26,6 +26,11 @@ const char request_flags_help[] =
 	"  --k N                 draft N tokens at a time, 0 to 63 (default: the policy chooses)\n"
 	"  --draft-method M      auto, none, ngram, model (of up --draft), replay (of run "
 	"--replay)\n"
+	"  --json-schema FILE    the answer is JSON that the schema in the file describes (\"-\": "
+	"stdin)\n"
+	"  --json-object         the answer is any JSON object\n"
+	"  --regex RE            the answer matches the regular expression, from end to end\n"
+	"  --grammar FILE        the answer matches the grammar in the file, in llama.cpp's GBNF\n"
 	"  --ignore-eos          go on after the model's end\n"
 	"  --timeout TIME        end with what there is after so long: 30s, 2m; a number alone is\n"
 	"                        seconds\n"
@@ -149,6 +154,35 @@ static int set_flag(struct request_flags *flags, const char *value)
 	return 0;
 }
 
+static int grammar_flag(
+	struct request_flags *flags, int flag, const char *value, struct outrider_request *request)
+{
+	const char *name = flag == FLAG_JSON_SCHEMA   ? "--json-schema"
+			   : flag == FLAG_JSON_OBJECT ? "--json-object"
+			   : flag == FLAG_REGEX	      ? "--regex"
+						      : "--grammar";
+	char *text = NULL;
+	size_t bytes;
+	int code = 0;
+
+	if (flags->grammar)
+		return cli_fail(
+			EX_USAGE, "%s: %s says what the answer must match", name, flags->grammar);
+	flags->grammar = name;
+	if (flag == FLAG_JSON_OBJECT)
+		return outrider_request_set_grammar(request, "json-object", "");
+	if (flag == FLAG_REGEX)
+		return outrider_request_set_grammar(request, "regex", value);
+	code = cli_read_file(value, &text, &bytes);
+	if (code == 0 && strlen(text) != bytes)
+		code = cli_fail(EX_DATAERR, "%s: %s: it has a NUL", name, value);
+	if (code == 0)
+		code = outrider_request_set_grammar(
+			request, flag == FLAG_GRAMMAR ? "gbnf" : "json-schema", text);
+	free(text);
+	return code;
+}
+
 static int take(
 	struct request_flags *flags, int flag, const char *value, struct outrider_request *request)
 {
@@ -188,6 +222,11 @@ static int take(
 	case FLAG_DRAFT_METHOD:
 		flags->draft_method = value;
 		return outrider_request_set_draft_method(request, value);
+	case FLAG_JSON_SCHEMA:
+	case FLAG_JSON_OBJECT:
+	case FLAG_REGEX:
+	case FLAG_GRAMMAR:
+		return grammar_flag(flags, flag, value, request);
 	case FLAG_IGNORE_EOS:
 		outrider_request_set_ignore_eos(request, true);
 		return 0;

@@ -23,6 +23,10 @@ enum {
 	FLAG_K,
 	FLAG_DRAFT_METHOD,
 	FLAG_IGNORE_EOS,
+	FLAG_JSON_SCHEMA,
+	FLAG_JSON_OBJECT,
+	FLAG_REGEX,
+	FLAG_GRAMMAR,
 	FLAG_TIMEOUT,
 	FLAG_WAIT,
 	FLAG_STATS,
@@ -47,6 +51,10 @@ enum {
 		{"k", required_argument, NULL, FLAG_K},                           \
 		{"draft-method", required_argument, NULL, FLAG_DRAFT_METHOD},     \
 		{"ignore-eos", no_argument, NULL, FLAG_IGNORE_EOS},               \
+		{"json-schema", required_argument, NULL, FLAG_JSON_SCHEMA},       \
+		{"json-object", no_argument, NULL, FLAG_JSON_OBJECT},             \
+		{"regex", required_argument, NULL, FLAG_REGEX},                   \
+		{"grammar", required_argument, NULL, FLAG_GRAMMAR},               \
 		{"timeout", required_argument, NULL, FLAG_TIMEOUT},               \
 		{"wait", required_argument, NULL, FLAG_WAIT},                     \
 		{"stats", no_argument, NULL, FLAG_STATS},                         \
@@ -64,6 +72,7 @@ struct request_flags {
 	json_t *variables; /* an object with what --set said; NULL: nothing. request_flags_free */
 	bool stats;
 	int64_t k; /* -1: not given */
+	const char *grammar; /* the flag that says what the answer must match; NULL: none */
 	uint32_t max_tokens; /* 0: until the context is full */
 	bool has_repeat_penalty, has_repeat_window;
 	double wait_s; /* < 0: the SDK's default */

@@ -97,6 +97,11 @@ void outrider_request_set_seed(struct outrider_request *request, uint64_t seed);
 int outrider_request_add_stop(struct outrider_request *request, const char *text);
 /* Added to the logit of a token; finite; up to 256 tokens. */
 int outrider_request_add_logit_bias(struct outrider_request *request, int32_t token, float bias);
+/* What the output must match: kind is "json-schema", "json-object" (any JSON object; source is ""), "regex", "gbnf" (llama.cpp's
+ * notation) or "none" (the default). Up to 65536 bytes. The output ends where it is complete. What is wrong with the source, and
+ * where, comes as the request's failure (-EINVAL). Not with outrider_request_set_ignore_eos() or the coupling "maximal". */
+int outrider_request_set_grammar(
+	struct outrider_request *request, const char *kind, const char *source);
 /* Goes on after end-of-text tokens. */
 void outrider_request_set_ignore_eos(struct outrider_request *request, bool ignore);
 /* From outrider_start() on, 0: none; whatever outrider_set_wait() says: the service then ends it (OUTRIDER_END_DEADLINE), and

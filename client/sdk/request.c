@@ -14,6 +14,7 @@
 static const char *const methods[] = {"auto", "none", "ngram", "model", "replay"};
 static_assert(sizeof methods / sizeof methods[0] == DRAFT_METHODS, "a name for each");
 static const char *const couplings[] = {"gumbel", "maximal"};
+static const char *const grammar_kinds[] = {"none", "json-schema", "json-object", "regex", "gbnf"};
 
 int outrider_request_new(struct outrider_request **request)
 {
@@ -56,6 +57,13 @@ static void drop_input(Outrider__Generate *generate)
 	generate->prompt = NULL;
 }
 
+/* Without one it is protobuf-c's empty string. */
+static void free_grammar(Outrider__Generate *generate)
+{
+	if (generate->grammar != protobuf_c_empty_string)
+		free(generate->grammar);
+}
+
 void outrider_request_free(struct outrider_request **request)
 {
 	struct outrider_request *r = request ? *request : NULL;
@@ -67,6 +75,7 @@ void outrider_request_free(struct outrider_request **request)
 	for (size_t i = 0; i < r->generate.n_stop; i++)
 		free(r->generate.stop[i]);
 	free(r->generate.stop);
+	free_grammar(&r->generate);
 	for (size_t i = 0; i < r->sampling.n_logit_bias; i++)
 		free(r->sampling.logit_bias[i]);
 	free(r->sampling.logit_bias);
@@ -516,6 +525,31 @@ int outrider_request_set_coupling(struct outrider_request *request, const char *
 	if (i < 0)
 		return i;
 	request->sampling.coupling = (uint32_t)i;
+	return 0;
+}
+
+int outrider_request_set_grammar(
+	struct outrider_request *request, const char *kind, const char *source)
+{
+	char *copy;
+	int i = check_given(request, kind, "grammar kind");
+
+	if (i == 0)
+		i = check_given(request, source, "grammar");
+	if (i == 0)
+		i = find_name("grammar kind", kind, grammar_kinds,
+			sizeof grammar_kinds / sizeof *grammar_kinds);
+	if (i < 0)
+		return i;
+	if (strlen(source) > LIMIT_GRAMMAR_BYTES)
+		return failure_set(E2BIG, "grammar of %zu bytes: at most %d", strlen(source),
+			LIMIT_GRAMMAR_BYTES);
+	copy = strdup(source);
+	if (!copy)
+		return failure_set(ENOMEM, "no memory for a grammar");
+	free_grammar(&request->generate);
+	request->generate.grammar = copy;
+	request->generate.grammar_kind = (uint32_t)i;
 	return 0;
 }
 

@@ -188,6 +188,7 @@ static int start(struct verifier *v, struct error *err)
 
 	front->model = v->model;
 	front->tokenizer = v->tokenizer;
+	constraint_vocab_init(&front->vocab, v->tokenizer, v->model->config.n_vocab);
 	front->backend = v->backend;
 	front->regions = &v->regions;
 	front->packed = &v->packed;

@@ -36,6 +36,7 @@ enum {
 	LIMIT_STOPS = 256, /* stop strings of a request */
 	LIMIT_STOP_BYTES = 4096, /* length of one, with its NUL */
 	LIMIT_STOPS_BYTES = 16384, /* of all of them, with their NULs */
+	LIMIT_GRAMMAR_BYTES = 65536, /* the source of a request's grammar */
 	LIMIT_LOGIT_BIASES = 256, /* biased tokens of a request */
 	LIMIT_NAME = 32, /* process and region names, with NUL */
 	LIMIT_MESSAGE_BYTES = 4 << 20, /* one control-plane message */

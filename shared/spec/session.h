@@ -22,7 +22,7 @@
 #include <stddef.h>
 
 #define SESSIONS_REGION "sessions"
-#define SESSIONS_LAYOUT 7
+#define SESSIONS_LAYOUT 8
 
 enum session_state {
 	SESSION_FREE = 0,
@@ -72,14 +72,22 @@ struct session_request {
 	uint32_t logits_hash; /* the client wants a hash of each position's logits */
 	uint64_t deadline_ns; /* CLOCK_MONOTONIC; 0 = none */
 	uint64_t digest; /* of what was asked: another request under the same uid is refused */
+	uint32_t grammar_kind, grammar_bytes; /* enum grammar_kind; bytes of its source */
 	uint32_t n_stops, stops_bytes; /* bytes that they take */
-	char stops[LIMIT_STOPS_BYTES]; /* one behind the other, each with its NUL */
+	/* One behind the other, each with its NUL; behind them the source of the grammar, without one. */
+	char stops[LIMIT_STOPS_BYTES + LIMIT_GRAMMAR_BYTES];
 };
 
 /* As much of a request as holds something: the rest of it is neither copied nor read, and so costs no memory. */
 static inline size_t session_request_bytes(const struct session_request *request)
 {
-	return offsetof(struct session_request, stops) + request->stops_bytes;
+	return offsetof(struct session_request, stops) + request->stops_bytes +
+	       request->grammar_bytes;
+}
+
+static inline const char *session_grammar(const struct session_request *request)
+{
+	return request->stops + request->stops_bytes;
 }
 
 /* Of the uid, the prompt's length, the request and the first n_tokens tokens. */

@@ -40,7 +40,7 @@ static void validate_request(const Outrider__Generate *generate)
 {
 	static struct session_request request;
 	struct request_input input;
-	struct request_limits limits = {model, tokenizer, 256};
+	struct request_limits limits = {.model = model, .tokenizer = tokenizer, .n_context = 256};
 	struct error err = {""};
 	if (request_read(generate, &limits, 1, &request, &input, &err) < 0) {
 		if (!err.text[0])

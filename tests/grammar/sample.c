@@ -83,7 +83,7 @@ static int open_all(struct sample *s, char **argv, struct error *err)
 	if (rc == 0)
 		rc = grammar_compile(GRAMMAR_JSON_SCHEMA, source, strlen(source), &s->grammar, err);
 	if (rc == 0)
-		rc = vocab_create(s->tokenizer, &s->vocab);
+		rc = vocab_create(s->tokenizer, 0, &s->vocab);
 	if (rc == 0)
 		rc = matcher_create(s->grammar, MATCHER_BYTES_DEFAULT, &s->matcher);
 	if (rc == 0)

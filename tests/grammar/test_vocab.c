@@ -38,7 +38,7 @@ static void open_model(struct fixture *f, const char *path)
 	if (gguf_open(path, &f->gguf, &err) != 0 ||
 		tokenizer_load(f->gguf, &f->tokenizer, &err) != 0)
 		fail_msg("%s", err.text);
-	assert_int_equal(vocab_create(f->tokenizer, &f->vocab), 0);
+	assert_int_equal(vocab_create(f->tokenizer, 0, &f->vocab), 0);
 }
 
 static void close_model(struct fixture *f)

@@ -3,7 +3,7 @@
  *
  * The traffic of the integration tests: runs requests, CONCURRENT at a time, and prints the results in order. A
  * request: {"tokens": [...] or "prompt": "...", "max_tokens", "seed", "k", "draft_method", "temperature", "top_k",
- * "top_p", "min_p", "repeat_penalty", "coupling", "ignore_eos", "logits_hash", "stop": [...], "replay": [...], "draft_nodes", "draft_width",
+ * "top_p", "min_p", "repeat_penalty", "coupling", "grammar": [kind, source], "ignore_eos", "logits_hash", "stop": [...], "replay": [...], "draft_nodes", "draft_width",
  * "replay_error", "cancel_after": tokens, "deadline_ms", "repeat_window", "logit_bias": {"id": bias}, "window": tokens
  * the service may send ahead, "resume": "uid" and "have" (the session of another process, from that token on),
  * "progress": true (a line {"job", "uid", "have", "tokens"} on stderr whenever tokens come)}. A result: {"tokens",
@@ -85,6 +85,10 @@ static void set_sampling(struct outrider_request *request, const json_t *spec)
 		check(outrider_request_set_repeat(request, (float)json_number_value(v),
 			      (uint32_t)json_integer_value(json_object_get(spec, "repeat_window"))),
 			"repeat_penalty");
+	if ((v = json_object_get(spec, "grammar")))
+		check(outrider_request_set_grammar(request, json_string_value(json_array_get(v, 0)),
+			      json_string_value(json_array_get(v, 1))),
+			"grammar");
 	if ((v = json_object_get(spec, "coupling")))
 		check(outrider_request_set_coupling(request, json_string_value(v)), "coupling");
 	if ((v = json_object_get(spec, "seed")))

@@ -1,4 +1,5 @@
 #include "services/verifier/state/journal.h"
+#include "shared/model/grammar/grammar.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -58,7 +59,9 @@ static struct session_request request(void)
 		.n_replay = 2,
 		.n_stops = 2,
 		.stops_bytes = 8,
-		.stops = "end\0\n\n\n"};
+		.grammar_kind = GRAMMAR_REGEX,
+		.grammar_bytes = 3,
+		.stops = "end\0\n\n\n\0a*b"};
 
 	sampler_params_default(&r.sampling);
 	return r;
@@ -294,6 +297,19 @@ static void values_out_of_range_are_refused_whatever_the_sums_say(void **state)
 	atomic_store(&f->shared->state, 9);
 	assert_int_equal(adopt(f, out), -EINVAL);
 	atomic_store(&f->shared->state, SESSION_DONE); /* without an end */
+	assert_int_equal(adopt(f, out), -EINVAL);
+	memcpy(f->shared, good, sizeof(*good));
+	f->shared->request.grammar_kind = GRAMMAR_KINDS;
+	assert_int_equal(adopt(f, out), -EINVAL);
+	f->shared->request.grammar_kind = GRAMMAR_NONE; /* of which it would be the source */
+	assert_int_equal(adopt(f, out), -EINVAL);
+	f->shared->request.grammar_kind = GRAMMAR_GBNF; /* not what was written there */
+	assert_int_equal(adopt(f, out), -EINVAL);
+	f->shared->request.grammar_kind = GRAMMAR_REGEX;
+	f->shared->request.grammar_bytes = LIMIT_GRAMMAR_BYTES + 1;
+	assert_int_equal(adopt(f, out), -EINVAL);
+	memcpy(f->shared, good, sizeof(*good));
+	f->shared->request.stops[f->shared->request.stops_bytes] = 'c'; /* of the grammar */
 	assert_int_equal(adopt(f, out), -EINVAL);
 	memcpy(f->shared, good, sizeof(*good));
 	f->shared->request.n_stops = LIMIT_STOPS + 1;

@@ -66,6 +66,44 @@ static void tokens_are_of_the_vocabulary_and_fit_the_context(void **state)
 	expect_refusal(&generate, -E2BIG, "50 tokens, the context 50");
 }
 
+static void grammars_are_bounded_and_stand_alone(void **state)
+{
+	static char source[LIMIT_GRAMMAR_BYTES + 2];
+	int32_t ids[] = {1, 2};
+	Outrider__TokenList tokens = OUTRIDER__TOKEN_LIST__INIT;
+	Outrider__Sampling sampling = OUTRIDER__SAMPLING__INIT;
+	Outrider__Generate generate;
+	struct error err;
+
+	(void)state;
+	tokens.ids = ids;
+	tokens.n_ids = 2;
+	generate = request_of(&tokens);
+	generate.sampling = &sampling;
+	memset(source, 'a', sizeof(source) - 2);
+	generate.grammar = source;
+	generate.grammar_kind = GRAMMAR_REGEX;
+	assert_int_equal(read_request(&generate, &err), 0);
+	assert_int_equal(got.grammar_bytes, LIMIT_GRAMMAR_BYTES);
+	assert_memory_equal(session_grammar(&got), source, LIMIT_GRAMMAR_BYTES);
+	request_input_free(&input);
+	sampling.coupling = COUPLING_MAXIMAL;
+	expect_refusal(&generate, -EINVAL, "coupling: with a grammar only gumbel");
+	sampling.coupling = COUPLING_GUMBEL;
+	generate.ignore_eos = true;
+	expect_refusal(&generate, -EINVAL, "ignore_eos");
+	generate.ignore_eos = false;
+	generate.grammar_kind = GRAMMAR_JSON_OBJECT;
+	expect_refusal(&generate, -EINVAL, "grammar: of the kind json-object there is no source");
+	generate.grammar_kind = GRAMMAR_NONE;
+	expect_refusal(&generate, -EINVAL, "grammar: of the kind none there is no source");
+	generate.grammar_kind = GRAMMAR_KINDS;
+	expect_refusal(&generate, -EINVAL, "grammar_kind: 5 is not 0..4");
+	source[LIMIT_GRAMMAR_BYTES] = 'a';
+	generate.grammar_kind = GRAMMAR_REGEX;
+	expect_refusal(&generate, -EINVAL, "grammar: 65537 bytes, the limit is 65536");
+}
+
 static void numbers_out_of_range_are_refused(void **state)
 {
 	int32_t ids[] = {1, 2};
@@ -226,6 +264,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(tokens_are_of_the_vocabulary_and_fit_the_context),
+		cmocka_unit_test(grammars_are_bounded_and_stand_alone),
 		cmocka_unit_test(numbers_out_of_range_are_refused),
 		cmocka_unit_test(a_conversation_of_too_many_messages_is_refused_unread),
 		cmocka_unit_test(texts_beyond_the_bound_are_refused_unread),

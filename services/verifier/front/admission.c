@@ -6,12 +6,13 @@
 #include "shared/base/log.h"
 #include "shared/model/gguf/gguf_watch.h"
 
-struct request_limits admission_limits(const struct front *front)
+struct request_limits admission_limits(struct front *front)
 {
 	return (struct request_limits){
 		.model = front->model,
 		.tokenizer = front->tokenizer,
 		.n_context = (uint32_t)front->config->context,
+		.vocab = &front->vocab,
 	};
 }
 

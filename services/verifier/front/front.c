@@ -25,13 +25,16 @@ static int slot_open(struct front *front, uint32_t index, uint32_t restarts)
 	return slot->page != NULL ? 0 : -ENOMEM;
 }
 
-/* What the request in the page needs: its stop strings, which are taken over, and room for hashes. */
-static int slot_prepare(struct front *front, uint32_t index, struct stop_match **match)
+/* What the request in the page needs: its stop strings and its grammar, which are taken over, and room for hashes. */
+static int slot_prepare(struct front *front, uint32_t index, struct stop_match **match,
+	struct constraint **constraint)
 {
 	struct slot *slot = &front->slots[index];
 
 	slot->match = *match;
+	slot->constraint = *constraint;
 	*match = NULL;
+	*constraint = NULL;
 	if (slot->page->request.logits_hash == 0)
 		return 0;
 	slot->hashes = calloc((size_t)front->config->context, sizeof(*slot->hashes));
@@ -63,6 +66,7 @@ static void session_release(struct front *front, uint32_t index)
 	free(front->sessions[index].pending);
 	free(front->slots[index].hashes);
 	stop_match_free(&front->slots[index].match);
+	constraint_free(&front->slots[index].constraint);
 	free(front->slots[index].page);
 	memset(&front->sessions[index], 0, sizeof(front->sessions[index]));
 	memset(&front->slots[index], 0, sizeof(front->slots[index]));
@@ -101,7 +105,9 @@ void front_shelve(struct front *front, uint32_t index)
 		kept->restarts = slot->restarts;
 		kept->usage = slot->usage;
 		kept->match = slot->match;
+		kept->constraint = slot->constraint;
 		slot->match = NULL;
+		slot->constraint = NULL;
 		log_session(LOG_LEVEL_INFO, uid, 0,
 			"has no place until its client is back: others wait");
 	}
@@ -115,7 +121,7 @@ int front_return(struct front *front, uint32_t index, struct shelved *kept, stru
 	if (slot_open(front, index, kept->restarts) == 0) {
 		journal_restore(&front->regions->header, slot->page, slot->shared, kept->page,
 			++front->admitted);
-		if (slot_prepare(front, index, &kept->match) == 0) {
+		if (slot_prepare(front, index, &kept->match, &kept->constraint) == 0) {
 			slot->usage = kept->usage;
 			session_open(front, index);
 			front->sessions[index].heard_ns = clock_ns();
@@ -126,7 +132,9 @@ int front_return(struct front *front, uint32_t index, struct shelved *kept, stru
 		}
 		journal_free(slot->page, slot->shared);
 		kept->match = slot->match;
+		kept->constraint = slot->constraint;
 		slot->match = NULL;
+		slot->constraint = NULL;
 	}
 	session_release(front, index);
 	return error_set(err, ENOMEM, "no memory for a session");
@@ -139,6 +147,7 @@ static void adopt_page(struct front *front, uint32_t i)
 	struct session_page *shared = regions_page(front->regions, i);
 	uint64_t uid = atomic_load_explicit(&shared->uid, memory_order_acquire);
 	struct stop_match *match = NULL;
+	struct constraint *constraint = NULL;
 	struct error err;
 	int rc = 0;
 
@@ -151,9 +160,11 @@ static void adopt_page(struct front *front, uint32_t i)
 			slot->page, &err);
 	if (rc == 0 && front_find(front, atomic_load(&slot->page->uid)) >= 0)
 		rc = error_set(&err, EINVAL, "another page is of the same session");
+	if (rc == 0)
+		rc = constraint_create(&slot->page->request, &front->vocab, &constraint, &err);
 	if (rc == 0 && (stop_match_create(&slot->page->request, front->regions->header.n_context,
 				&match) != 0 ||
-			       slot_prepare(front, i, &match) != 0))
+			       slot_prepare(front, i, &match, &constraint) != 0))
 		rc = error_set(&err, ENOMEM, "no memory for it");
 	if (rc == 0) {
 		/* The engine may not get it, and goes by what is matched where it does. */
@@ -162,6 +173,7 @@ static void adopt_page(struct front *front, uint32_t i)
 		session_open(front, i);
 		return;
 	}
+	constraint_free(&constraint);
 	log_session(
 		LOG_LEVEL_ERROR, uid, 0, "the predecessor's page %u is given up: %s", i, err.text);
 	if (slot->page != NULL)
@@ -222,6 +234,7 @@ void front_close(struct front *front)
 	inbox_clear(&front->inbox);
 	shelf_clear(&front->shelf);
 	reader_destroy(&front->reader);
+	constraint_vocab_exit(&front->vocab);
 	if (front->policy_region.header != NULL)
 		region_close(&front->policy_region);
 }
@@ -241,7 +254,7 @@ int front_begin(struct front *front, uint32_t index, uint64_t uid, struct readin
 		journal_admit(&front->regions->header, slot->page, slot->shared, uid,
 			++front->admitted, &reading->request, input->prompt,
 			(uint32_t)input->n_prompt, input->replay);
-		if (slot_prepare(front, index, &reading->match) == 0) {
+		if (slot_prepare(front, index, &reading->match, &reading->constraint) == 0) {
 			session_open(front, index);
 			return 0;
 		}

@@ -45,6 +45,7 @@ struct front {
 	const struct verifier_config *config;
 	const struct model *model;
 	const struct tokenizer *tokenizer;
+	struct constraint_vocab vocab;
 	const struct backend *backend;
 	struct regions *regions;
 	const struct region *packed; /* the weights', its header NULL without one */
@@ -167,7 +168,7 @@ void admission_cancel(struct front *front, struct inbox_entry *entry);
 /* Gives out places and texts to be read. */
 void admission_work(struct front *front);
 /* What is needed to read the text of a request. */
-struct request_limits admission_limits(const struct front *front);
+struct request_limits admission_limits(struct front *front);
 
 /* stream.c: sends one session what it may have; what the client does not take is tried again later. */
 void stream_session(struct front *front, uint32_t index);

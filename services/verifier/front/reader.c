@@ -50,6 +50,7 @@ void reading_free(struct reading **out)
 	free(reading->packed);
 	request_input_free(&reading->input);
 	stop_match_free(&reading->match);
+	constraint_free(&reading->constraint);
 	free(reading);
 	*out = NULL;
 }
@@ -72,6 +73,9 @@ void reading_run(struct reading *reading, const struct request_limits *limits)
 	if (reading->rc == 0 &&
 		stop_match_create(&reading->request, limits->n_context, &reading->match) != 0)
 		reading->rc = error_set(&reading->err, ENOMEM, "no memory for stop strings");
+	if (reading->rc == 0)
+		reading->rc = constraint_create(
+			&reading->request, limits->vocab, &reading->constraint, &reading->err);
 }
 
 static void *lane_main(void *arg)

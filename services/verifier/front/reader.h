@@ -24,6 +24,7 @@ struct reading {
 	struct session_request request;
 	struct request_input input;
 	struct stop_match *match; /* of its stop strings, or NULL */
+	struct constraint *constraint; /* of its grammar, or NULL */
 };
 
 /* A copy of the message, as bytes: unpacked, one may be many times as large. NULL without memory. */

@@ -255,15 +255,30 @@ static int read_stops(
 			return error_set(err, EINVAL,
 				"stop: string %zu has %zu bytes, allowed are 1..%d", i + 1, bytes,
 				LIMIT_STOP_BYTES - 1);
-		if (at + bytes + 1 > sizeof(out->stops))
+		if (at + bytes + 1 > LIMIT_STOPS_BYTES)
 			return error_set(err, EINVAL,
 				"stop: %zu strings may have %zu bytes together, and have more",
-				generate->n_stop, sizeof(out->stops) - generate->n_stop);
+				generate->n_stop, LIMIT_STOPS_BYTES - generate->n_stop);
 		memcpy(out->stops + at, generate->stop[i], bytes + 1);
 		at += bytes + 1;
 	}
 	out->n_stops = (uint32_t)generate->n_stop;
 	out->stops_bytes = (uint32_t)at;
+	return 0;
+}
+
+/* Behind the stop strings. What it says is read with the text. */
+static int read_grammar(
+	const Outrider__Generate *generate, struct session_request *out, struct error *err)
+{
+	size_t bytes = strlen(generate->grammar);
+
+	if (bytes > LIMIT_GRAMMAR_BYTES)
+		return error_set(err, EINVAL, "grammar: %zu bytes, the limit is %d", bytes,
+			LIMIT_GRAMMAR_BYTES);
+	out->grammar_kind = generate->grammar_kind;
+	out->grammar_bytes = (uint32_t)bytes;
+	memcpy(out->stops + out->stops_bytes, generate->grammar, bytes);
 	return 0;
 }
 
@@ -303,6 +318,8 @@ int request_parameters(const Outrider__Generate *generate, const struct request_
 			generate->have);
 	if (rc == 0)
 		rc = read_stops(generate, out, err);
+	if (rc == 0)
+		rc = read_grammar(generate, out, err);
 	if (rc == 0)
 		rc = read_replay(generate, limits, out, err);
 	out->k = generate->k_plus_one - 1;

@@ -5,6 +5,7 @@
 #include "shared/model/arch/model.h"
 #include "shared/model/text/tokenizer.h"
 #include "shared/spec/session.h"
+#include "services/verifier/state/constraint.h"
 
 enum { REQUEST_MESSAGES_MAX = 1 << 16 }; /* of one conversation */
 
@@ -16,6 +17,7 @@ struct request_limits {
 	const struct model *model;
 	const struct tokenizer *tokenizer;
 	uint32_t n_context;
+	struct constraint_vocab *vocab; /* for grammars; the only thing that changes */
 };
 
 struct request_input {

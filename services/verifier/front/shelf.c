@@ -82,6 +82,7 @@ void shelf_remove(struct shelf *shelf, struct shelved *kept)
 	shelf->bytes -= kept->bytes;
 	free(kept->page);
 	stop_match_free(&kept->match);
+	constraint_free(&kept->constraint);
 	free(kept);
 }
 

@@ -20,6 +20,7 @@ struct shelved {
 	uint32_t restarts;
 	struct slot_usage usage;
 	struct stop_match *match; /* what its slot had */
+	struct constraint *constraint;
 	uint64_t since_ns;
 	size_t bytes;
 	struct session_page *page; /* as journal_keep makes it */

@@ -7,6 +7,19 @@
 
 #include <stdio.h>
 
+static enum session_end broken(const struct engine *engine, struct engine_session *s)
+{
+	char *message = s->slot->usage.message;
+
+	snprintf(message, sizeof(s->slot->usage.message),
+		"no token can follow: the grammar allows none that this model has, nests deeper "
+		"than %d "
+		"rules, or takes more than %d MiB for what the answer may go on with",
+		GRAMMAR_DEPTH_MAX, MATCHER_BYTES_DEFAULT >> 20);
+	log_session(LOG_LEVEL_NOTICE, s->uid, engine->iteration, "%s", message);
+	return SESSION_END_ERROR;
+}
+
 /* Whether the answer ends with its last token; matches that token's text. The order of the answers is the order of
  * precedence. */
 static enum session_end end_after(
@@ -19,8 +32,14 @@ static enum session_end end_after(
 
 	if (eos)
 		return SESSION_END_EOS;
+	enum constraint_said said =
+		constraint_token(s->slot->constraint, session_n_out(s, n_tokens) - 1, token);
 	if (stop)
 		return SESSION_END_STOP;
+	if (said == CONSTRAINT_BROKEN)
+		return broken(engine, s);
+	if (said == CONSTRAINT_COMPLETE)
+		return SESSION_END_EOS;
 	if (session_n_out(s, n_tokens) >= request->max_tokens ||
 		n_tokens >= (uint32_t)engine->o.config->context)
 		return SESSION_END_LENGTH;
@@ -150,6 +169,12 @@ static void accept_part(struct engine *engine, const struct pass *pass, struct p
 	while (n < out->n_tokens && part->end == SESSION_END_NONE) {
 		if (!logits_finite(engine, pass, part, n)) {
 			part->end = SESSION_END_ERROR;
+			break;
+		}
+		if (s->slot->constraint != NULL &&
+			(picked_at(pass, part, n)->none ||
+				constraint_broken(s->slot->constraint))) {
+			part->end = broken(engine, s);
 			break;
 		}
 		page->tokens[part->n_tokens + n] = out->token[n];

@@ -111,6 +111,7 @@ static void add_picks(struct pass *pass, struct pass_part *part)
 	const struct session_page *page = part->session->page;
 	const struct batch_token *rows = pass->batch + part->row;
 	bool hashed = part->session->slot->hashes != NULL;
+	bool constrained = part->session->slot->constraint != NULL && part_accepts(part);
 	uint32_t n = part->n, root = 0;
 
 	for (uint32_t i = 0; i < n + part->n_drafts; i++) {
@@ -130,6 +131,7 @@ static void add_picks(struct pass *pass, struct pass_part *part)
 			.token = rows[i].token,
 			.source = part->row + i,
 			.position = rows[i].position + 1,
+			.allowed = constrained && i + 1 >= n ? pass->allowed[i + 1 - n] : NULL,
 			.want_hash = hashed,
 		};
 	}
@@ -152,6 +154,18 @@ static uint32_t rows_to_keep(const struct pass_part *part)
 	return n;
 }
 
+/* Leaves out of its draft what its grammar forbids, and finds which tokens may follow each row. */
+static void constrain(struct engine *engine, struct pass *pass, const struct pass_part *part)
+{
+	struct engine_session *s = part->session;
+	const uint16_t *kept;
+	uint32_t n;
+
+	constraint_draft(s->slot->constraint, part->draft, pass->allowed, &kept, &n);
+	if (part->draft != NULL && n < part->draft->n)
+		drafts_keep(&engine->drafts, s->index, kept, n);
+}
+
 /* Its draft, its cells, its rows. False: it sits this pass out. */
 static bool build_part(struct engine *engine, struct pass *pass, struct pass_part *part,
 	struct sched_victims *victims)
@@ -161,6 +175,8 @@ static bool build_part(struct engine *engine, struct pass *pass, struct pass_par
 	if (part->put_out || part->sits_out)
 		return false;
 	part->draft = part->wish == DRAFTS_HERE ? drafts_reply(&engine->drafts, s->index) : NULL;
+	if (s->slot->constraint != NULL && part_accepts(part))
+		constrain(engine, pass, part);
 	part->n_drafts = part->draft != NULL ? part->draft->n : 0;
 	/* Its draft sits the pass out if those of others have taken the room. */
 	if (accept_wants_logits(&s->page->request.sampling) &&

@@ -59,6 +59,29 @@ static void follow_without_draft(struct engine *engine, const struct pass_part *
 	drafts_follow(&engine->drafts, s->index, s->uid, part->n_tokens, follow_learns(&s->follow));
 }
 
+/* What the session's grammar leaves no choice about needs no drafter. True: that is the part's draft. */
+static bool force(struct engine *engine, struct pass_part *part)
+{
+	struct engine_session *s = part->session;
+	const struct session_request *request = &s->page->request;
+	int32_t tokens[CONSTRAINT_FORCED];
+	uint32_t most = request->k < 0 ? CONSTRAINT_FORCED : (uint32_t)request->k;
+
+	if (!part->decodes || s->slot->constraint == NULL || s->end_before != SESSION_END_NONE)
+		return false;
+	most = sched_k(most, part->n_tokens, s->page->n_prompt, request->max_tokens,
+		(uint32_t)engine->o.config->context);
+	uint32_t n = constraint_forced(s->slot->constraint, tokens, most);
+	if (n == 0)
+		return false;
+	drafts_put(&engine->drafts, s->index, s->uid, part->n_tokens, tokens, n);
+	part->wish = drafts_state(&engine->drafts, s->index, s->uid, part->n_tokens);
+	if (part->wish != DRAFTS_HERE)
+		return false;
+	part->want = s->wanted = (struct draft_want){.k = n, .k_asked = n, .nodes = n};
+	return true;
+}
+
 /* Chooses K, if nothing is out for the session. Where K is 0, the drafter is at most told of the session. */
 static void choose(struct engine *engine, struct pass_part *part, bool may_ask)
 {
@@ -66,6 +89,8 @@ static void choose(struct engine *engine, struct pass_part *part, bool may_ask)
 	struct policy_session knobs;
 	bool has_policy = ask_policy(engine, s, &knobs);
 
+	if (force(engine, part))
+		return;
 	if (may_ask && part->decodes && s->end_before == SESSION_END_NONE &&
 		s->page->request.draft_method != DRAFT_NONE) {
 		part->wish = drafts_state(&engine->drafts, s->index, s->uid, part->n_tokens);

@@ -319,6 +319,32 @@ void drafts_wait(struct drafts *drafts, uint64_t limit_ns, bool ready)
 	}
 }
 
+void drafts_put(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens,
+	const int32_t *tokens, uint32_t n)
+{
+	struct drafts_session *s = &drafts->sessions[page];
+
+	if (draft_room(&s->reply, n) != 0)
+		return;
+	/* What is out is not awaited any more, and what comes of it is not taken. */
+	drafts->n_out -= s->out && s->epoch == drafts->epoch;
+	if (drafts->n_out == 0)
+		drafts->silent_ns = 0;
+	if (s->uid != uid)
+		s->pace = (struct pace){0};
+	s->out = false;
+	s->uid = uid;
+	s->sequence = ++drafts->sequence;
+	s->n_tokens = n_tokens;
+	draft_reply_clear(&s->reply);
+	s->reply.method = DRAFT_NONE;
+	s->reply.n = n;
+	for (uint32_t i = 0; i < n; i++)
+		s->reply.node[i] = (struct draft_node){.token = tokens[i],
+			.parent = (int16_t)((int)i - 1),
+			.confidence = DRAFT_CONFIDENCE};
+}
+
 void drafts_keep(struct drafts *drafts, uint32_t page, const uint16_t *kept, uint32_t n)
 {
 	struct draft_reply *reply = &drafts->sessions[page].reply;

@@ -78,6 +78,10 @@ void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_t
 void drafts_follow(
 	struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens, bool foresight);
 
+/* A chain that the verifier drafts itself behind the session's n_tokens tokens, in the place of whatever was asked for. Its method is
+ * DRAFT_NONE. Without memory there is none. */
+void drafts_put(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens,
+	const int32_t *tokens, uint32_t n);
 /* Leaves of a session's draft the n nodes that are kept ([its nodes], each 0 or 1), which are a draft. One with supports keeps its
  * first n instead: what a token was sampled from depends on the siblings before it. */
 void drafts_keep(struct drafts *drafts, uint32_t page, const uint16_t *kept, uint32_t n);

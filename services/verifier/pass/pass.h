@@ -59,6 +59,8 @@ struct pass {
 	struct pick_row *picks; /* [max.n_picks] */
 	uint32_t n_picks;
 	uint32_t n_kept; /* rows whose logits are kept, for drafts that are accepted by logits */
+	/* Of the part that is being built: the tokens that may follow its newest one and each of its drafts. */
+	const uint64_t *allowed[LIMIT_DRAFT_NODES + 1];
 	/* run */
 	struct pick_result *picked; /* [max.n_picks] of picks */
 	/* For the report. */

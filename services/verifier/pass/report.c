@@ -124,6 +124,12 @@ static void measure(struct engine *engine, const struct pass *pass, uint64_t fin
 		engine->pass_ns = engine->pass_ns == 0 ? ns : (7 * engine->pass_ns + ns) / 8;
 }
 
+/* Its draft was what the grammar left: how it went says nothing about drafters, or about a K that a policy chose. */
+static bool was_certain(const struct pass_part *part)
+{
+	return part->draft != NULL && part->draft->n > 0 && part->draft->method == DRAFT_NONE;
+}
+
 /* What became of a draft, for the drafts to come. */
 static void learn(struct engine *engine, const struct pass_part *part)
 {
@@ -145,11 +151,12 @@ void pass_report(struct engine *engine, struct pass *pass)
 
 		describe_part(&record, engine, part);
 		account(part, &record);
-		if (part->n_drafts > 0)
+		if (part->n_drafts > 0 && !was_certain(part))
 			learn(engine, part);
 		n_drafts += part->n_drafts;
 		n_emitted += part->n_emitted;
-		if (engine->policy != NULL && !ring_put(&engine->records, &record, sizeof(record)))
+		if (engine->policy != NULL && !was_certain(part) &&
+			!ring_put(&engine->records, &record, sizeof(record)))
 			ring_drop(&engine->records);
 		/* Last, because the account of a page that is DONE is the front's. A process that dies before this point
 		 * leaves it to its successor, which finds the end in the tokens. */

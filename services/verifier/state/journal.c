@@ -4,23 +4,26 @@
 #include "shared/base/clock.h"
 #include "shared/base/round.h"
 #include "shared/base/sampling.h"
+#include "shared/model/grammar/grammar.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A page without its stop strings, of which most requests have none: what is in front of them, and what is behind. */
+/* A page without its stop strings and its grammar, of which most requests have none: what is in front of them, and what is behind. */
 #define HEAD_BYTES \
 	(offsetof(struct session_page, request) + offsetof(struct session_request, stops))
 #define TAIL_AT (offsetof(struct session_page, request) + sizeof(struct session_request))
 
-/* Without tokens. False: the page, which may be anybody's, says of its stop strings what cannot be. */
+/* Without tokens. False: the page, which may be anybody's, says of its texts what cannot be. */
 static bool copy_page(struct session_page *to, const struct session_page *from)
 {
 	memcpy(to, from, HEAD_BYTES);
 	memcpy((char *)to + TAIL_AT, (const char *)from + TAIL_AT, sizeof(*to) - TAIL_AT);
-	if (to->request.stops_bytes > sizeof(to->request.stops))
+	if (to->request.stops_bytes > LIMIT_STOPS_BYTES ||
+		to->request.grammar_bytes > LIMIT_GRAMMAR_BYTES)
 		return false;
-	memcpy(to->request.stops, from->request.stops, to->request.stops_bytes);
+	memcpy(to->request.stops, from->request.stops,
+		to->request.stops_bytes + to->request.grammar_bytes);
 	return true;
 }
 
@@ -306,6 +309,30 @@ void journal_free(struct session_page *page, struct session_page *shared)
 	atomic_store_explicit(&page->state, SESSION_FREE, memory_order_relaxed);
 }
 
+static int check_grammar(const struct session_request *request, struct error *err)
+{
+	bool without = request->grammar_kind == GRAMMAR_NONE ||
+		       request->grammar_kind == GRAMMAR_JSON_OBJECT;
+
+	if (request->grammar_kind >= GRAMMAR_KINDS)
+		return error_set(err, EINVAL, "grammar_kind: %u is not 0..%d",
+			request->grammar_kind, GRAMMAR_KINDS - 1);
+	if (request->grammar_bytes > LIMIT_GRAMMAR_BYTES)
+		return error_set(err, EINVAL, "grammar: %u bytes, the limit is %d",
+			request->grammar_bytes, LIMIT_GRAMMAR_BYTES);
+	if (without && request->grammar_bytes > 0)
+		return error_set(err, EINVAL, "grammar: of the kind %s there is no source",
+			grammar_kind_names[request->grammar_kind]);
+	if (request->grammar_kind == GRAMMAR_NONE)
+		return 0;
+	if (request->ignore_eos)
+		return error_set(
+			err, EINVAL, "ignore_eos: what a grammar describes ends where it says");
+	if (request->sampling.coupling == COUPLING_MAXIMAL)
+		return error_set(err, EINVAL, "coupling: with a grammar only gumbel");
+	return 0;
+}
+
 int journal_check_request(const struct session_request *request, uint32_t n_vocab,
 	uint32_t n_context, struct error *err)
 {
@@ -350,7 +377,7 @@ int journal_check_request(const struct session_request *request, uint32_t n_voca
 	if (at != request->stops_bytes)
 		return error_set(err, EINVAL, "stop: %u strings have %zu bytes, not %u",
 			request->n_stops, at, request->stops_bytes);
-	return 0;
+	return check_grammar(request, err);
 }
 
 /* Everything in range. */
@@ -397,8 +424,8 @@ int journal_adopt(const struct sessions_header *header, const struct session_pag
 	/* Pairs with the release in journal_append; what counts is checked in the copy. */
 	(void)journal_n_tokens(shared);
 	if (!copy_page(page, shared))
-		return error_set(
-			err, EINVAL, "stop strings of %u bytes", page->request.stops_bytes);
+		return error_set(err, EINVAL, "stop strings of %u bytes, a grammar of %u",
+			page->request.stops_bytes, page->request.grammar_bytes);
 	int rc = check_ranges(header, page, n_vocab, err);
 
 	if (rc != 0)

@@ -39,9 +39,9 @@ int grammar_compile(enum grammar_kind kind, const char *source, size_t bytes, st
 	int rc;
 
 	*out = NULL;
-	if (bytes > GRAMMAR_SOURCE_MAX)
+	if (bytes > LIMIT_GRAMMAR_BYTES)
 		return error_set(err, E2BIG, "the grammar has %zu bytes; at most %d", bytes,
-			GRAMMAR_SOURCE_MAX);
+			LIMIT_GRAMMAR_BYTES);
 	rules_init(&builder);
 	read_source(&builder, kind, source, bytes);
 	rc = builder.rc;

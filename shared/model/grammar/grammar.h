@@ -8,6 +8,7 @@
 #pragma once
 
 #include "shared/base/error.h"
+#include "shared/base/limits.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -25,7 +26,6 @@ enum grammar_kind {
 extern const char *const grammar_kind_names[];
 
 enum {
-	GRAMMAR_SOURCE_MAX = 1 << 18, /* bytes of a source */
 	GRAMMAR_PARTS_MAX =
 		1
 		<< 20, /* expressions, or bytes of literals, in the source when it has been read */

@@ -462,8 +462,10 @@ int matcher_create(const struct grammar *grammar, size_t bytes_max, struct match
 	call(m, 0, STATE_END, MATCHER_DEAD);
 	m->start = settle(m);
 	if (m->start == MATCHER_FULL || m->start == MATCHER_DEAD) {
+		int rc = m->hopeless ? -E2BIG : -ENOMEM;
+
 		matcher_free(out);
-		return -ENOMEM;
+		return rc;
 	}
 	return 0;
 }

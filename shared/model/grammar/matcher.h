@@ -22,7 +22,8 @@ enum {
 	MATCHER_BYTES_DEFAULT = 16 << 20, /* beyond this it says MATCHER_FULL */
 };
 
-/* The grammar is borrowed. bytes_max: of the states. */
+/* The grammar is borrowed. bytes_max: of the states. -E2BIG: its rules begin within each other more than GRAMMAR_DEPTH_MAX deep;
+ * -ENOMEM. */
 int matcher_create(const struct grammar *grammar, size_t bytes_max, struct matcher **out);
 void matcher_free(struct matcher **matcher);
 const struct grammar *matcher_grammar(const struct matcher *matcher);

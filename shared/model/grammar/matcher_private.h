@@ -37,7 +37,6 @@ struct matcher {
 	uint32_t n_rows, rows_capacity;
 	uint32_t *table; /* node by hash */
 	uint32_t n_slots;
-	uint64_t epoch; /* grows when nodes are renumbered or masks are forgotten */
 
 	/* Of the step under way. */
 	uint32_t *at_state; /* [states] lists of what follows: index of a link, or LINK_NONE */

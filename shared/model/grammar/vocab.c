@@ -27,7 +27,7 @@ struct group {
 
 struct vocab {
 	const struct tokenizer *tokenizer;
-	uint32_t n_vocab;
+	uint32_t n_vocab, n_mask; /* tokens, and bits of a mask */
 	struct trie_node *nodes; /* [n_nodes + 1] */
 	uint32_t n_nodes, depth_max;
 	int32_t *sorted; /* tokens by their groups, and there by their texts */
@@ -164,7 +164,7 @@ static int make_tree(struct vocab *vocab)
 	for (uint32_t g = 0; g < GROUP_REST; g++) {
 		struct group *group = &vocab->groups[g];
 
-		group->mask = calloc(SAMPLER_ALLOWED_WORDS(vocab->n_vocab), sizeof(uint64_t));
+		group->mask = calloc(SAMPLER_ALLOWED_WORDS(vocab->n_mask), sizeof(uint64_t));
 		if (group->mask == NULL)
 			return -ENOMEM;
 		for (uint32_t i = group->first_token; i < group[1].first_token; i++)
@@ -173,7 +173,7 @@ static int make_tree(struct vocab *vocab)
 	return 0;
 }
 
-int vocab_create(const struct tokenizer *tokenizer, struct vocab **out)
+int vocab_create(const struct tokenizer *tokenizer, uint32_t n_vocab, struct vocab **out)
 {
 	struct vocab *vocab = calloc(1, sizeof(*vocab));
 	int rc = -ENOMEM;
@@ -183,6 +183,7 @@ int vocab_create(const struct tokenizer *tokenizer, struct vocab **out)
 		return -ENOMEM;
 	vocab->tokenizer = tokenizer;
 	vocab->n_vocab = tokenizer_n_vocab(tokenizer);
+	vocab->n_mask = n_vocab > vocab->n_vocab ? n_vocab : vocab->n_vocab;
 	vocab->group = calloc(vocab->n_vocab + 1u, 1);
 	vocab->sorted = malloc((vocab->n_vocab + 1u) * sizeof(*vocab->sorted));
 	vocab->ends = malloc((vocab->n_vocab + 1u) * sizeof(*vocab->ends));
@@ -408,7 +409,7 @@ static bool walk(const struct masks *masks, uint32_t group, uint32_t state, uint
 static bool fill_mask(struct masks *masks, uint32_t state, uint64_t *mask)
 {
 	const struct vocab *vocab = masks->vocab;
-	size_t words = SAMPLER_ALLOWED_WORDS(vocab->n_vocab);
+	size_t words = SAMPLER_ALLOWED_WORDS(vocab->n_mask);
 	uint32_t pass = characters_that_pass(masks, state);
 
 	memset(mask, 0, words * sizeof(*mask));
@@ -431,7 +432,7 @@ static bool fill_mask(struct masks *masks, uint32_t state, uint64_t *mask)
 const uint64_t *masks_of(struct masks *masks, uint32_t state)
 {
 	struct matcher *m = masks->matcher;
-	size_t words = SAMPLER_ALLOWED_WORDS(masks->vocab->n_vocab);
+	size_t words = SAMPLER_ALLOWED_WORDS(masks->vocab->n_mask);
 
 	if (state == MATCHER_FULL)
 		return NULL;

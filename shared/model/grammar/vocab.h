@@ -12,8 +12,9 @@
 /* Read-only; any number of threads. */
 struct vocab;
 
-/* Of a tokenizer, which is borrowed until vocab_free. */
-int vocab_create(const struct tokenizer *tokenizer, struct vocab **out);
+/* Of a tokenizer, which is borrowed until vocab_free. n_vocab: tokens of a mask, as many as a model computes logits of, or more
+ * than the tokenizer has; those beyond are never allowed. */
+int vocab_create(const struct tokenizer *tokenizer, uint32_t n_vocab, struct vocab **out);
 void vocab_free(struct vocab **vocab);
 
 /* Behind a token. A token that ends the generation leads nowhere. */
