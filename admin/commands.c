@@ -10,17 +10,20 @@
 /* Options that several commands take, as each lists them. */
 #define SESSION_HELP(what) "  --session SESSION   " what "; outriderctl sessions lists them\n"
 #define IF_HELP "  --if VALUE          only if the knob before it has this value now\n"
-#define SET_HELP                                                                                   \
-	"  --for TIME          go back by itself after this time: 30s, 10m, 2h, 1d; at most 30d\n" \
-	"  --persist           now, and at every start from the next on: lasting, by a drop-in\n"  \
-	"                      beside the configuration file\n"                                    \
-	"  --next-start        not now, but at every start from the next on: as lasting\n" IF_HELP
-#define PHASES_HELP                                                                               \
-	"PHASE: baseline, K = 0 is measured; test, a K is on trial; set, a K was found to pay "   \
-	"and\n"                                                                                   \
-	"is kept; off, none pays, K = 0; fixed, K is the request's own. UTILITY: tokens per\n"    \
-	"iteration, over the time of an iteration as a multiple of one at K = 0; above 1 drafts " \
-	"pay.\n"
+#define SET_HELP                                                                                \
+	"  --for TIME          temporary: goes back by itself after this time, 30s, 10m, 2h, "  \
+	"1d;\n"                                                                                 \
+	"                      at most 30d\n"                                                   \
+	"  --persist           now and at every later start, written to a drop-in file beside " \
+	"the\n"                                                                                 \
+	"                      configuration file\n"                                            \
+	"  --next-start        the same, but not now\n" IF_HELP
+#define PHASES_HELP                                                                                \
+	"PHASE: baseline, K = 0 is being measured; test, a K is on trial; set, a K was found to\n" \
+	"pay and is kept; off, no K pays, K = 0; fixed, the request fixed K.\n"                    \
+	"UTILITY: tokens per iteration, divided by the time of an iteration as a multiple of one " \
+	"at\n"                                                                                     \
+	"K = 0. Above 1, drafts pay.\n"
 
 enum {
 	SET_OPTIONS = LINE_JSON | LINE_FOR | LINE_PERSIST | LINE_NEXT_START | LINE_IF,
@@ -30,155 +33,155 @@ enum {
 static const struct command commands[] = {
 	{{"status"}, ctl_status, "", "what is served, how fast, how full, what is wrong", false,
 		LINE_JSON | LINE_ALL,
-		"Ends with 0 if all processes answer, else with 69.\n\n"
+		"Exits with 0 if all processes answer, else with 69.\n\n"
 		"  --all               also every counter of each process\n"},
 	{{"sessions"}, ctl_sessions, "", "what is being generated", false, LINE_JSON,
-		"PROMPT, OUTPUT and MAX are tokens; K is what is drafted at a time, ACC the share "
-		"of\n"
-		"drafted tokens that were accepted, TOK/S the tokens of its output over the time "
-		"since the\n"
-		"session began, with the wait for a place and the prompt.\n"
+		"PROMPT, OUTPUT and MAX are in tokens. K is the number of tokens drafted at a "
+		"time. ACC is\n"
+		"the share of drafted tokens that were accepted. TOK/S is the output's tokens per "
+		"second\n"
+		"since the session began, including the wait for a place and the prompt.\n"
 		"Finished sessions are shown while they are kept for their client.\n"},
 	{{"policy", "get"}, ctl_policy_get, "",
 		"the policy, its knobs with their ranges, its sessions", false,
 		LINE_JSON | LINE_ALL,
-		"Of the sessions those that are being generated, or wait to be. ACC is the share "
-		"of\n"
-		"drafted tokens that are accepted, ETR the tokens of an iteration, ITER MS what "
-		"one "
-		"takes:\n"
-		"means of the session's last ones. BASE MS is what one at K = 0 took, AGE "
-		"iterations ago.\n"
-		"UTILITY is ETR x BASE MS / ITER MS, DECIDED what the policy decided by last: of "
-		"cascade\n"
-		"as measured in a test, of yield as expected.\n" PHASES_HELP "\n"
-		"  --all               also those that have ended and are still remembered\n"},
+		"Shows the sessions that are running or waiting. ACC, ETR and ITER MS are means of "
+		"the\n"
+		"session's last iterations: the share of drafted tokens that were accepted, the "
+		"tokens of\n"
+		"an iteration, and its time. BASE MS is the time of an iteration at K = 0, "
+		"measured AGE\n"
+		"iterations ago. UTILITY is ETR x BASE MS / ITER MS. DECIDED is the utility behind "
+		"the\n"
+		"last decision: measured in a test for cascade, expected for yield.\n" PHASES_HELP
+		"\n"
+		"  --all               also finished sessions that are still remembered\n"},
 	{{"policy", "set"}, ctl_policy_set, "NAME | KNOB=VALUE ...",
 		"change the policy (static:3, cascade, yield) or knobs, now", true,
 		SET_OPTIONS | LINE_SESSION,
-		"Everything is checked before anything changes; what is refused is named with its "
-		"range.\n"
-		"`policy get` lists the knobs.\n\n" SESSION_HELP("for this session alone")
-			SET_HELP},
+		"Checks everything before it changes anything. An error names the allowed range.\n"
+		"`policy get` lists the knobs.\n\n" SESSION_HELP("for this session only") SET_HELP},
 	{{"policy", "watch"}, ctl_policy_watch, "", "each decision with the figures behind it",
 		false, LINE_JSON | LINE_ONCE | LINE_ALL,
-		"First the decisions so far about sessions that are being generated, then each new "
-		"one:\n"
-		"its time, its session, K before and from now on, its phase, the utility and the "
-		"reason.\n"
-		"\"K 0 -> 3 for 4, then 0\" is a trial of 4 iterations. With JSON a line each, "
-		"with "
-		"--once one\n"
-		"document of all of them.\n" PHASES_HELP "\n"
-		"  --all               first also those about sessions that have ended\n"
-		"  --once              print what there is and end\n"},
+		"Prints earlier decisions about running sessions, then each new decision: the "
+		"time, the\n"
+		"session, K before and after, the phase, the utility and the reason.\n"
+		"\"K 0 -> 3 for 4, then 0\" is a trial of 4 iterations. With --json each decision "
+		"is a line;\n"
+		"with --once too they are one document.\n" PHASES_HELP "\n"
+		"  --all               begin with decisions about finished sessions too\n"
+		"  --once              print the decisions so far and end\n"},
 	{{"policy", "explain"}, ctl_policy_explain, "[SESSION]",
 		"why a session's K is what it is now", true, LINE_JSON | LINE_SESSION,
-		"In words, then what is known of each K, the acceptance by position, and the last "
-		"decisions.\n"
-		"DRAFTED and TOKENS are of an iteration of the session; TIME MS is what the "
-		"iteration takes, a pass\n"
-		"of the model for the whole batch and the wait for drafts; TOKENS/S, +- their "
-		"standard deviation,\n"
-		"are those while it decodes, of the batch or the session, as the line below says; "
-		"what a trial\n"
-		"BRINGS and COSTS is in iterations at the best K.\n"
-		"The star is the K in force.\n" PHASES_HELP
-		"\n" SESSION_HELP("this one; without it the one seen last")},
+		"Prints the rule in words, a table of each K that the policy has figures for, the\n"
+		"acceptance by position, and the last decisions. In the table:\n"
+		"DRAFTED and TOKENS are those of an iteration of the session.\n"
+		"TIME MS is the time of the iteration: a pass of the model for the whole batch, "
+		"and the\n"
+		"wait for drafts.\n"
+		"TOKENS/S and +-, its standard deviation, are for decoding, of the batch or of the "
+		"session,\n"
+		"as the line below the table says.\n"
+		"BRINGS and COSTS, of a trial, are in iterations at the best K.\n"
+		"The star marks the K in force.\n" PHASES_HELP
+		"\n" SESSION_HELP("this session; default: the one seen last")},
 	{{"policy", "plot"}, ctl_policy_plot, "[SESSION] [FILE.svg|FILE.png]",
 		"K, tokens, cost and utility of a session over its iterations", true,
 		LINE_JSON | LINE_SESSION,
-		"From the journal of the policy-controller. In the terminal, or as a picture "
-		"(gnuplot is needed\n"
-		"for one); --json prints the journal's entries. A column in the terminal is the "
-		"mean of\n"
-		"several iterations where they are many. The utility is of moving means of the "
-		"tokens and the times\n"
-		"that are drawn, where K was above 0; the time at K = 0 is the one measured last "
-		"before each\n"
-		"iteration.\n\n" SESSION_HELP("this one; without it the newest")},
+		"Plots the journal of the policy-controller in the terminal, or into a picture "
+		"(this needs\n"
+		"gnuplot). --json prints the journal's entries. If there are more iterations than "
+		"columns,\n"
+		"a column in the terminal is the mean of several.\n"
+		"The utility is computed from moving means of tokens and times over iterations "
+		"with K above\n"
+		"0. The time at K = 0 is the last one measured before each "
+		"iteration.\n\n" SESSION_HELP("this session; default: the newest")},
 	{{"knob", "list"}, ctl_knob_list, "[PROCESS | KNOB ...]",
 		"every knob with its value and range", true, LINE_JSON | LINE_SESSION,
-		"A knob that is live may change while its process runs; the others need a "
-		"restart.\n\n" SESSION_HELP("the values of this one")},
-	{{"knob", "get"}, ctl_knob_get, "KNOB ...", "all about some knobs", true,
+		"A live knob can be changed while its process runs; the others need a "
+		"restart.\n\n" SESSION_HELP("the values of this session")},
+	{{"knob", "get"}, ctl_knob_get, "KNOB ...", "everything about some knobs", true,
 		LINE_JSON | LINE_SESSION,
-		"A knob is named as k_max, or as policy.k_max where several processes have one of "
-		"that name.\n"
-		"Ends with 69 when a process whose knob it is does not run: knob list says what it "
-		"takes.\n\n" SESSION_HELP("the values of this one")},
+		"A knob is named as k_max, or as policy.k_max if several processes have this "
+		"name.\n"
+		"Exits with 69 if a process that owns one of the knobs is not running; knob list "
+		"shows the\n"
+		"allowed values without it.\n\n" SESSION_HELP("the values of this session")},
 	{{"knob", "set"}, ctl_knob_set, "KNOB=VALUE ...", "change knobs, now", true,
 		SET_OPTIONS | LINE_SESSION,
-		"All of them or none, also over several processes. What is refused is named with "
-		"its range.\n\n" SET_HELP SESSION_HELP("for this session alone")},
-	{{"knob", "reset"}, ctl_knob_reset, "KNOB ...", "back to what the process was started with",
-		true, RESET_OPTIONS,
-		"\n  --persist           to what is configured without --persist or --next-start, "
-		"now and at every\n"
-		"                      start from the next on\n"
+		"Changes all of them or none, even over several processes. An error names the "
+		"allowed range.\n\n" SET_HELP SESSION_HELP("for this session only")},
+	{{"knob", "reset"}, ctl_knob_reset, "KNOB ...",
+		"reset knobs to the values their process was started with", true, RESET_OPTIONS,
+		"\n"
+		"  --persist           remove persistent changes too: reset to the configured "
+		"value, now\n"
+		"                      and at every later start\n"
 		"  --next-start        the same, but not now\n" IF_HELP SESSION_HELP(
-			"to what all sessions have")},
+			"reset to the value of all sessions")},
 	{{"knob", "history"}, ctl_knob_history, "[PROCESS | KNOB ...]",
-		"who changed what, when, from what to what", true, LINE_JSON | LINE_LAST,
-		"\n  --last N            the newest N\n"},
+		"who changed a knob, when, from which value to which", true, LINE_JSON | LINE_LAST,
+		"\n"
+		"  --last N            only the newest N\n"},
 	{{"knob", "complete"}, ctl_knob_complete, "set|name|any WORD",
-		"what the shell may complete a word to", true, LINE_JSON,
+		"the completions of a word, for shells", true, LINE_JSON,
 		"set: KNOB=VALUE; name: a knob; any: a knob or a process.\n"},
 	{{"cache", "set"}, ctl_cache_set, "KNOB=VALUE ...",
 		"knob set for the knobs of the expert-cache", true, SET_OPTIONS, "\n" SET_HELP},
 	{{"cache", "stats"}, ctl_cache_stats, "",
 		"the expert cache: budget, hits, link, hints, memory", false,
 		LINE_JSON | LINE_LAYERS,
-		"Counts since the cache's memory was made, also by processes before this one.\n"
-		"A look-up is a hit when the expert is in its slot then; a miss is waited for "
-		"(stalled)\n"
-		"or read by the verifier itself. A load is a prefetch when it was in its slot "
-		"before anybody\n"
-		"asked for it: useful when a token has chosen the expert since, wasted when it was "
-		"evicted\n"
-		"before one did, unused yet otherwise. One that was asked for while it was being "
-		"read counts as\n"
-		"late, and its load as a demand's; one that was no longer wanted before its read "
-		"began or ended\n"
-		"as taken back.\n"
-		"Of hints, by source: recall is the share of experts used that the source had "
-		"hinted before they\n"
-		"were asked for, in those passes of a layer for which it hinted anything; the line "
-		"\"any\" is of the\n"
-		"passes that some source hinted for, so it may be below a source that was silent "
-		"in the hard ones.\n"
-		"Precision is the share of hinted ones that were used, lead the time from hint to "
-		"use, late those\n"
-		"for what had been asked for already.\n\n"
-		"  --layers            each layer's hits, loads, evictions, bytes, stalls, "
-		"prefetches "
-		"and hints\n"},
-	{{"cache", "top"}, ctl_cache_top, "", "what each layer does, each second", false,
+		"Counts begin when the cache's memory is created and continue over restarts.\n"
+		"A look-up is a hit if the expert is in its slot at that moment. On a miss the "
+		"look-up waits\n"
+		"(it is stalled), or the verifier reads the expert itself.\n"
+		"A load is a prefetch if it was in its slot before anybody asked for the expert. "
+		"It is:\n"
+		"useful, if a token has chosen the expert since;\n"
+		"wasted, if the expert was evicted before that;\n"
+		"unused so far, otherwise.\n"
+		"If the expert was asked for while it was being read, the prefetch counts as late "
+		"and the\n"
+		"load as a demand. If it was no longer wanted before its read began or ended, the "
+		"prefetch\n"
+		"counts as taken back.\n"
+		"Recall of a source of hints is the share of used experts that it had hinted "
+		"before they\n"
+		"were asked for, in those passes of a layer for which it hinted anything. The "
+		"line\n"
+		"\"any\" is of the passes that some source hinted for. It may be below a source "
+		"that was\n"
+		"silent in the hard passes. Precision is the share of hinted experts that were "
+		"used. Lead\n"
+		"is the time from hint to use. Late hints are for experts that had been asked for "
+		"already.\n\n"
+		"  --layers            hits, loads, evictions, bytes, stalls, prefetches and hints "
+		"by layer\n"},
+	{{"cache", "top"}, ctl_cache_top, "", "the activity of each layer, each second", false,
 		LINE_JSON | LINE_ONCE,
-		"Until it is interrupted; without a terminal, one second of it. RATE is the share "
-		"of "
-		"look-ups that\n"
-		"hit, STALL the share of the time that a look-up was waited for.\n\n"
-		"  --once              one second and end\n"},
+		"Runs until it is interrupted; without a terminal, for one second. RATE is the "
+		"share of\n"
+		"look-ups that hit. STALL is the share of the time that look-ups waited.\n\n"
+		"  --once              show one second and end\n"},
 	{{"cache", "hot"}, ctl_cache_hot, "[N]", "the experts that are used most", true, LINE_JSON,
-		"N experts, 20 when it is not given. A use is a token that chose it, SHARE its "
-		"share "
+		"Shows N experts, 20 by default. A use is a token that chose the expert. SHARE is "
+		"its share\n"
 		"of all uses.\n"},
 	{{"trace"}, ctl_trace, "[TIME] [FILE]",
-		"what every process does, for Perfetto (2s, outrider-trace.json)", true, LINE_JSON,
+		"a timeline of all processes, for Perfetto (2s, outrider-trace.json)", true,
+		LINE_JSON,
 		"Writes a timeline of drafts, passes, expert loads and decisions of all processes "
-		"on one clock,\n"
-		"in the Trace Event Format. Open it at ui.perfetto.dev or chrome://tracing. TIME "
-		"is "
-		"from 1ms to\n"
-		"1m, with its unit; an interrupt ends it early. FILE appears when it is whole.\n"
-		"Ends with 69 when no process answers.\n"},
+		"on one\n"
+		"clock, in the Trace Event Format. ui.perfetto.dev and chrome://tracing open it.\n"
+		"TIME is 1ms to 1m, with its unit; an interrupt ends it early. FILE appears when "
+		"it is\n"
+		"complete. Exits with 69 if no process answers.\n"},
 	{{"top"}, ctl_top, "", "a live screen; q leaves", false, LINE_JSON | LINE_ONCE,
-		"Without a terminal, one print of it. Ends with 69 when no process answers. ACC "
-		"and "
-		"UTIL as ACC and\n"
-		"UTILITY of policy get.\n\n"
-		"  --once              print what there is and end\n"},
+		"Without a terminal the screen is printed once. Exits with 69 if no process "
+		"answers.\n"
+		"ACC and UTIL are ACC and UTILITY of policy get.\n\n"
+		"  --once              print the screen once and end\n"},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0], NAME_BYTES = 64, WORDS_COLUMNS = 34 };
@@ -214,12 +217,11 @@ void commands_usage(FILE *to, const char *group)
 			fprintf(to, "  %-*s %s\n", WORDS_COLUMNS, words, c->help);
 	}
 	fputs("\n"
-	      "  --runtime-dir DIR   where the service is\n"
-	      "  --format text|json  how to print; text is the default\n"
-	      "  --json              as --format json; what is wrong is JSON too, on standard "
-	      "error\n"
-	      "  --help              with a command: all about it, and the options it takes\n"
-	      "  --version\n",
+	      "  --runtime-dir DIR   the runtime directory of the service\n"
+	      "  --format text|json  output format; text is the default\n"
+	      "  --json              --format json; errors are JSON too, on standard error\n"
+	      "  --help              with a command: its description and options\n"
+	      "  --version           print the version\n",
 		to);
 }
 
@@ -231,10 +233,10 @@ void commands_usage_of(const struct command *command, FILE *to)
 		commands_name(command, name, sizeof name), command->arguments[0] ? " " : "",
 		command->arguments, toupper((unsigned char)command->help[0]), command->help + 1,
 		command->more);
-	fputs("\n  --runtime-dir DIR   where the service is\n", to);
+	fputs("\n  --runtime-dir DIR   the runtime directory of the service\n", to);
 	if (command->options & LINE_JSON)
-		fputs("  --format text|json  how to print; text is the default\n"
-		      "  --json              as --format json\n",
+		fputs("  --format text|json  output format; text is the default\n"
+		      "  --json              --format json\n",
 			to);
 }
 

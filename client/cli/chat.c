@@ -40,9 +40,9 @@ struct chat {
 static void usage(FILE *to)
 {
 	fputs("usage: outrider chat [options]\n\n"
-	      "Talk, turn by turn. Ctrl-C ends an answer, Ctrl-D the program.\n"
-	      "/reset forgets the conversation, /stats says how the last answer went, /quit "
-	      "leaves,\n/help lists these.\n\n",
+	      "Answers one message after another. Ctrl-C ends an answer, Ctrl-D ends the program.\n"
+	      "/reset forgets the conversation, /stats prints statistics about the last answer,\n"
+	      "/quit ends the program, /help lists these commands.\n\n",
 		to);
 	fputs(request_flags_help, to);
 }

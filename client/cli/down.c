@@ -46,8 +46,9 @@ int command_down(int argc, char **argv)
 		{"help", no_argument, NULL, 'h'},
 		{0},
 	};
-	const char *usage = "usage: outrider down [--runtime-dir DIR]\n\n"
-			    "Stops what `outrider up` started there and waits until it has gone.\n";
+	const char *usage =
+		"usage: outrider down [--runtime-dir DIR]\n\n"
+		"Stops the service that `outrider up` started and waits until it is gone.\n";
 	const char *runtime_flag = NULL;
 	char runtime_dir[256];
 	struct error err = {""};

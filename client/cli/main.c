@@ -16,10 +16,10 @@ static const struct command {
 	const char *help;
 } commands[] = {
 	{"up", command_up, "start the four processes and keep them running"},
-	{"down", command_down, "stop what `up` started"},
+	{"down", command_down, "stop the service that `up` started"},
 	{"run", command_run, "answer one prompt"},
-	{"chat", command_chat, "talk, turn by turn"},
-	{"status", command_status, "show how the processes are"},
+	{"chat", command_chat, "answer one message after another"},
+	{"status", command_status, "show the state of the processes"},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
@@ -29,8 +29,8 @@ static void usage(FILE *to)
 	fputs("usage: outrider COMMAND [options]\n\n", to);
 	for (size_t i = 0; i < N_COMMANDS; i++)
 		fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].help);
-	fputs("\noutrider COMMAND --help describes one; --version says which this is.\n"
-	      "The service is found by --runtime-dir or OUTRIDER_RUNTIME_DIR.\n",
+	fputs("\noutrider COMMAND --help describes a command; --version prints the version.\n"
+	      "--runtime-dir or OUTRIDER_RUNTIME_DIR names the directory of the service.\n",
 		to);
 }
 

@@ -13,14 +13,13 @@
 enum { CONNECT_AGAIN_MS = 50, STATUS_MS = 500 };
 
 const char request_flags_help[] =
-	"  --runtime-dir DIR     where the service is\n"
-	"  --max-tokens N        end after N tokens (0, the default: when the context is "
-	"full)\n"
+	"  --runtime-dir DIR     the runtime directory of the service\n"
+	"  --max-tokens N        end after N tokens (default 0: when the context is full)\n"
 	"  --temperature T       0 (default) takes the most probable token; else 1e-30 to 100\n"
 	"  --top-k N, --top-p P, --min-p P, --repeat-penalty R, --repeat-window N\n"
 	"                        sampling, in the order that outrider(1) gives\n"
 	"  --seed N              same seed, same answer; default 0\n"
-	"  --stop TEXT           end before TEXT, which may name a control token; may be repeated\n"
+	"  --stop TEXT           end before TEXT, which may be a control token; may be repeated\n"
 	"  --logit-bias ID=B     add B to the logit of token ID; may be repeated\n"
 	"  --coupling NAME       gumbel (default) or maximal\n"
 	"  --k N                 draft N tokens at a time, 0 to 63 (default: the policy chooses)\n"
@@ -31,17 +30,15 @@ const char request_flags_help[] =
 	"  --json-object         the answer is any JSON object\n"
 	"  --regex RE            the answer matches the regular expression, from end to end\n"
 	"  --grammar FILE        the answer matches the grammar in the file, in llama.cpp's GBNF\n"
-	"  --ignore-eos          go on after the model's end\n"
-	"  --timeout TIME        end with what there is after so long: 30s, 2m; a number alone is\n"
-	"                        seconds\n"
-	"  --wait TIME           wait so long for a service that is away (default: 5s for one that "
-	"never\n"
-	"                        answered, else 1m)\n"
-	"  --stats               say how it went\n"
+	"  --ignore-eos          go on after the model's end-of-text token\n"
+	"  --timeout TIME        stop after this time and keep the answer so far: 30s, 2m;\n"
+	"                        a number alone is seconds\n"
+	"  --wait TIME           how long to wait for a service that is away (default: 5s if it\n"
+	"                        never answered, else 1m)\n"
+	"  --stats               print statistics at the end\n"
 	"  --system TEXT         a system message before the rest\n"
-	"  --set NAME=VALUE      a variable of the chat template, as enable_thinking=false; may "
-	"be\n"
-	"                        repeated\n";
+	"  --set NAME=VALUE      a variable of the chat template, such as enable_thinking=false;\n"
+	"                        may be repeated\n";
 
 static int sampling_flag(
 	struct request_flags *flags, int flag, const char *value, struct outrider_request *request)

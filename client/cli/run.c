@@ -36,17 +36,18 @@ struct run {
 static void usage(FILE *to)
 {
 	fputs("usage: outrider run [options] [PROMPT]\n\n"
-	      "Answers PROMPT, or the prompt in a file or on stdin (also as -), byte for byte as "
-	      "given.\n\n"
-	      "  --file FILE           the prompt is in FILE\n"
+	      "Answers PROMPT, or the prompt in a file or on standard input (also as -).\n"
+	      "The prompt is used byte for byte.\n\n"
+	      "  --file FILE           read the prompt from FILE\n"
 	      "  --tokens 1,2,3        the prompt as token ids\n"
 	      "  --messages FILE.json  a conversation: [{\"role\": \"user\", \"content\": "
 	      "\"...\"}, ...]\n"
-	      "  --chat                the prompt is a user's message\n"
-	      "  --replay FILE|1,2,3   --draft-method replay, which proposes these\n"
-	      "  --replay-error P      each of those tokens is wrong with probability P\n"
+	      "  --chat                treat the prompt as a user's message\n"
+	      "  --replay FILE|1,2,3   the tokens that --draft-method replay proposes\n"
+	      "  --replay-error P      replace each of those tokens by a wrong one with "
+	      "probability P\n"
 	      "  --logits-hash         with --json: a hash of the logits behind each token\n"
-	      "  --format text|json    --json is the second\n",
+	      "  --format text|json    output format; --json is --format json\n",
 		to);
 	fputs(request_flags_help, to);
 }

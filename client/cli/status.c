@@ -92,10 +92,10 @@ static void print_text(const struct outrider_status *status)
 static void usage(FILE *to)
 {
 	fputs("usage: outrider status [--runtime-dir DIR] [--format text|json]\n\n"
-	      "Shows what the service serves, how fast, how full it is and what is wrong, and its\n"
-	      "processes. Ends with 0 if all of them answer, else with 69.\n\n"
-	      "  --format text|json  how to print; --json is --format json\n"
-	      "  --runtime-dir DIR   where the service is\n",
+	      "Shows what the service serves, how fast and how full it is, what is wrong, and its\n"
+	      "processes. Exits with 0 if all of them answer, else with 69.\n\n"
+	      "  --format text|json  output format; --json is --format json\n"
+	      "  --runtime-dir DIR   the runtime directory of the service\n",
 		to);
 }
 
