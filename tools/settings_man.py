@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 
-HEAD = """.Dd November 23, 2026
+HEAD = """.Dd November 28, 2026
 .Dt OUTRIDER.CONF 5
 .Os
 .Sh NAME
@@ -15,29 +15,33 @@ HEAD = """.Dd November 23, 2026
 .Nm policy.conf
 .Nd settings of an Outrider service
 .Sh DESCRIPTION
-Each process reads a file of its own in
+Each process reads its own file in
 .Pa /etc/outrider ,
 or in the directory that
 .Fl -config-dir
-names, then the drop-ins
+names.
+It then reads the drop-ins
 .Pa NAME.conf.d/*.conf
-beside it in the order of their names, then its command line; what comes later holds.
+in the same directory, in the order of their names, and then its command line.
+Later values override earlier ones.
+.Pp
 A line is
-.Li key = value ;
-what begins with
+.Li key = value .
+Text after
 .Li #
 is a comment.
 Times have a unit
-.Pq Li ns , us , ms , s , m , h , d ;
-sizes may have one
-.Pq Li K , M , G No of 1024 .
+.Pq Li ns , us , ms , s , m , h , d .
+Sizes may have one
+.Pq Li K , M , G No in powers of 1024 .
 .Pp
-A key that is live may be changed while its process runs, with
+A live key can be changed while its process runs, with
 .Cm knob set
 of
 .Xr outriderctl 8 ,
-and is in force from the next iteration on; another needs a restart of its process.
-Its scope is all that the process does, the model that it serves, or one session.
+and the change is in force from the next iteration on.
+Other keys need a restart of their process.
+The scope of a key is the whole process, the model that it serves, or one session.
 .Cm knob set Fl -persist
 and
 .Fl -next-start
@@ -52,7 +56,7 @@ TAIL = """.Sh SEE ALSO
 .Xr outrider-verifier 8 ,
 .Xr outriderctl 8
 """
-SCOPES = {"global": "the whole process", "model": "the model", "session": "a session, or all"}
+SCOPES = {"global": "the whole process", "model": "the model", "session": "one session, or all sessions"}
 
 
 def plain(text):
@@ -66,7 +70,7 @@ def entry(knob):
     unit = f" {knob['unit']}" if knob["unit"] and knob["type"] != "time" else ""
     default = plain(knob["default"]) or "empty"
     return (f".It Cm {knob['name']}\n{plain(knob['help'])}\n.br\n{plain(knob['range'])}{unit}; default {default}; "
-            f"{'live' if knob['live'] else 'needs a restart'}; for {SCOPES[knob['scope']]}.\n")
+            f"{'live' if knob['live'] else 'needs a restart'}; scope: {SCOPES[knob['scope']]}.\n")
 
 
 def page(knobs):

@@ -394,19 +394,20 @@ int bench_attention(int argc, char **argv)
 		.rounds = 3};
 	const struct arg args[] = {
 		{"shapes", ARG_STRING, &o->shapes, 0, 0, "NAME,...",
-			"of gqa, gqa-64, mha, mla-16, mla-128"},
-		{"types", ARG_STRING, &o->types, 0, 0, "TYPE,...", "of f32, f16, q16_0, q8_0"},
-		{"tokens", ARG_STRING, &o->tokens, 0, 0, "N,...", "of a pass"},
+			"any of gqa, gqa-64, mha, mla-16, mla-128"},
+		{"types", ARG_STRING, &o->types, 0, 0, "TYPE,...", "any of f32, f16, q16_0, q8_0"},
+		{"tokens", ARG_STRING, &o->tokens, 0, 0, "N,...", "tokens of a pass"},
 		{"depths", ARG_STRING, &o->depths, 0, 0, "N,...", "tokens before them"},
 		{"window", ARG_U32, &o->window, 0, LIMIT_CONTEXT, "N",
-			"how far back a token sees; default: all of them"},
+			"the number of tokens before it that a token sees; default: all"},
 		{"scattered", ARG_FLAG, &o->scattered, 0, 0, NULL,
-			"no page of a sequence behind the one before it; default: all are"},
+			"pages of a sequence are not adjacent; default: they are"},
 		{"rounds", ARG_U32, &o->rounds, 1, ROUNDS, "N", "default 3; medians are printed"},
 		{"threads", ARG_U32, &o->threads, 1, LIMIT_THREADS, "N", ENGINE_THREADS_HELP},
 		{"kernels", ARG_STRING, &o->kernels, 0, 0, "NAME", "default: the best"},
-		{"format", ARG_FORMAT, &o->format, 0, 0, "text|json", "default text"},
-		{"help", ARG_FLAG, &o->help, 0, 0, NULL, "this"},
+		{"format", ARG_FORMAT, &o->format, 0, 0, "text|json",
+			"output format, default text"},
+		{"help", ARG_FLAG, &o->help, 0, 0, NULL, "print this text"},
 		{0},
 	};
 	int rc = args_parse(argc, argv, args, &err);

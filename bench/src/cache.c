@@ -15,7 +15,7 @@ static const char usage[] =
 	"       outrider-bench cache synth --kind uniform|zipf|phases --out TRACE [OPTIONS]\n"
 	"       outrider-bench cache replay TRACE... [OPTIONS]\n"
 	"       outrider-bench cache profile TRACE... --out FILE\n"
-	"\nRouting traces, and what each policy of the expert-cache would do with them.\n"
+	"\nRecords routing traces and replays them under each policy of the expert-cache.\n"
 	"outrider-bench cache record --help (synth, replay, profile) lists the options.\n";
 
 static int fail(int rc, const struct error *err)
@@ -62,16 +62,16 @@ static int run_record(int argc, char **argv)
 		{"out", ARG_STRING, &o.out, 0, 0, "TRACE", "the trace to write (needed)"},
 		{"drafter", ARG_STRING, &drafter, 0, 0, "NAME",
 			"none (default), model, ngram, or replay: the answer at K = 0 with some "
-			"tokens wrong"},
+			"wrong tokens"},
 		{"draft", ARG_STRING, &o.draft, 0, 0, "FILE",
 			"the draft model, of the target's width and depth"},
 		{"accept", ARG_U32, &o.accept_percent, 0, 100, "N",
 			"replay: percent of drafted tokens that are right, default 80"},
 		{"k", ARG_U32, &o.k, 0, LIMIT_DRAFT_DEPTH, "N",
 			"drafted tokens per pass, default 0"},
-		{"limit", ARG_U32, &o.limit, 1, UINT32_MAX, "N", "prompts at most"},
+		{"limit", ARG_U32, &o.limit, 1, UINT32_MAX, "N", "the most prompts"},
 		{"max-tokens", ARG_U32, &o.max_tokens, 1, 1 << 14, "N",
-			"of an answer, default 128"},
+			"the most tokens of an answer, default 128"},
 		{"threads", ARG_U32, &o.threads, 1, LIMIT_THREADS, "N", "default 1"},
 		{0},
 	};
@@ -116,9 +116,10 @@ static int run_synth(int argc, char **argv)
 		{"out", ARG_STRING, &o.out, 0, 0, "TRACE", "the trace to write (needed)"},
 		{"kind", ARG_STRING, &kind, 0, 0, "NAME", "uniform, zipf (default) or phases"},
 		{"layers", ARG_U32, &o.n_layers, 1, LIMIT_LAYERS, "N", "default 6"},
-		{"experts", ARG_U32, &o.n_experts, 1, LIMIT_EXPERTS, "N", "of a layer, default 32"},
+		{"experts", ARG_U32, &o.n_experts, 1, LIMIT_EXPERTS, "N",
+			"experts of a layer, default 32"},
 		{"used", ARG_U32, &o.n_experts_used, 1, LIMIT_EXPERTS_USED, "N",
-			"per token, default 4"},
+			"experts used per token, default 4"},
 		{"k", ARG_U32, &o.k, 0, LIMIT_DRAFT_DEPTH, "N",
 			"drafted tokens per pass, default 0"},
 		{"passes", ARG_U32, &o.passes, 1, 1 << 20, "N", "default 1000"},
@@ -345,21 +346,25 @@ static int run_replay(int argc, char **argv)
 	bool json = false;
 	const struct arg args[] = {
 		{"policy", ARG_STRING, &policies, 0, 0, "NAMES",
-			"by commas; all (default); belady:N knows N passes ahead, shares how often "
-			"each answer uses each expert; Belady's bound is always beside them"},
+			"policies, separated by commas; default: all. belady:N knows N passes "
+			"ahead; "
+			"shares knows how often each answer uses each expert. Belady's bound is "
+			"always printed"},
 		{"budget", ARG_STRING, &budgets, 0, 0, "SHARES", "default 17%,33%,50%"},
 		{"bandwidth", ARG_FLOAT, &gb_per_s, 0, 0, "GB/S",
-			"of the link, 10^9 bytes a second; default 2"},
-		{"latency", ARG_U32, &latency_us, 0, 1000000, "US", "of the link, default 80"},
+			"bandwidth of the link in 10^9 bytes a second, default 2"},
+		{"latency", ARG_U32, &latency_us, 0, 1000000, "US",
+			"latency of the link in microseconds, default 80"},
 		{"hints", ARG_STRING, &plan.hints, 0, 0, "WHICH",
-			"recorded (default), none, or perfect: all that the next pass uses"},
+			"recorded (default), none, or perfect: all experts that the next pass "
+			"uses"},
 		{"prefetch", ARG_STRING, &prefetch, 0, 0, "WHICH",
 			"on (default), or off: nothing is loaded before it is needed"},
 		{"profile", ARG_STRING, &profile, 0, 0, "FILE",
-			"of an earlier run, for policies that take one"},
-		{"format", ARG_FORMAT, &format, 0, 0, "text|json", "default text"},
+			"profile of an earlier run, for policies that take one"},
+		{"format", ARG_FORMAT, &format, 0, 0, "text|json", "output format, default text"},
 		{"plot", ARG_STRING, &plan.plot, 0, 0, "FILE",
-			"hits over budget, all traces together, as .svg or .png"},
+			"draw hits over budget, all traces together, as .svg or .png"},
 		{0},
 	};
 	struct error err = {""};

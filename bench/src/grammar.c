@@ -248,26 +248,25 @@ static int parse(struct options *o, int argc, char **argv, struct error *err)
 {
 	const struct arg args[] = {
 		{"model", ARG_STRING, &o->model, 0, 0, "FILE",
-			"whose vocabulary; its weights are not read"},
+			"the model whose vocabulary is used; its weights are not read"},
 		{"kind", ARG_STRING, &o->kind, 0, 0, "KIND",
-			"of --source: json-schema (default), json-object, regex, gbnf"},
+			"kind of --source: json-schema (default), json-object, regex, gbnf"},
 		{"source", ARG_STRING, &o->source, 0, 0, "TEXT",
-			"measure this grammar, not the samples"},
-		{"format", ARG_FORMAT, &o->format, 0, 0, "text|json", "default text"},
-		{"help", ARG_FLAG, &o->help, 0, 0, NULL, "this"},
+			"measure this grammar instead of the samples"},
+		{"format", ARG_FORMAT, &o->format, 0, 0, "text|json",
+			"output format, default text"},
+		{"help", ARG_FLAG, &o->help, 0, 0, NULL, "print this text"},
 		{0},
 	};
 	int rc = args_parse(argc, argv, args, err);
 
 	if (rc == 0 && o->help) {
 		puts("usage: outrider-bench grammar --model FILE [OPTIONS]\n\n"
-		     "Prints what constrained output costs: compiling a grammar, the mask of the "
-		     "tokens\n"
-		     "that may follow a text, and the same mask again. The texts are made by "
-		     "chance,\n"
-		     "20 of at most 200 tokens each. \"forced\": before so many tokens the next "
-		     "bytes were\n"
-		     "certain.\n");
+		     "Measures constrained output: compiling a grammar, the mask of the tokens "
+		     "that\n"
+		     "may follow a text, and the same mask again. The texts are random, 20 of at\n"
+		     "most 200 tokens each. \"forced\" counts the tokens whose first bytes were\n"
+		     "already certain.\n");
 		args_help(args, stdout);
 		return 0;
 	}

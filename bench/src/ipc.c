@@ -125,8 +125,9 @@ static int parse(struct options *options, int argc, char **argv, struct error *e
 			"how long to measure in all, default 4"},
 		{"spin", ARG_FLOAT, &options->spin_us, 0, 0, "US",
 			"how long the doorbell's waiters spin before they sleep, default 0"},
-		{"format", ARG_FORMAT, &options->format, 0, 0, "text|json", "default text"},
-		{"help", ARG_FLAG, &options->help, 0, 0, NULL, "this"},
+		{"format", ARG_FORMAT, &options->format, 0, 0, "text|json",
+			"output format, default text"},
+		{"help", ARG_FLAG, &options->help, 0, 0, NULL, "print this text"},
 		{0},
 	};
 	int code = args_parse(argc, argv, args, err);

@@ -280,24 +280,22 @@ static int parse(struct options *o, int argc, char **argv, struct error *err)
 		{"types", ARG_STRING, &o->type_names, 0, 0, "Q4_0,Q8_0,...", "default: all"},
 		{"tokens", ARG_STRING, &o->tokens, 0, 0, "N,...", "default 1,2,4,16,64"},
 		{"layout", ARG_STRING, &o->layout, 0, 0, "tiles|rows",
-			"of the weights: packed (default), or as the file has them"},
+			"layout of the weights: packed (default), or as in the file"},
 		{"rounds", ARG_U32, &o->rounds, 1, ROUNDS, "N", "default 5; medians are printed"},
 		{"threads", ARG_U32, &o->threads, 1, LIMIT_THREADS, "N", ENGINE_THREADS_HELP},
 		{"kernels", ARG_STRING, &o->kernels, 0, 0, "NAME", "default: the best"},
-		{"format", ARG_FORMAT, &o->format, 0, 0, "text|json", "default text"},
-		{"help", ARG_FLAG, &o->help, 0, 0, NULL, "this"},
+		{"format", ARG_FORMAT, &o->format, 0, 0, "text|json",
+			"output format, default text"},
+		{"help", ARG_FLAG, &o->help, 0, 0, NULL, "print this text"},
 		{0},
 	};
 	int rc = args_parse(argc, argv, args, err);
 
 	if (rc == 0 && o->help) {
 		puts("usage: outrider-bench kernels [OPTIONS]\n\n"
-		     "Multiplies matrices of every type, more of them than a cache holds, with "
-		     "activations of n tokens,\n"
-		     "and prints how fast their bytes went by and how many operations that was, "
-		     "each "
-		     "beside the\n"
-		     "machine's own peak, measured in the same rounds.\n");
+		     "Multiplies matrices of every type, together larger than a cache, with\n"
+		     "activations of n tokens. Prints bytes and operations per second, each with\n"
+		     "the machine's own peak, measured in the same rounds.\n");
 		args_help(args, stdout);
 		return 0;
 	}

@@ -67,17 +67,17 @@ int bench_machine(int argc, char **argv)
 	bool help = false, json = false;
 	struct error err = {""};
 	const struct arg args[] = {
-		{"format", ARG_FORMAT, &format, 0, 0, "text|json", "default text"},
-		{"help", ARG_FLAG, &help, 0, 0, NULL, "this"},
+		{"format", ARG_FORMAT, &format, 0, 0, "text|json", "output format, default text"},
+		{"help", ARG_FLAG, &help, 0, 0, NULL, "print this text"},
 		{0},
 	};
 	int rc = args_parse(argc, argv, args, &err);
 
 	if (rc == 0 && help) {
 		puts("usage: outrider-bench machine [OPTIONS]\n\n"
-		     "Names this machine as results do: its CPU with the microarchitecture, family "
-		     "and model, how many\n"
-		     "CPUs this process may use, and the widest instructions of the kernels.\n");
+		     "Prints this machine as results name it: its CPU with the microarchitecture,\n"
+		     "family and model, the number of CPUs that this process may use, and the\n"
+		     "widest instructions of the kernels.\n");
 		args_help(args, stdout);
 		return EX_OK;
 	}

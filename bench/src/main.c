@@ -20,21 +20,20 @@ static const struct command {
 	const char *name, *help;
 	int (*run)(int argc, char **argv);
 } commands[] = {
-	{"attention", "GB/s of keys and values at depth, beside the machine's own peaks",
+	{"attention", "GB/s of keys and values at depth, and the machine's own peaks",
 		bench_attention},
-	{"cache", "routing traces, and what each policy of the expert-cache does with them",
+	{"cache", "routing traces, and their replay under each policy of the expert-cache",
 		bench_cache},
-	{"grammar", "masks of constrained output: microseconds with a model's vocabulary",
+	{"grammar", "masks of constrained output with a model's vocabulary, in microseconds",
 		bench_grammar},
-	{"ipc", "what a hop through the shared regions costs, beside ZeroMQ ipc://", bench_ipc},
-	{"kernels", "GB/s and GOP/s of every product, beside the machine's own peaks",
-		bench_kernels},
+	{"ipc", "the cost of a hop through the shared regions, and of ZeroMQ ipc://", bench_ipc},
+	{"kernels", "GB/s and GOP/s of every product, and the machine's own peaks", bench_kernels},
 	{"machine", "this machine as results name it: CPU and microarchitecture", bench_machine},
-	{"model", "prefill, decode and T(n) of a model file, beside the time its bytes need",
+	{"model", "prefill, decode and T(n) of a model file, and the time its bytes need",
 		bench_model},
 	{"policy", "every way to choose K, simulated on published and recorded sessions",
 		bench_policy},
-	{"pool", "what a hand-over to the threads of a pass costs, and a CPU that is taken away",
+	{"pool", "the cost of handing work to the threads of a pass, and of a busy CPU",
 		bench_pool},
 	{"workload", "tokens/s, acceptance and experts of a served workload, per K",
 		bench_workload},
@@ -47,8 +46,8 @@ static void usage(FILE *to)
 	fputs("usage: outrider-bench COMMAND [OPTIONS]\n\n", to);
 	for (size_t i = 0; i < N_COMMANDS; i++)
 		fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].help);
-	fputs("\noutrider-bench COMMAND --help lists its options; --version says which this is.\n"
-	      "Sizes are KiB, MiB and GiB; a GB/s is 10^9 bytes a second, a GOP/s 10^9 "
+	fputs("\noutrider-bench COMMAND --help lists its options; --version prints the version.\n"
+	      "Sizes are in KiB, MiB and GiB. A GB/s is 10^9 bytes a second, a GOP/s 10^9 "
 	      "operations.\n",
 		to);
 }

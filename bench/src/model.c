@@ -82,8 +82,8 @@ static int parse(struct model_bench *b, int argc, char **argv, struct error *err
 			"the GGUF model (needed)"},
 		{"batch", ARG_STRING, &b->options.batch, 0, 0, "N,N,...", "tokens of a pass"},
 		{"depth", ARG_STRING, &b->options.depth, 0, 0, "N,N,...",
-			"tokens before them, default 64; of more than one decoding is measured at "
-			"each, the batches at the first"},
+			"tokens before them, default 64; with more than one, decoding is measured "
+			"at each, batches at the first"},
 		{"prefill", ARG_U32, &b->options.prefill, 1, 1024, "N",
 			"tokens of a prompt's pass, default 512"},
 		{"tokens", ARG_U32, &b->options.tokens, 1, 4096, "N",
@@ -97,13 +97,13 @@ static int parse(struct model_bench *b, int argc, char **argv, struct error *err
 		{"kernels", ARG_STRING, &b->options.engine.kernels, 0, 0, "NAME",
 			"default: the best"},
 		{"mapped", ARG_FLAG, &b->options.mapped, 0, 0, NULL,
-			"compute from the file's mapping, not from packed weights"},
-		{"kv", ARG_STRING, &b->options.engine.kv, 0, 0, "TYPE", "as outrider-model has it"},
+			"compute from the file's mapping instead of packed weights"},
+		{"kv", ARG_STRING, &b->options.engine.kv, 0, 0, "TYPE", "as in outrider-model"},
 		{"context", ARG_U32, &b->options.engine.context, 1, LIMIT_CONTEXT, "N",
 			"default: the model's"},
 		{"format", ARG_FORMAT, &b->options.engine.format, 0, 0, "text|json",
-			"default text"},
-		{"help", ARG_FLAG, &b->options.help, 0, 0, NULL, "this"},
+			"output format, default text"},
+		{"help", ARG_FLAG, &b->options.help, 0, 0, NULL, "print this text"},
 		{0},
 	};
 	int rc = args_parse(argc, argv, args, err);

@@ -35,11 +35,11 @@ static int parse(struct bench *b, int argc, char **argv, struct error *err)
 {
 	const struct arg args[] = {
 		{"policy", ARG_STRING, &b->policies, 0, 0, "NAME,...",
-			"static:K, cascade, cascade-published (as the paper has it), yield, "
+			"static:K, cascade, cascade-published (as in the paper), yield, "
 			"sglang, vllm, llama.cpp; default all but cascade-published, K up to 7"},
 		{"curve", ARG_STRING, &b->curves, 0, 0, "NAME|FILE,...",
-			"what n tokens cost: a published curve, or a file of outrider-bench model "
-			"--format json, or a policy.journal; default all published ones"},
+			"the cost of n tokens: a published curve, a file of outrider-bench model "
+			"--format json, or a policy.journal; default: all published curves"},
 		{"process", ARG_STRING, &b->processes, 0, 0, "NAME,...",
 			"what is accepted: a published process, a recorded workload (code, math, "
 			"extract, prose), a policy.journal: the sessions that were served, or "
@@ -48,27 +48,29 @@ static int parse(struct bench *b, int argc, char **argv, struct error *err)
 		{"recorded", ARG_STRING, &b->recorded, 0, 0, "FILE",
 			"recorded outputs, default models/golden/workload-outputs.jsonl"},
 		{"published", ARG_FLAG, &b->published, 0, 0, NULL,
-			"Cascade's published figures beside simulated ones"},
+			"print Cascade's published figures next to simulated ones"},
 		{"in-place-of-cascade", ARG_STRING, &b->in_place, 0, 0, "NAME",
 			"with --published: simulate this policy where the paper has Cascade"},
-		{"sessions", ARG_U32, &b->sessions, 1, 100000, "N", "of each cell, default 200"},
+		{"sessions", ARG_U32, &b->sessions, 1, 100000, "N",
+			"sessions of each cell, default 200"},
 		{"tokens", ARG_U32, &b->options.tokens, 16, 1000000, "N",
-			"of each session, default 512"},
+			"tokens of each session, default 512"},
 		{"batch", ARG_U32, &b->options.batch, 1, LIMIT_RUNNING, "N",
-			"sessions side by side, default 1"},
+			"sessions at a time, default 1"},
 		{"lag", ARG_U32, &b->lag, 1, 65, "N",
-			"a pass's record is seen N passes late, by the N-th after it; default 2"},
+			"a pass's record is seen by the N-th pass after it; default 2"},
 		{"foresight", ARG_U32, &b->options.foresight, 0, 1000, "N",
-			"at K = 0 the drafter says every N tokens what a draft would have been; "
-			"default 0: never"},
+			"at K = 0 the drafter makes a shadow draft every N tokens; default 0: "
+			"never"},
 		{"noise", ARG_FLOAT, &b->noise, 0, 0, "SHARE",
 			"standard deviation of a pass's time, default 0.05; one pass in 200 takes "
 			"three times as long"},
 		{"seed", ARG_U64, &b->options.seed, 0, 0, "N", "default 1"},
 		{"set", ARG_STRINGS, &b->sets, 0, 0, "KEY=VALUE",
-			"a setting of outrider-policy; may be given again"},
-		{"format", ARG_FORMAT, &b->format, 0, 0, "text|json", "default text"},
-		{"help", ARG_FLAG, &b->help, 0, 0, NULL, "this"},
+			"a setting of outrider-policy; may be repeated"},
+		{"format", ARG_FORMAT, &b->format, 0, 0, "text|json",
+			"output format, default text"},
+		{"help", ARG_FLAG, &b->help, 0, 0, NULL, "print this text"},
 		{0},
 	};
 	int r = args_parse(argc, argv, args, err);

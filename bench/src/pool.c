@@ -199,25 +199,24 @@ static int parse(struct options *o, int argc, char **argv, struct error *err)
 {
 	const struct arg args[] = {
 		{"threads", ARG_U32, &o->threads, 1, LIMIT_THREADS, "N", ENGINE_THREADS_HELP},
-		{"pin", ARG_STRING, &o->pin_text, 0, 0, "yes|no", "bind them to CPUs, default yes"},
+		{"pin", ARG_STRING, &o->pin_text, 0, 0, "yes|no",
+			"bind the threads to CPUs, default yes"},
 		{"spin", ARG_U32, &o->spin_us, 0, 1000000, "US",
-			"how long they wait before they sleep, default 50"},
+			"how long threads spin before they sleep, default 50"},
 		{"rounds", ARG_U32, &o->rounds, 1, ROUNDS, "N", "default 5; medians are printed"},
-		{"format", ARG_FORMAT, &o->format, 0, 0, "text|json", "default text"},
-		{"help", ARG_FLAG, &o->help, 0, 0, NULL, "this"},
+		{"format", ARG_FORMAT, &o->format, 0, 0, "text|json",
+			"output format, default text"},
+		{"help", ARG_FLAG, &o->help, 0, 0, NULL, "print this text"},
 		{0},
 	};
 	int rc = args_parse(argc, argv, args, err);
 
 	if (rc == 0 && o->help) {
 		puts("usage: outrider-bench pool [OPTIONS]\n\n"
-		     "Prints how long a run of the pool takes until every thread has begun and "
-		     "ended "
-		     "(spinning, and\n"
-		     "asleep before), and how fast memory is read in runs of 8 MiB cut into 1, 4 "
-		     "and "
-		     "16 items per\n"
-		     "thread: alone, and while another process keeps the last CPU busy.\n");
+		     "Measures a run of the pool until every thread has begun and ended, with\n"
+		     "threads that spin or sleep before it. Measures reading memory in runs of\n"
+		     "8 MiB, divided into 1, 4 and 16 items per thread: alone, and while another\n"
+		     "process keeps the last CPU busy.\n");
 		args_help(args, stdout);
 		return 0;
 	}

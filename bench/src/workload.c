@@ -17,11 +17,11 @@ static const char usage[] =
 	"                      [--temperature T] [--ignore-eos] [--runtime-dir DIR] [--format "
 	"text|json]\n"
 	"                      [--json] [--plot FILE.svg|FILE.png]\n"
-	"Sends the prompts of FILE to the running service once per K and round, one session at a "
-	"time\neach prompt with all Ks before the next, several at a time the Ks in turn, and "
-	"prints tokens/s\n(median of the rounds), acceptance by position and distinct experts per "
-	"iteration. No further\nround begins after S seconds; --max-tokens takes the place of "
-	"what the file says.\n";
+	"\nSends the prompts of FILE to the running service once per K and round.\n"
+	"With one session at a time each prompt is sent with every K before the next prompt;\n"
+	"with several at a time all prompts are sent with one K before the next K.\n"
+	"Prints tokens/s (median of the rounds), acceptance by position, and distinct experts\n"
+	"per iteration. No further round begins after S seconds. --max-tokens overrides FILE.\n";
 
 static bool parse_count(const char *text, unsigned long low, unsigned long high, unsigned long *out)
 {

@@ -247,16 +247,17 @@ int command_check(int argc, char **argv)
 		{"FILE", ARG_FILE, &c.path, 0, 0, NULL,
 			"the GGUF file, or a split one's first part"},
 		{"model", ARG_STRING, &c.path, 0, 0, "FILE", "the same"},
-		{"format", ARG_FORMAT, &format, 0, 0, "text|json", "how to print it; text"},
+		{"format", ARG_FORMAT, &format, 0, 0, "text|json", "output format, default text"},
 		{"quiet", ARG_FLAG, &c.quiet, 0, 0, NULL, "no progress"},
-		{"help", ARG_FLAG, &help, 0, 0, NULL, "this text"},
+		{"help", ARG_FLAG, &help, 0, 0, NULL, "print this text"},
 		{0},
 	};
 	if (args_parse(argc, argv, args, &err) < 0)
 		return engine_usage(&err);
 	if (help) {
 		puts("usage: outrider-model check FILE [--format text|json]\n\n"
-		     "Reads all of the file and reports every problem; exit status 65 with any.\n");
+		     "Reads the whole file and reports every problem. Exits with 65 if there is "
+		     "one.\n");
 		args_help(args, stdout);
 		return EX_OK;
 	}

@@ -25,7 +25,7 @@ struct engine_options {
 #define PROMPT_ARGS(o)                                                                        \
 	{"tokens", ARG_STRING, &(o)->tokens, 0, 0, "IDS", "prompt as ids: 1,2,3"},            \
 		{"prompt", ARG_STRING, &(o)->prompt, 0, 0, "TEXT", "prompt as text instead"}, \
-		{"chat", ARG_FLAG, &(o)->chat, 0, 0, NULL, "the text is a user's message"},
+		{"chat", ARG_FLAG, &(o)->chat, 0, 0, NULL, "the prompt is a user's message"},
 /* As the verifier's key has it. */
 #define ENGINE_THREADS_HELP "default: one per core that this process may use, within its CPU time"
 #define PROMPT_CONTEXT "tokens of prompt and output; default: the model's"
@@ -33,12 +33,13 @@ struct engine_options {
 /* Rows of the common options; context: what --help says of --context. */
 #define ENGINE_ARGS(o, context_help)                                                             \
 	{"model", ARG_STRING, &(o)->model, 0, 0, "FILE", "the GGUF model (needed)"},             \
-		{"format", ARG_FORMAT, &(o)->format, 0, 0, "json|text", "output, default json"}, \
+		{"format", ARG_FORMAT, &(o)->format, 0, 0, "json|text",                          \
+			"output format, default json"},                                          \
 		{"threads", ARG_U32, &(o)->threads, 1, LIMIT_THREADS, "N", ENGINE_THREADS_HELP}, \
 		{"kernels", ARG_STRING, &(o)->kernels, 0, 0, "NAME",                             \
 			"scalar, avx2, avx512 or auto (default); the results are the same"},     \
 		{"activations", ARG_STRING, &(o)->activations, 0, 0, "TYPE",                     \
-			"q8 (default) or f32: slow, exact, the reference kernels"},              \
+			"q8 (default), or f32: exact, slow reference kernels"},                  \
 		{"kv", ARG_STRING, &(o)->kv, 0, 0, "TYPE",                                       \
 			"f32, f16, q8_0, q16_0 or auto (default: f32 for F32 models, else "      \
 			"q16_0)"},                                                               \
@@ -46,8 +47,8 @@ struct engine_options {
 		{"prefill-chunk", ARG_U32, &(o)->prefill_chunk, 1, LIMIT_BATCH, "N",             \
 			"prompt tokens per pass, default 128"},                                  \
 		{"pack", ARG_FLAG, &(o)->pack, 0, 0, NULL,                                       \
-			"copy the weights into memory in the kernels' own layout first"},        \
-		{"quiet", ARG_FLAG, &(o)->quiet, 0, 0, NULL, "no progress, no timing"},
+			"first copy the weights into memory in the kernels' own layout"},        \
+		{"quiet", ARG_FLAG, &(o)->quiet, 0, 0, NULL, "print no progress and no timing"},
 
 struct engine {
 	struct engine_options options;

@@ -222,8 +222,8 @@ int command_info(int argc, char **argv)
 		{"FILE", ARG_FILE, &model, 0, 0, NULL,
 			"the GGUF file, or a split one's first part"},
 		{"model", ARG_STRING, &model, 0, 0, "FILE", "the same"},
-		{"format", ARG_FORMAT, &format, 0, 0, "text|json", "how to print it; text"},
-		{"help", ARG_FLAG, &help, 0, 0, NULL, "this text"},
+		{"format", ARG_FORMAT, &format, 0, 0, "text|json", "output format, default text"},
+		{"help", ARG_FLAG, &help, 0, 0, NULL, "print this text"},
 		{0},
 	};
 	int rc = args_parse(argc, argv, args, &err);

@@ -77,9 +77,10 @@ int command_logits(int argc, char **argv)
 	bool all = false, hash = false, help = false;
 	const struct arg args[] = {
 		PROMPT_ARGS(&e.options) ENGINE_ARGS(&e.options, PROMPT_CONTEXT){"all", ARG_FLAG,
-			&all, 0, 0, NULL, "a list per position instead of the last position's"},
-		{"logits-hash", ARG_FLAG, &hash, 0, 0, NULL, "a 64-bit hash per position instead"},
-		{"help", ARG_FLAG, &help, 0, 0, NULL, "this text"},
+			&all, 0, 0, NULL, "logits of every position, not only of the last"},
+		{"logits-hash", ARG_FLAG, &hash, 0, 0, NULL,
+			"a 64-bit hash per position instead of a list"},
+		{"help", ARG_FLAG, &help, 0, 0, NULL, "print this text"},
 		{.name = NULL},
 	};
 	if (args_parse(argc, argv, args, &err) < 0)

@@ -14,15 +14,16 @@ static const struct command {
 	int (*fn)(int argc, char **argv);
 } commands[] = {
 	{"info", "metadata and tensors of a GGUF file", command_info},
-	{"check", "everything that is wrong with a GGUF file, weights included", command_check},
-	{"tokenize", "text to token ids and back", command_tokenize},
-	{"render", "a conversation as the model's chat template writes it", command_render},
+	{"check", "every problem of a GGUF file, including its weights", command_check},
+	{"tokenize", "convert text to token ids and back", command_tokenize},
+	{"render", "format a conversation by the model's chat template", command_render},
 	{"logits", "logits after the last token of a prompt, or after every one", command_logits},
 	{"generate", "continue a prompt, one token at a time", command_generate},
 	{"routes", "the experts chosen for each layer and token of a prompt", command_routes},
 	{"perplexity", "how well a model predicts a text", command_perplexity},
 	{"pack", "copy a model so that each of its experts is one read", command_pack},
-	{"synth", "write a model of a published one's shape, with random weights", command_synth},
+	{"synth", "write a model with the shape of a published one and random weights",
+		command_synth},
 	{NULL, NULL, NULL},
 };
 
@@ -31,9 +32,8 @@ static void usage(FILE *to)
 	fprintf(to, "usage: outrider-model COMMAND [OPTIONS]\n\n");
 	for (const struct command *c = commands; c->name; c++)
 		fprintf(to, "  %-10s %s\n", c->name, c->help);
-	fprintf(to, "\noutrider-model COMMAND --help lists the options of a command; --version "
-		    "says which "
-		    "this is.\n");
+	fprintf(to, "\noutrider-model COMMAND --help lists the options of a command.\n"
+		    "--version prints the version.\n");
 }
 
 static int dispatch(int argc, char **argv)

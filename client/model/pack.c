@@ -313,8 +313,8 @@ int command_pack(int argc, char **argv)
 			"the GGUF file, or a split one's first part"},
 		{"OUT", ARG_FILE, &pack.out, 0, 0, NULL, "the packed file to write"},
 		{"force", ARG_FLAG, &pack.force, 0, 0, NULL, "replace OUT"},
-		{"quiet", ARG_FLAG, &pack.quiet, 0, 0, NULL, "no progress, nor what was written"},
-		{"help", ARG_FLAG, &help, 0, 0, NULL, "this text"},
+		{"quiet", ARG_FLAG, &pack.quiet, 0, 0, NULL, "print no progress and no summary"},
+		{"help", ARG_FLAG, &help, 0, 0, NULL, "print this text"},
 		{0},
 	};
 	if (args_parse(argc, argv, args, &err) < 0)
@@ -323,10 +323,10 @@ int command_pack(int argc, char **argv)
 		puts("usage: outrider-model pack IN OUT [OPTIONS]\n\n"
 		     "Writes a copy of a Mixture-of-Experts model in which each expert is one "
 		     "read, in\n"
-		     "the layout that is multiplied fastest. It takes as much room as the model. "
-		     "Answers\n"
-		     "are the same, and sessions go on over either file; other programs refuse "
-		     "it.\n");
+		     "the layout that multiplies fastest. The copy is as large as the model. "
+		     "Answers are\n"
+		     "the same, and sessions go on over either file. Other programs refuse the "
+		     "copy.\n");
 		args_help(args, stdout);
 		return EX_OK;
 	}

@@ -194,8 +194,8 @@ int command_perplexity(int argc, char **argv)
 		{"FILE", ARG_FILE, &p.file, 0, 0, NULL, "the text; - is standard input"},
 		{"tokens", ARG_STRING, &o->tokens, 0, 0, "IDS", "the text as ids: 1,2,3"},
 		ENGINE_ARGS(o, "tokens of a window, default 512"){"windows", ARG_U32,
-			&p.n_windows_max, 1, UINT32_MAX, "N", "stop after so many"},
-		{"help", ARG_FLAG, &help, 0, 0, NULL, "this text"},
+			&p.n_windows_max, 1, UINT32_MAX, "N", "stop after N windows"},
+		{"help", ARG_FLAG, &help, 0, 0, NULL, "print this text"},
 		{.name = NULL},
 	};
 	o->no_prompt = true;

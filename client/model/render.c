@@ -150,8 +150,9 @@ int command_render(int argc, char **argv)
 	const struct arg args[] = {
 		{"model", ARG_STRING, &o.model, 0, 0, "FILE",
 			"the GGUF file whose template is used"},
-		{"template", ARG_STRING, &o.template, 0, 0, "FILE", "or a template by itself"},
-		{"template-name", ARG_STRING, &o.name, 0, 0, "NAME", "of a model with several"},
+		{"template", ARG_STRING, &o.template, 0, 0, "FILE", "or a template alone"},
+		{"template-name", ARG_STRING, &o.name, 0, 0, "NAME",
+			"one of several templates of the model"},
 		{"messages", ARG_STRING, &o.messages, 0, 0, "FILE",
 			"JSON: messages, or an object with messages and tools; - is standard "
 			"input"},
@@ -159,11 +160,12 @@ int command_render(int argc, char **argv)
 			"do not open the assistant's turn"},
 		{"set", ARG_STRINGS, &o.set, 0, 0, "NAME=VALUE",
 			"a variable of the template: JSON, else a string"},
-		{"now", ARG_STRING, &o.now, 0, 0, "TIME", "as 2026-01-15 12:00:00; local time"},
+		{"now", ARG_STRING, &o.now, 0, 0, "TIME",
+			"the local time, such as 2026-01-15 12:00:00"},
 		{"bos", ARG_STRING, &o.bos, 0, 0, "TEXT", "bos_token of --template"},
 		{"eos", ARG_STRING, &o.eos, 0, 0, "TEXT", "eos_token of --template"},
-		{"format", ARG_FORMAT, &o.format, 0, 0, "json|text", "how to print it; json"},
-		{"help", ARG_FLAG, &o.help, 0, 0, NULL, "this text"},
+		{"format", ARG_FORMAT, &o.format, 0, 0, "json|text", "output format, default json"},
+		{"help", ARG_FLAG, &o.help, 0, 0, NULL, "print this text"},
 		{0},
 	};
 	if (args_parse(argc, argv, args, &err))

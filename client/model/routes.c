@@ -107,7 +107,7 @@ int command_routes(int argc, char **argv)
 	bool help = false;
 	const struct arg args[] = {
 		PROMPT_ARGS(&e.options) ENGINE_ARGS(&e.options, PROMPT_CONTEXT){
-			"help", ARG_FLAG, &help, 0, 0, NULL, "this text"},
+			"help", ARG_FLAG, &help, 0, 0, NULL, "print this text"},
 		{.name = NULL},
 	};
 	if (args_parse(argc, argv, args, &err) < 0)

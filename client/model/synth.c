@@ -314,7 +314,7 @@ static void add_name(char *list, size_t bytes, const char *name)
 static void help_text(const struct arg *args)
 {
 	puts("usage: outrider-model synth SHAPE FILE [OPTIONS]\n\n"
-	     "Writes a model of a published one's shape, with random weights.\n");
+	     "Writes a model with the shape of a published model and random weights.\n");
 	args_help(args, stdout);
 	char shapes[1024] = "", types[1024] = "";
 	for (const struct synth_shape *s = synth_shapes; s->name; s++)
@@ -367,12 +367,13 @@ int command_synth(int argc, char **argv)
 	struct error err = {""};
 	bool help = false;
 	const struct arg args[] = {
-		{"SHAPE", ARG_FILE, &wish.shape, 0, 0, NULL, "the model whose shape it is"},
+		{"SHAPE", ARG_FILE, &wish.shape, 0, 0, NULL,
+			"the published model whose shape is used"},
 		{"FILE", ARG_FILE, &s.path, 0, 0, NULL, "the GGUF file to write"},
 		{"type", ARG_STRING, &wish.type, 0, 0, "TYPE",
-			"of the matrices; q4_0, of gpt-oss mxfp4"},
+			"type of the matrices, default q4_0, for gpt-oss mxfp4"},
 		{"output-type", ARG_STRING, &wish.output, 0, 0, "TYPE",
-			"of the output matrix; as llama.cpp's quantiser has it"},
+			"type of the output matrix, default as llama.cpp's quantiser chooses"},
 		{"layers", ARG_U32, &wish.layers, 1, LIMIT_LAYERS, "N", "default: the model's"},
 		{"vocabulary", ARG_U32, &wish.vocab, VOCAB_MIN, LIMIT_VOCAB, "N",
 			"tokens; default: the model's"},
@@ -380,10 +381,10 @@ int command_synth(int argc, char **argv)
 		{"router-skew", ARG_FLOAT, &s.skew, 0, 0, "S",
 			"experts' popularity falls about as rank^-S; 0 is uniform"},
 		{"sparse", ARG_FLAG, &s.sparse, 0, 0, NULL,
-			"no weights, a hole in the file where they would be"},
+			"leave out the weights; the file has a hole instead"},
 		{"force", ARG_FLAG, &s.force, 0, 0, NULL, "replace the file"},
 		{"quiet", ARG_FLAG, &s.quiet, 0, 0, NULL, "no progress"},
-		{"help", ARG_FLAG, &help, 0, 0, NULL, "this text"},
+		{"help", ARG_FLAG, &help, 0, 0, NULL, "print this text"},
 		{.name = NULL},
 	};
 	if (args_parse(argc, argv, args, &err) < 0)

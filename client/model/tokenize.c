@@ -133,16 +133,16 @@ int command_tokenize(int argc, char **argv)
 	const struct arg args[] = {
 		{"model", ARG_STRING, &o.model, 0, 0, "FILE",
 			"the GGUF file whose vocabulary is used"},
-		{"text", ARG_STRING, &o.text, 0, 0, "TEXT", "the text; standard input without"},
+		{"text", ARG_STRING, &o.text, 0, 0, "TEXT", "the text; default: standard input"},
 		{"prompt", ARG_STRING, &o.prompt, 0, 0, "TEXT",
 			"a prompt, with the beginning token that generate gives it"},
-		{"chat", ARG_FLAG, &o.chat, 0, 0, NULL, "that prompt is a user's message"},
+		{"chat", ARG_FLAG, &o.chat, 0, 0, NULL, "the prompt is a user's message"},
 		{"tokens", ARG_STRING, &o.tokens, 0, 0, "IDS",
 			"print the text of these ids, as 1,2,3"},
 		{"special", ARG_FLAG, &o.special, 0, 0, NULL,
-			"control tokens written in the text count"},
-		{"format", ARG_FORMAT, &o.format, 0, 0, "json|text", "how to print it; json"},
-		{"help", ARG_FLAG, &o.help, 0, 0, NULL, "this text"},
+			"recognise control tokens written in the text"},
+		{"format", ARG_FORMAT, &o.format, 0, 0, "json|text", "output format, default json"},
+		{"help", ARG_FLAG, &o.help, 0, 0, NULL, "print this text"},
 		{0},
 	};
 	if (args_parse(argc, argv, args, &err))

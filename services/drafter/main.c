@@ -55,7 +55,7 @@ static int serve(struct service *s, struct error *err)
 
 static const struct options_spec spec = {
 	.program = "outrider-drafter",
-	.summary = "Proposes the tokens that outrider-verifier checks.",
+	.summary = "Drafts tokens, which outrider-verifier then checks.",
 	.config_path = OUTRIDER_SYSCONFDIR "/outrider/drafter.conf",
 	.keys = drafter_config_keys,
 	.shortcuts = {{"draft", "draft", "FILE", "GGUF file of the draft model"}},

@@ -26,7 +26,7 @@ static const struct options_spec spec = {
 	.summary = "Keeps experts of a Mixture-of-Experts model in memory for outrider-verifier.",
 	.config_path = OUTRIDER_SYSCONFDIR "/outrider/expert-cache.conf",
 	.keys = cache_config_keys,
-	.shortcuts = {{"model", "model", "FILE", "GGUF file, the verifier's"},
+	.shortcuts = {{"model", "model", "FILE", "GGUF file, the same as the verifier's"},
 		{"budget", "budget", "SIZE",
 			"auto, all, min, a share as 30%, or bytes as 2G (default auto)"}},
 };

@@ -17,59 +17,55 @@ static const char *const choice_names[] = {"auto", "on", "off", NULL};
  */
 const struct config_key drafter_config_keys[] = {
 	{"", "draft", CONFIG_STRING, AT(draft), 0, 0, NULL, "", "path",
-		"GGUF file of the draft model, with the tokenizer of the model that is served; "
-		"empty: "
-		"n-grams only.",
+		"GGUF file of the draft model, which has the tokenizer of the served model. Empty: "
+		"drafts come from n-grams only.",
 		KNOB_AT_START, KNOB_MODEL},
 	{"", "method", CONFIG_ENUM, AT(method), 0, 0, draft_method_names, "auto", NULL,
-		"Where drafts come from when a request does not say: auto is the draft model when "
-		"there "
-		"is one, else n-grams.",
+		"The source of drafts if a request names none. auto: the draft model if there is "
+		"one, else n-grams.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "kernels", CONFIG_ENUM, AT(kernels), 0, 0, kernels_names, "auto", NULL,
 		"Kernel set of the draft model: auto, scalar, avx2 or avx512.", KNOB_AT_START,
 		KNOB_GLOBAL},
 	{"", "threads", CONFIG_INT, AT(threads), 0, LIMIT_THREADS, NULL, "0", "threads",
-		"Threads of the draft model; 0 takes one, or two where there are more than two "
-		"CPUs.",
+		"Threads of the draft model. 0: one, or two if there are more than two CPUs.",
 		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "chunk", CONFIG_INT, AT(chunk), 16, 2048, NULL, "128", "tokens",
-		"The most tokens the draft model reads in one pass while it catches up; a session "
-		"further behind is drafted for with n-grams meanwhile.",
+		"The most tokens that the draft model reads in one pass while it catches up. A "
+		"session further behind gets n-gram drafts meanwhile.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "ngram_min", CONFIG_INT, AT(ngram_min), 1, LIMIT_NGRAM, NULL, "2", "tokens",
-		"The shortest suffix that n-gram drafts may be based on. A change is for sessions "
-		"that begin "
-		"after it.",
+		"The shortest suffix that n-gram drafts may be based on. A change affects sessions "
+		"that begin after it.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "ngram_max", CONFIG_INT, AT(ngram_max), 1, LIMIT_NGRAM, NULL, "8", "tokens",
-		"The longest suffix that is looked for. A change is for sessions that begin after "
-		"it.",
+		"The longest suffix that n-gram drafts look for. A change affects sessions that "
+		"begin after it.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "run_ahead", CONFIG_ENUM, AT(run_ahead), 0, 0, choice_names, "auto", NULL,
-		"Draft on from \"all accepted\" while the verifier works: auto does where there "
-		"are more "
-		"than two CPUs, unless the policy says no.",
+		"Whether to draft on while the verifier works, as if all drafted tokens were "
+		"accepted. auto: if there are more than two CPUs, unless the policy says no.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "hints", CONFIG_ENUM, AT(hints), 0, 0, choice_names, "auto", NULL,
-		"Tell the expert-cache, where it lacks room for all, which experts the next tokens "
-		"will need: by a draft model of the target's hidden size and layers, else by what "
-		"was needed before.",
+		"Whether to tell the expert-cache which experts the next tokens will need, if it "
+		"lacks room for all. The hints come from a draft model of the target's hidden size "
+		"and number of layers, else from what earlier tokens needed.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "history", CONFIG_BYTES, AT(history), 0, 64.0 * (1 << 30), NULL, "32M", "bytes",
-		"Memory for what tokens needed before; the more, the more tokens are known.",
+		"Memory for the record of which experts earlier tokens needed. More memory covers "
+		"more tokens.",
 		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "spin", CONFIG_STRING, AT(spin), 0, 0, NULL, "auto", CONFIG_SPIN_RANGE,
-		"How long to spin for a request before sleeping; auto is 0 with four CPUs or "
-		"fewer, else 50us.",
+		"How long to spin for a request before sleeping. auto: 0 with four CPUs or fewer, "
+		"else 50us.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "kv_tokens", CONFIG_INT, AT(kv_tokens), 0, 32000000, NULL, "0", "tokens",
-		"Tokens the draft model's KV cache holds, all sessions together; its memory grows "
-		"to that and stays, as ended sessions keep theirs. 0 takes 32768, or context and "
-		"47 if that is more.",
+		"Capacity of the draft model's KV cache, for all sessions together. Its memory "
+		"grows to that and stays, because ended sessions keep their part. 0: 32768, or "
+		"context plus 47 if that is more.",
 		KNOB_AT_START, KNOB_MODEL},
 	{"", "context", CONFIG_INT, AT(context), 0, LIMIT_CONTEXT, NULL, "0", "tokens",
-		"The longest session the draft model drafts for; 0 takes its own context, at most "
+		"The longest session that the draft model drafts for. 0: its own context, at most "
 		"8192.",
 		KNOB_AT_START, KNOB_MODEL},
 	{.name = NULL},

@@ -69,19 +69,19 @@ static void help(const struct options_spec *spec, FILE *to)
 			spec->shortcuts[i].help);
 	char config[256];
 	snprintf(config, sizeof(config),
-		"settings, and those of FILE.d/*.conf (default: %s when it is there)",
+		"read settings from FILE and FILE.d/*.conf (default: %s, if it exists)",
 		spec->config_path);
-	help_line(
-		to, "set", "KEY=VALUE", "any setting, over the file's; --print-config lists them");
+	help_line(to, "set", "KEY=VALUE",
+		"any setting, overriding the file; --print-config lists them");
 	help_line(to, "config", "FILE", config);
 	fprintf(to,
-		"  --config-dir DIR    the same with DIR/%s: DIR instead of the default's folder\n"
-		"  --runtime-dir DIR   where the processes meet (default: OUTRIDER_RUNTIME_DIR, "
-		"...)\n"
+		"  --config-dir DIR    the same with DIR/%s\n"
+		"  --runtime-dir DIR   the runtime directory of the service (default: "
+		"OUTRIDER_RUNTIME_DIR, ...)\n"
 		"  -n, --check         check the settings and exit\n"
 		"  -d, --foreground    stay in the foreground (it always does)\n"
-		"  -v, --verbose       say more; twice: everything\n"
-		"  --print-config      every setting with its range and default, as a file\n"
+		"  -v, --verbose       log more; twice: log everything\n"
+		"  --print-config      print every setting with its range and default, as a file\n"
 		"  --help, --version\n",
 		file_name(spec));
 }
