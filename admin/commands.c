@@ -169,7 +169,7 @@ static const struct command commands[] = {
 		"its share\n"
 		"of all uses.\n"},
 	{{"trace"}, ctl_trace, "[TIME] [FILE]",
-		"a timeline of all processes, for Perfetto (2s, outrider-trace.json)", true,
+		"timeline of all processes, for Perfetto (2s, outrider-trace.json)", true,
 		LINE_JSON,
 		"Writes a timeline of drafts, passes, expert loads and decisions of all processes "
 		"on one\n"

@@ -27,7 +27,7 @@ Later values override earlier ones.
 .Pp
 A line is
 .Li key = value .
-Text after
+A line that begins with
 .Li #
 is a comment.
 Times have a unit
