@@ -107,7 +107,7 @@ const struct config_key verifier_config_keys[] = {
 		"How long a finished session is kept for a client that reconnects.", KNOB_LIVE,
 		KNOB_GLOBAL},
 	{"", "ahead_max", CONFIG_INT, AT(ahead_max), 0, LIMIT_CONTEXT, NULL, "256", "tokens",
-		"Tokens computed beyond those that the client has granted.", KNOB_LIVE,
+		"Tokens computed beyond the number that the client has granted.", KNOB_LIVE,
 		KNOB_GLOBAL},
 	{0},
 };
