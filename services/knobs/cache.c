@@ -15,9 +15,9 @@ const struct config_key cache_config_keys[] = {
 		KNOB_AT_START, KNOB_MODEL},
 	{"", "budget", CONFIG_STRING, AT(budget), 0, 0, budget_names, "auto",
 		"auto, all, min, above 0% to 100%, or bytes as 2G",
-		"Memory for experts: all, min, a share as 30%, bytes as 2G, or auto. auto: as many "
-		"as fit beside the other weights, the verifier's KV cache and sessions, and a "
-		"reserve of a 16th of memory (256M at least).",
+		"Memory for experts: all, min, a share as 30%, bytes as 2G, or auto: as many as "
+		"fit beside other weights, the verifier's KV cache and sessions, and a reserve of "
+		"a 16th of memory (256M at least).",
 		KNOB_LIVE, KNOB_MODEL},
 	{"", "policy", CONFIG_STRING, AT(policy), 0, 0, policy_names, "outrider",
 		CACHE_POLICY_NAMES,

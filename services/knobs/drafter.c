@@ -47,9 +47,9 @@ const struct config_key drafter_config_keys[] = {
 		"accepted. auto: if there are more than two CPUs, unless the policy says no.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "hints", CONFIG_ENUM, AT(hints), 0, 0, choice_names, "auto", NULL,
-		"Whether to tell the expert-cache which experts the next tokens will need, if it "
-		"lacks room for all. The hints come from a draft model of the target's hidden size "
-		"and number of layers, else from what earlier tokens needed.",
+		"Whether to hint to an expert-cache without room for all which experts come next: "
+		"by a draft model of the target's hidden size and layers, else by the needs of "
+		"earlier tokens.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "history", CONFIG_BYTES, AT(history), 0, 64.0 * (1 << 30), NULL, "32M", "bytes",
 		"Memory for the record of which experts earlier tokens needed. More memory covers "

@@ -147,8 +147,8 @@ const struct config_key settings_keys[] = {
 		.offset = KEY(rest_at_zero),
 		.fallback = "yes",
 		.help = "Whether the drafter rests while K stays 0. This saves reading along (2 to "
-			"3 %, as published), but a trial waits until the drafter has caught up. "
-			"no: the drafter never rests, and the first draft is not stale.",
+			"3 %, as published), but a trial waits until it has caught up. no: it "
+			"never rests, and the first draft is not stale.",
 		.live = KNOB_LIVE,
 		.scope = KNOB_SESSION},
 	{.section = "",

@@ -80,9 +80,9 @@ const struct config_key verifier_config_keys[] = {
 		"the file itself.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "gate_hints", CONFIG_ENUM, AT(gate_hints), 0, 0, gates_names, "auto", NULL,
-		"Whether routers foresee the next layers' experts, if the expert-cache lacks room "
-		"for all. auto: as far as the expert-cache's policy asks for it. near: the same, "
-		"but for the next layer only. on: always.",
+		"Whether routers foresee the next layers' experts if the expert-cache lacks room "
+		"for all. auto: as far as its policy asks for it. near: the same, for the next "
+		"layer only. on: always.",
 		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "default_k", CONFIG_INT, AT(default_k), 0, LIMIT_DRAFT_DEPTH, NULL, "0", "tokens",
 		"The draft length K until a policy sets one.", KNOB_LIVE, KNOB_GLOBAL},
