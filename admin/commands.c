@@ -169,8 +169,7 @@ static const struct command commands[] = {
 		"its share\n"
 		"of all uses.\n"},
 	{{"trace"}, ctl_trace, "[TIME] [FILE]",
-		"timeline of all processes, for Perfetto (2s, outrider-trace.json)", true,
-		LINE_JSON,
+		"timeline of processes, for Perfetto (2s, outrider-trace.json)", true, LINE_JSON,
 		"Writes a timeline of drafts, passes, expert loads and decisions of all processes "
 		"on one\n"
 		"clock, in the Trace Event Format. ui.perfetto.dev and chrome://tracing open it.\n"
