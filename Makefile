@@ -11,6 +11,7 @@ all: programs
 include mk/packages.mk
 include mk/flags.mk
 include mk/proto.mk
+include mk/python.mk
 include mk/programs.mk
 include mk/test.mk
 include mk/lint.mk

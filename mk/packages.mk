@@ -3,7 +3,8 @@
 PACKAGES_BUILD := gcc make pkg-config libc6-dev libzmq3-dev libprotobuf-c-dev protobuf-c-compiler \
 	protobuf-compiler libsystemd-dev libinih-dev liburing-dev libjansson-dev libpcre2-dev libedit-dev \
 	libncurses-dev libnuma-dev libutf8proc-dev libxxhash-dev libmicrohttpd-dev
-PACKAGES_TEST := perl libcmocka-dev python3 spin clang libclang-rt-14-dev strace procps qemu-user zsh python3-jsonschema curl
+PACKAGES_TEST := perl libcmocka-dev python3 spin clang libclang-rt-14-dev strace procps qemu-user zsh python3-jsonschema curl \
+	python3-zmq python3-protobuf mypy
 PACKAGES_BENCH := gnuplot-nox
 PACKAGES_LINT := clang-format clang-tidy cppcheck
 # Of make check-nodes alone, which boots an emulated machine.

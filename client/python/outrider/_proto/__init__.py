@@ -1,0 +1,1 @@
+"""The messages of proto/, as `make python` generates them."""

@@ -1,0 +1,244 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Accepted(_message.Message):
+    __slots__ = ["arithmetic", "engine", "generation", "output_tokens", "prompt_tokens", "session_uid"]
+    ARITHMETIC_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SESSION_UID_FIELD_NUMBER: _ClassVar[int]
+    arithmetic: int
+    engine: int
+    generation: int
+    output_tokens: int
+    prompt_tokens: int
+    session_uid: int
+    def __init__(self, session_uid: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., generation: _Optional[int] = ..., engine: _Optional[int] = ..., arithmetic: _Optional[int] = ...) -> None: ...
+
+class Cancel(_message.Message):
+    __slots__ = ["session_uid"]
+    SESSION_UID_FIELD_NUMBER: _ClassVar[int]
+    session_uid: int
+    def __init__(self, session_uid: _Optional[int] = ...) -> None: ...
+
+class ChatMessage(_message.Message):
+    __slots__ = ["json", "role", "text"]
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    json: str
+    role: str
+    text: str
+    def __init__(self, role: _Optional[str] = ..., text: _Optional[str] = ..., json: _Optional[str] = ...) -> None: ...
+
+class Conversation(_message.Message):
+    __slots__ = ["messages", "variables"]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[ChatMessage]
+    variables: str
+    def __init__(self, messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., variables: _Optional[str] = ...) -> None: ...
+
+class Credit(_message.Message):
+    __slots__ = ["credit", "session_uid"]
+    CREDIT_FIELD_NUMBER: _ClassVar[int]
+    SESSION_UID_FIELD_NUMBER: _ClassVar[int]
+    credit: int
+    session_uid: int
+    def __init__(self, session_uid: _Optional[int] = ..., credit: _Optional[int] = ...) -> None: ...
+
+class Done(_message.Message):
+    __slots__ = ["end", "message", "session_uid", "stop", "text", "usage"]
+    END_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    SESSION_UID_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    end: int
+    message: str
+    session_uid: int
+    stop: str
+    text: bytes
+    usage: Usage
+    def __init__(self, session_uid: _Optional[int] = ..., end: _Optional[int] = ..., stop: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., message: _Optional[str] = ..., text: _Optional[bytes] = ...) -> None: ...
+
+class Generate(_message.Message):
+    __slots__ = ["arithmetic", "conversation", "credit", "deadline_ms", "draft_method", "draft_nodes", "draft_width", "have", "ignore_eos", "k_plus_one", "logits_hash", "max_tokens", "prompt", "replay", "replay_error", "sampling", "session_uid", "stop", "tokens"]
+    ARITHMETIC_FIELD_NUMBER: _ClassVar[int]
+    CONVERSATION_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_METHOD_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_NODES_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_WIDTH_FIELD_NUMBER: _ClassVar[int]
+    HAVE_FIELD_NUMBER: _ClassVar[int]
+    IGNORE_EOS_FIELD_NUMBER: _ClassVar[int]
+    K_PLUS_ONE_FIELD_NUMBER: _ClassVar[int]
+    LOGITS_HASH_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
+    REPLAY_ERROR_FIELD_NUMBER: _ClassVar[int]
+    REPLAY_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    SESSION_UID_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    arithmetic: int
+    conversation: Conversation
+    credit: int
+    deadline_ms: int
+    draft_method: int
+    draft_nodes: int
+    draft_width: int
+    have: int
+    ignore_eos: bool
+    k_plus_one: int
+    logits_hash: bool
+    max_tokens: int
+    prompt: str
+    replay: TokenList
+    replay_error: float
+    sampling: Sampling
+    session_uid: int
+    stop: _containers.RepeatedScalarFieldContainer[str]
+    tokens: TokenList
+    def __init__(self, session_uid: _Optional[int] = ..., prompt: _Optional[str] = ..., tokens: _Optional[_Union[TokenList, _Mapping]] = ..., conversation: _Optional[_Union[Conversation, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: bool = ..., stop: _Optional[_Iterable[str]] = ..., deadline_ms: _Optional[int] = ..., credit: _Optional[int] = ..., k_plus_one: _Optional[int] = ..., draft_method: _Optional[int] = ..., replay: _Optional[_Union[TokenList, _Mapping]] = ..., replay_error: _Optional[float] = ..., logits_hash: bool = ..., draft_nodes: _Optional[int] = ..., draft_width: _Optional[int] = ..., have: _Optional[int] = ..., arithmetic: _Optional[int] = ...) -> None: ...
+
+class Live(_message.Message):
+    __slots__ = ["accepted", "cache_alive", "drafted", "drafter_alive", "expert_hits", "expert_misses", "iterations", "k", "policy", "policy_alive", "utility"]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    CACHE_ALIVE_FIELD_NUMBER: _ClassVar[int]
+    DRAFTED_FIELD_NUMBER: _ClassVar[int]
+    DRAFTER_ALIVE_FIELD_NUMBER: _ClassVar[int]
+    EXPERT_HITS_FIELD_NUMBER: _ClassVar[int]
+    EXPERT_MISSES_FIELD_NUMBER: _ClassVar[int]
+    ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    K_FIELD_NUMBER: _ClassVar[int]
+    POLICY_ALIVE_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    UTILITY_FIELD_NUMBER: _ClassVar[int]
+    accepted: int
+    cache_alive: bool
+    drafted: int
+    drafter_alive: bool
+    expert_hits: int
+    expert_misses: int
+    iterations: int
+    k: int
+    policy: str
+    policy_alive: bool
+    utility: float
+    def __init__(self, k: _Optional[int] = ..., drafted: _Optional[int] = ..., accepted: _Optional[int] = ..., iterations: _Optional[int] = ..., utility: _Optional[float] = ..., expert_hits: _Optional[int] = ..., expert_misses: _Optional[int] = ..., policy: _Optional[str] = ..., drafter_alive: bool = ..., cache_alive: bool = ..., policy_alive: bool = ...) -> None: ...
+
+class LogitBias(_message.Message):
+    __slots__ = ["bias", "token"]
+    BIAS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    bias: float
+    token: int
+    def __init__(self, token: _Optional[int] = ..., bias: _Optional[float] = ...) -> None: ...
+
+class Resume(_message.Message):
+    __slots__ = ["arithmetic", "credit", "have", "session_uid"]
+    ARITHMETIC_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_FIELD_NUMBER: _ClassVar[int]
+    HAVE_FIELD_NUMBER: _ClassVar[int]
+    SESSION_UID_FIELD_NUMBER: _ClassVar[int]
+    arithmetic: int
+    credit: int
+    have: int
+    session_uid: int
+    def __init__(self, session_uid: _Optional[int] = ..., have: _Optional[int] = ..., credit: _Optional[int] = ..., arithmetic: _Optional[int] = ...) -> None: ...
+
+class Sampling(_message.Message):
+    __slots__ = ["coupling", "logit_bias", "min_p", "repeat_penalty", "repeat_window", "seed", "temperature", "top_k", "top_p"]
+    COUPLING_FIELD_NUMBER: _ClassVar[int]
+    LOGIT_BIAS_FIELD_NUMBER: _ClassVar[int]
+    MIN_P_FIELD_NUMBER: _ClassVar[int]
+    REPEAT_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    REPEAT_WINDOW_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
+    TOP_P_FIELD_NUMBER: _ClassVar[int]
+    coupling: int
+    logit_bias: _containers.RepeatedCompositeFieldContainer[LogitBias]
+    min_p: float
+    repeat_penalty: float
+    repeat_window: int
+    seed: int
+    temperature: float
+    top_k: int
+    top_p: float
+    def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., repeat_penalty: _Optional[float] = ..., repeat_window: _Optional[int] = ..., seed: _Optional[int] = ..., logit_bias: _Optional[_Iterable[_Union[LogitBias, _Mapping]]] = ..., coupling: _Optional[int] = ...) -> None: ...
+
+class TokenList(_message.Message):
+    __slots__ = ["ids"]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Tokens(_message.Message):
+    __slots__ = ["first", "ids", "live", "logits_hash", "session_uid", "text"]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    LIVE_FIELD_NUMBER: _ClassVar[int]
+    LOGITS_HASH_FIELD_NUMBER: _ClassVar[int]
+    SESSION_UID_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    ids: _containers.RepeatedScalarFieldContainer[int]
+    live: Live
+    logits_hash: _containers.RepeatedScalarFieldContainer[int]
+    session_uid: int
+    text: bytes
+    def __init__(self, session_uid: _Optional[int] = ..., first: _Optional[int] = ..., ids: _Optional[_Iterable[int]] = ..., text: _Optional[bytes] = ..., live: _Optional[_Union[Live, _Mapping]] = ..., logits_hash: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Usage(_message.Message):
+    __slots__ = ["accepted", "accepted_at", "decode_ns", "draft_ns", "drafted", "drafted_at", "expert_hits", "expert_misses", "iterations", "k_used", "lossy", "output_tokens", "prefill_ns", "prompt_tokens", "queue_ns", "restarts", "sample_ns", "unique_experts", "verify_ns"]
+    ACCEPTED_AT_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    DECODE_NS_FIELD_NUMBER: _ClassVar[int]
+    DRAFTED_AT_FIELD_NUMBER: _ClassVar[int]
+    DRAFTED_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_NS_FIELD_NUMBER: _ClassVar[int]
+    EXPERT_HITS_FIELD_NUMBER: _ClassVar[int]
+    EXPERT_MISSES_FIELD_NUMBER: _ClassVar[int]
+    ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    K_USED_FIELD_NUMBER: _ClassVar[int]
+    LOSSY_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_NS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_NS_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_NS_FIELD_NUMBER: _ClassVar[int]
+    UNIQUE_EXPERTS_FIELD_NUMBER: _ClassVar[int]
+    VERIFY_NS_FIELD_NUMBER: _ClassVar[int]
+    accepted: int
+    accepted_at: _containers.RepeatedScalarFieldContainer[int]
+    decode_ns: int
+    draft_ns: int
+    drafted: int
+    drafted_at: _containers.RepeatedScalarFieldContainer[int]
+    expert_hits: int
+    expert_misses: int
+    iterations: int
+    k_used: _containers.RepeatedScalarFieldContainer[int]
+    lossy: _containers.RepeatedScalarFieldContainer[str]
+    output_tokens: int
+    prefill_ns: int
+    prompt_tokens: int
+    queue_ns: int
+    restarts: int
+    sample_ns: int
+    unique_experts: int
+    verify_ns: int
+    def __init__(self, prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., iterations: _Optional[int] = ..., drafted: _Optional[int] = ..., accepted: _Optional[int] = ..., queue_ns: _Optional[int] = ..., prefill_ns: _Optional[int] = ..., decode_ns: _Optional[int] = ..., draft_ns: _Optional[int] = ..., verify_ns: _Optional[int] = ..., sample_ns: _Optional[int] = ..., k_used: _Optional[_Iterable[int]] = ..., drafted_at: _Optional[_Iterable[int]] = ..., accepted_at: _Optional[_Iterable[int]] = ..., unique_experts: _Optional[int] = ..., expert_hits: _Optional[int] = ..., expert_misses: _Optional[int] = ..., lossy: _Optional[_Iterable[str]] = ..., restarts: _Optional[int] = ...) -> None: ...
