@@ -21,7 +21,7 @@ static void publish_defaults(struct controller *c)
 		.unfollowed = c->unfollowed && c->settings.rest_at_zero};
 	uint32_t k;
 	const struct policy_ops *ops = policy_parse(c->settings.policy, &k);
-	defaults.k = ops->first_k(&c->settings, &c->shared);
+	defaults.k = ops->first_k(&c->settings, policy_shared(c->shared, ops));
 	defaults.foresight = ops->foresight;
 	snprintf(defaults.name, sizeof(defaults.name), "%s", c->settings.policy);
 	if (memcmp(&defaults, &c->defaults, sizeof(defaults)) == 0)
@@ -57,7 +57,8 @@ void controller_init(
 	memory_clear(c, sizeof(*c));
 	c->page = page;
 	c->settings = *settings;
-	yield_shared_init(&c->shared);
+	passes_init(&c->passes_seen);
+	policies_init(c->shared);
 	page_recover(&page->defaults_lock);
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
 		page_recover(&page->sessions[i].lock);
@@ -97,6 +98,8 @@ static void begin(struct controller *c, struct policy_state *s, uint32_t k_hint)
 	struct verdict verdict = {.decided = false};
 	uint32_t k_old = s->k;
 	s->ops = policy_parse(s->settings.policy, &s->static_k);
+	s->shared = policy_shared(c->shared, s->ops);
+	memset(s->own, 0, s->ops->state_bytes);
 	s->utility = 0;
 	memset(s->cut, 0, sizeof(s->cut));
 	s->trial_n = 0;
@@ -136,16 +139,13 @@ static struct policy_state *find(struct controller *c, const struct iteration_re
 	s->uid = record->session;
 	s->slot = record->page;
 	s->settings = c->settings;
-	s->shared = &c->shared;
+	s->passes = &c->passes_seen;
 	s->k = now.k;
 	s->unfollowed = now.unfollowed != 0;
 	s->trial_id = knobs->session == record->session ? knobs->trial_id : 0;
 	s->last_ns = record->finished_ns;
 	s->n_context = record->n_context;
 	s->k_fixed = record->k_fixed;
-	s->k_before = c->k_before;
-	s->off_before = c->off_before;
-	s->off_left = c->off_left;
 	begin(c, s, now.k);
 	return s;
 }
@@ -208,19 +208,6 @@ static void measure(
 	s->base_age = c->clock - *at;
 }
 
-/* What the next session may begin with. */
-static void learn(struct controller *c, const struct policy_state *s)
-{
-	if (s->ops != &policy_cascade)
-		return;
-	/* S is above its start from a test that failed until one that passes. */
-	bool off = s->cascade.set_length > (uint32_t)s->settings.set;
-	c->off_before = off ? s->cascade.set_length : 0;
-	c->off_left = s->phase == PHASE_OFF ? s->cascade.left : 0;
-	if (s->phase == PHASE_SET)
-		c->k_before = s->k;
-}
-
 static bool in_range(const struct iteration_record *r)
 {
 	return r->session != 0 && r->page < LIMIT_SESSIONS && r->k <= LIMIT_DRAFT_DEPTH &&
@@ -238,7 +225,9 @@ static void touch(struct controller *c, uint32_t slot)
 	bits_set(c->touched, slot);
 }
 
-static void plan_pass(struct controller *c, const struct controller_pass *pass)
+/* For those of the pass's sessions that this policy serves. */
+static void plan_for(
+	struct controller *c, const struct controller_pass *pass, const struct policy_ops *ops)
 {
 	struct policy_state *states[LIMIT_RUNNING];
 	struct verdict verdicts[LIMIT_RUNNING];
@@ -246,18 +235,25 @@ static void plan_pass(struct controller *c, const struct controller_pass *pass)
 	for (uint32_t i = 0; i < pass->n; i++) {
 		struct policy_state *s = &c->sessions[pass->slots[i]];
 		/* Its policy may have been changed since its record came. */
-		if (s->uid == 0 || !s->ops->plans)
+		if (s->uid == 0 || s->ops != ops)
 			continue;
 		states[n] = s;
 		verdicts[n].decided = false;
 		k_old[n++] = s->k;
 	}
-	yield_plan(&c->shared, states, n, pass->sessions, pass->others, c->n_passes, verdicts);
+	ops->plan(states, n, pass->sessions, pass->others, c->n_passes, verdicts);
 	for (uint32_t i = 0; i < n; i++) {
 		if (verdicts[i].decided)
 			decide(c, states[i], k_old[i], &verdicts[i]);
 		touch(c, states[i]->slot);
 	}
+}
+
+static void plan_pass(struct controller *c, const struct controller_pass *pass)
+{
+	for (uint32_t i = 0; policies_all[i]; i++)
+		if (policies_all[i]->plan)
+			plan_for(c, pass, policies_all[i]);
 }
 
 /* The pass whose records came is whole; the other one's place is for the next. */
@@ -285,7 +281,7 @@ static void add_to_pass(
 		memset(pass->has, 0, sizeof(pass->has));
 	}
 	pass->seen++;
-	if (s->ops->plans && !record->k_fixed && !bits_get(pass->has, s->slot)) {
+	if (s->ops->plan && !record->k_fixed && !bits_get(pass->has, s->slot)) {
 		bits_set(pass->has, s->slot);
 		pass->slots[pass->n++] = s->slot;
 	} else
@@ -327,7 +323,6 @@ const struct policy_state *controller_record(
 			s->ops->observe(s, record, &verdict);
 		if (verdict.decided)
 			decide(c, s, k_old, &verdict);
-		learn(c, s);
 		add_to_pass(c, s, record);
 	}
 	touch(c, s->slot);

@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include "services/policy-controller/estimates/passes.h"
 #include "services/policy-controller/policy.h"
 #include "shared/base/bits.h"
 #include "shared/base/uids.h"
@@ -26,7 +27,6 @@ struct decision {
 
 struct controller {
 	struct policy_page *page; /* borrowed */
-	uint32_t k_before, off_before, off_left; /* see policy_state */
 	struct settings settings; /* of new sessions */
 	struct policy_defaults defaults; /* as published */
 	bool unfollowed; /* what was decided last, of whatever session */
@@ -41,7 +41,8 @@ struct controller {
 		now_ns; /* of what is decided: the end of the newest iteration, or a change of settings */
 	double base_ns[LIMIT_RUNNING + 1]; /* time at K = 0 by batch size; 0 = never seen */
 	uint64_t base_at[LIMIT_RUNNING + 1]; /* clock when it was seen last */
-	struct yield_shared shared;
+	struct passes passes_seen;
+	alignas(max_align_t) unsigned char shared[POLICIES_SHARED_BYTES]; /* policies_init */
 	/* Two passes: the one whose records come, [gathering], and the one before it. n_passes: since the
 	 * last plan; when not 0, the other one is to be planned for. */
 	struct controller_pass {

@@ -1,5 +1,8 @@
 #include "services/policy-controller/policy.h"
 
+#include "shared/base/round.h"
+
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,10 +18,9 @@ const struct policy_ops *const policies_all[] = {
 const struct policy_ops *policy_parse(const char *text, uint32_t *k)
 {
 	*k = 0;
-	if (strcmp(text, policy_cascade.name) == 0)
-		return &policy_cascade;
-	if (strcmp(text, policy_yield.name) == 0)
-		return &policy_yield;
+	for (uint32_t i = 0; policies_all[i]; i++)
+		if (policies_all[i] != &policy_static && strcmp(text, policies_all[i]->name) == 0)
+			return policies_all[i];
 	size_t n = strlen(policy_static.name);
 	if (strncmp(text, policy_static.name, n) != 0 || text[n] != ':')
 		return NULL;
@@ -27,6 +29,28 @@ const struct policy_ops *policy_parse(const char *text, uint32_t *k)
 		return NULL;
 	*k = (uint32_t)strtoul(digits, NULL, 10);
 	return *k <= LIMIT_DRAFT_DEPTH ? &policy_static : NULL;
+}
+
+/* Where the policy's part begins; NULL: where the last one ends. */
+static size_t shared_at(const struct policy_ops *policy)
+{
+	size_t at = 0;
+	for (uint32_t i = 0; policies_all[i] && policies_all[i] != policy; i++)
+		at += round_lines(policies_all[i]->shared_bytes);
+	return at;
+}
+
+void *policy_shared(void *memory, const struct policy_ops *policy)
+{
+	return (char *)memory + shared_at(policy);
+}
+
+void policies_init(void *memory)
+{
+	assert(shared_at(NULL) <= POLICIES_SHARED_BYTES);
+	for (uint32_t i = 0; policies_all[i]; i++)
+		if (policies_all[i]->init)
+			policies_all[i]->init(policy_shared(memory, policies_all[i]));
 }
 
 bool policy_is_older(const struct policy_state *state, const struct iteration_record *record)
@@ -46,7 +70,7 @@ void policy_decide(struct verdict *verdict, const char *format, ...)
 
 /* static:K. Its utility is only known when somebody measured K = 0 in a batch of the same size
  * (controller.c). */
-static uint32_t static_first_k(const struct settings *settings, const struct yield_shared *shared)
+static uint32_t static_first_k(const struct settings *settings, const void *shared)
 {
 	uint32_t k;
 	(void)shared;

@@ -5,17 +5,22 @@
  */
 #pragma once
 
-#include "services/policy-controller/published/cascade.h"
 #include "services/policy-controller/explain.h"
 #include "services/policy-controller/settings.h"
-#include "services/policy-controller/yield/yield.h"
 #include "shared/spec/policy.h"
+
+#include <stdalign.h>
+#include <stddef.h>
 
 enum phase { PHASE_BASELINE, PHASE_TEST, PHASE_SET, PHASE_OFF };
 enum { N_PHASES = PHASE_OFF + 1 };
 extern const char *const phase_names[];
 
+/* The most that a policy keeps of a session, and that all policies keep of all sessions. */
+enum { POLICY_STATE_BYTES = 6144, POLICIES_SHARED_BYTES = LIMIT_RUNNING * 12288 + 262144 };
+
 struct policy_ops;
+struct passes;
 
 /* Where a session is behind an iteration. */
 struct policy_place {
@@ -33,13 +38,9 @@ struct policy_state {
 	enum phase phase;
 	float utility; /* last measured; 0 = never */
 	uint32_t static_k;
-	/* What was found last in another session, set before begin: the K that paid, and the off
-	 * phase it was in: its length and how much of it was left (0: it was in none). */
-	uint32_t k_before, off_before, off_left;
 	uint32_t n_context; /* tokens it began with; set before begin */
-	struct cascade cascade;
-	struct yield yield;
-	struct yield_shared *shared; /* borrowed; set before begin */
+	struct passes *passes; /* what passes take; borrowed; set before begin */
+	void *shared; /* what the policy keeps of all sessions; borrowed; set before begin */
 	float cut[LIMIT_DRAFT_DEPTH + 1]; /* of the page; 0 cuts nothing */
 	/* A trial of trial_k for trial_n iterations, and k_then after them until something is
 	 * decided; trial_n 0: none is on. */
@@ -59,6 +60,8 @@ struct policy_state {
 	float reached[LIMIT_DRAFT_DEPTH],
 		taken[LIMIT_DRAFT_DEPTH]; /* depths of drafts; both fade */
 	uint32_t depths; /* those that were seen */
+	alignas(max_align_t) unsigned char own
+		[POLICY_STATE_BYTES]; /* what the policy keeps of it */
 };
 
 /* A decision, when one was made: the state's k, phase and utility are the new ones. */
@@ -69,9 +72,13 @@ struct verdict {
 
 struct policy_ops {
 	const char *name;
+	/* What it keeps, known to nobody else: of a session, at most POLICY_STATE_BYTES; and of all sessions. 0: nothing. */
+	size_t state_bytes, shared_bytes;
+	/* What it keeps of all sessions, before the first. NULL where that is nothing. */
+	void (*init)(void *shared);
 	/* K of sessions that have not been seen. */
-	uint32_t (*first_k)(const struct settings *settings, const struct yield_shared *shared);
-	/* Takes a session over: state->uid, settings, static_k and unfollowed are set; k_hint is the
+	uint32_t (*first_k)(const struct settings *settings, const void *shared);
+	/* Takes a session over: state->uid, settings, static_k, unfollowed, passes and shared are set, own is 0; k_hint is the
 	 * K it has (an earlier controller's, or first_k). */
 	void (*begin)(struct policy_state *state, uint32_t k_hint, struct verdict *verdict);
 	/* The settings are other than they were, the policy and its K are allowed by both: what is going on is from now on as
@@ -94,11 +101,20 @@ struct policy_ops {
 	const char *options_are;
 	bool tells_drafted, tells_doubt; /* whether these of struct explained_k are among them */
 	bool foresight; /* learns from drafts that are kept back (drafter/foresight.h) */
-	bool plans; /* chooses for all of a pass's sessions at once: yield_plan after its records */
+	/* Chooses for all n sessions of a pass that it serves at once, after their records. sessions: in the pass; others: extra
+	 * tokens that the rest of them had; passes: since the last plan, this one among them. verdicts: [n]. NULL: each is
+	 * chosen for by itself. */
+	void (*plan)(struct policy_state **states, uint32_t n, uint32_t sessions, uint32_t others,
+		uint32_t passes, struct verdict *verdicts);
 };
 
 extern const struct policy_ops policy_static, policy_cascade, policy_yield;
 extern const struct policy_ops *const policies_all[]; /* ended by NULL */
+
+/* Memory of POLICIES_SHARED_BYTES for what all policies keep of all sessions, aligned as malloc's; and where in it a policy has
+ * its own. */
+void policies_init(void *memory);
+void *policy_shared(void *memory, const struct policy_ops *policy);
 
 /* "cascade", "static:3" -> the policy and its K; NULL when there is none of that name. */
 const struct policy_ops *policy_parse(const char *text, uint32_t *k);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The rooms of HACKING.md: a file includes headers of its own room and of rooms above it in the table, never of one below it, and
-every folder with sources is in the table. A room of policies in services/policy-controller counts as part of it."""
+every folder with sources is in the table. The rooms in services/policy-controller count as part of it there, and have arrows of
+their own: what is in yield/ and in published/ is private to it, and both may use the estimators."""
 import re
 import subprocess
 import sys
@@ -36,6 +37,19 @@ def room_of(path):
     return "services/policy-controller" if folder.startswith("services/policy-controller/") else folder
 
 
+POLICIES = "services/policy-controller"
+INSIDE = {"estimates": {"estimates"}, "yield": {"", "estimates", "yield"}, "published": {"", "estimates", "published"},
+          "": {"", "estimates"}}
+
+
+def inside(name):
+    """The room in services/policy-controller that a file of it is in; None: of another folder."""
+    folder = str(Path(name).parent)
+    if folder != POLICIES and not folder.startswith(POLICIES + "/"):
+        return None
+    return folder[len(POLICIES) + 1:]
+
+
 def main():
     tap, known = Tap(), rooms()
     tap.ok(len(known) > 20, "HACKING.md has a table of rooms", known)
@@ -52,6 +66,16 @@ def main():
             if (ROOT / name).exists() and known.get(room, -1) > known.get(room_of(path), len(known)):
                 upwards.append(f"{path} includes {name}")
     tap.ok(not upwards, "no file includes a header of a room below its own", "\n".join(upwards))
+    private, inner = [], set()
+    for path in files:
+        room = inside(path)
+        inner |= {room}
+        for name in INCLUDE.findall((ROOT / path).read_text()):
+            of = inside(name)
+            if of is not None and of not in (INSIDE.get(room, set()) if room is not None else {"", "estimates"}):
+                private.append(f"{path} includes {name}")
+    tap.ok(inner - {None} == set(INSIDE), "the rooms of the policy-controller are those whose arrows are known", inner)
+    tap.ok(not private, "a policy includes nothing of another one's, and nobody else what is private to one", "\n".join(private))
     tap.done()
 
 

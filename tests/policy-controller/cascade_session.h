@@ -1,7 +1,8 @@
 /* A session under cascade, fed with iterations by hand: for tests. */
 #pragma once
 
-#include "services/policy-controller/policy.h"
+#include "services/policy-controller/estimates/passes.h"
+#include "services/policy-controller/published/cascade.h"
 
 #define TEST(name) cmocka_unit_test_setup(name, setup)
 
@@ -13,19 +14,25 @@ static inline struct settings defaults(void)
 }
 
 /* What policies know of all sessions. */
-static struct yield_shared shared;
+static struct passes passes;
+static struct cascade_shared shared;
 
 static inline int setup(void **state)
 {
 	(void)state;
-	yield_shared_init(&shared);
+	passes_init(&passes);
+	shared = (struct cascade_shared){0};
 	return 0;
 }
 
 static inline struct policy_state begin(uint32_t k_hint)
 {
-	struct policy_state s = {
-		.uid = 7, .settings = defaults(), .ops = &policy_cascade, .shared = &shared};
+	struct policy_state s = {.uid = 7,
+		.settings = defaults(),
+		.ops = &policy_cascade,
+		.passes = &passes,
+		.shared = &shared};
+	shared = (struct cascade_shared){0}; /* the first session there is */
 	struct verdict verdict = {.decided = false};
 	policy_cascade.begin(&s, k_hint, &verdict);
 	assert_true(verdict.decided);

@@ -41,7 +41,7 @@ static void climbing_goes_on_in_the_direction_that_raised_utility(void **state)
 	feed(&s, 4, 2200, 3);
 	assert_int_equal(s.phase, PHASE_SET);
 	assert_int_equal(s.k, 4);
-	assert_int_equal(s.cascade.left, 16);
+	assert_int_equal(cascade_own(&s)->left, 16);
 }
 
 /* 3: U = 1.5; up: 4: U = 1.2 (fell by 20%): back: 2, as 3 was tried; U = 1.05 (fell again):
@@ -74,7 +74,8 @@ static void utility_below_one_goes_down_and_turns_off_at_k_one(void **state)
 	feed(&s, 4, 1111, 1);
 	assert_int_equal(s.phase, PHASE_OFF);
 	assert_int_equal(s.k, 0);
-	assert_int_equal(s.cascade.left, 32); /* the first transition to K = 0 doubles S = 16 */
+	assert_int_equal(
+		cascade_own(&s)->left, 32); /* the first transition to K = 0 doubles S = 16 */
 }
 
 /* One of four iterations takes five times as long: medians do not see it, means do. */
@@ -96,8 +97,8 @@ static void a_delayed_iteration_moves_means_and_not_medians(void **state)
 		assert_true(fabsf(s.utility - 1.5f) < 1e-4f);
 		/* No iteration of this trial is delayed. */
 		feed(&s, 4, 2200, 3);
-		assert_true(fabsf(s.cascade.trials[2].utility - (medians ? 3 / 2.2f : 3 / 1.1f)) <
-			    1e-3f);
+		assert_true(fabsf(cascade_own(&s)->trials[2].utility -
+				    (medians ? 3 / 2.2f : 3 / 1.1f)) < 1e-3f);
 	}
 }
 
@@ -111,9 +112,9 @@ static void the_rest_at_zero_while_it_is_off_and_catches_up_before_the_next_tria
 	assert_int_equal(s.phase, PHASE_OFF);
 	assert_true(s.unfollowed);
 	/* It reads two tokens in an iteration, and gets a few iterations more. */
-	uint32_t missed = s.cascade.set_length - s.cascade.left;
+	uint32_t missed = cascade_own(&s)->set_length - cascade_own(&s)->left;
 	while (s.phase == PHASE_OFF) {
-		bool soon = s.cascade.left <= 4 + missed / 2;
+		bool soon = cascade_own(&s)->left <= 4 + missed / 2;
 		assert_int_equal(s.unfollowed, !soon);
 		missed += s.unfollowed;
 		feed(&s, 1, 1000, 1);
@@ -138,10 +139,10 @@ static void a_drafter_that_may_not_rest_follows_all_the_time(void **state)
 	struct policy_state next = {.uid = 8,
 		.settings = s.settings,
 		.ops = &policy_cascade,
+		.passes = &passes,
 		.shared = &shared,
-		.off_before = 512,
-		.off_left = 300,
 		.unfollowed = true};
+	shared = (struct cascade_shared){.off_before = 512, .off_left = 300};
 	struct verdict verdict = {.decided = false};
 	policy_cascade.begin(&next, 0, &verdict);
 	assert_int_equal(next.phase, PHASE_OFF);
@@ -188,7 +189,7 @@ static void the_first_iteration_after_a_rest_is_not_part_of_a_trial(void **state
 			continue;
 		feed(&s, 2, 5000, 1);
 		feed(&s, 2, 3000, 1);
-		assert_true(fabsf(s.cascade.trials[1].utility - 0.25f) < 1e-3f);
+		assert_true(fabsf(cascade_own(&s)->trials[1].utility - 0.25f) < 1e-3f);
 	}
 }
 
@@ -198,15 +199,15 @@ static void a_session_that_waits_leaves_time_for_its_prompt_to_be_read(void **st
 	struct policy_state s = {.uid = 8,
 		.settings = defaults(),
 		.ops = &policy_cascade,
+		.passes = &passes,
 		.shared = &shared,
-		.n_context = 200,
-		.off_before = 512,
-		.off_left = 6};
+		.n_context = 200};
+	shared = (struct cascade_shared){.off_before = 512, .off_left = 6};
 	struct verdict verdict = {.decided = false};
 	policy_cascade.begin(&s, 0, &verdict);
 	assert_int_equal(s.phase, PHASE_OFF);
 	assert_false(s.unfollowed);
-	assert_int_equal(s.cascade.left, 4 + 200 / 2);
+	assert_int_equal(cascade_own(&s)->left, 4 + 200 / 2);
 }
 
 static void utilities_within_a_tenth_end_the_test(void **state)
@@ -265,7 +266,7 @@ static void a_climb_that_begins_at_k_max_turns_back(void **state)
 	assert_int_equal(s.phase, PHASE_SET);
 	assert_int_equal(s.k, 1);
 	/* It paid: nothing "reached 0". */
-	assert_string_equal(s.cascade.ended, "no lower K is left");
+	assert_string_equal(cascade_own(&s)->ended, "no lower K is left");
 }
 
 /* With a threshold below 1: K = 1 has 0.8 and K = 0 more, but K = 2 has not been seen. */
@@ -282,7 +283,7 @@ static void a_climb_that_begins_at_k_one_turns_up(void **state)
 	feed(&s, 4, 1500, 1); /* 0.67: back, where nothing is left */
 	assert_int_equal(s.phase, PHASE_SET);
 	assert_int_equal(s.k, 1);
-	assert_string_equal(s.cascade.ended, "no lower K is left");
+	assert_string_equal(cascade_own(&s)->ended, "no lower K is left");
 }
 
 /* While off: t + S iterations, one trial at K = 1; S doubles each time, up to set_max; a passing
@@ -298,7 +299,7 @@ static void back_off_doubles_up_to_its_cap_and_falls_back(void **state)
 	const uint32_t lengths[] = {32, 64, 128, 128};
 	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
 		assert_int_equal(s.phase, PHASE_OFF);
-		assert_int_equal(s.cascade.left, lengths[i]);
+		assert_int_equal(cascade_own(&s)->left, lengths[i]);
 		feed(&s, lengths[i] - 1, 1000, 1);
 		assert_int_equal(s.phase, PHASE_OFF);
 		feed(&s, 1, 1000, 1);
@@ -312,7 +313,7 @@ static void back_off_doubles_up_to_its_cap_and_falls_back(void **state)
 	assert_int_equal(s.k, 2);
 	feed(&s, 4, 1250, 2);
 	assert_int_equal(s.phase, PHASE_SET);
-	assert_int_equal(s.cascade.set_length, 16);
+	assert_int_equal(cascade_own(&s)->set_length, 16);
 }
 
 static void the_next_test_starts_from_the_best_k_of_history(void **state)
@@ -352,13 +353,13 @@ static void iterations_of_an_off_phase_are_the_baseline(void **state)
 	struct policy_state s = begin(0);
 	feed(&s, 4, 1000, 1);
 	feed(&s, 4, 3000, 1);
-	while (s.phase != PHASE_OFF || s.cascade.left < 256)
+	while (s.phase != PHASE_OFF || cascade_own(&s)->left < 256)
 		feed(&s, 1, s.k ? 3000 : 1000, 1);
 	assert_true(base_ns(&s) == 1000000);
 	feed(&s, 100, 700, 1);
 	assert_int_equal(s.phase, PHASE_OFF);
 	assert_true(base_ns(&s) == 700000);
-	assert_int_equal(cascade_age(&s.cascade, 1), 0);
+	assert_int_equal(cascade_age(cascade_of(&s), 1), 0);
 }
 
 static void a_set_phase_that_is_longer_than_refresh_measures_the_baseline_in_between(void **state)
@@ -376,7 +377,7 @@ static void a_set_phase_that_is_longer_than_refresh_measures_the_baseline_in_bet
 		measured += s.phase == PHASE_BASELINE;
 		assert_int_equal(s.k, s.phase == PHASE_SET ? k : 0);
 		feed(&s, 1, s.k ? 1600 : 800, s.k ? 2 : 1);
-		assert_true(cascade_age(&s.cascade, 1) <= 100);
+		assert_true(cascade_age(cascade_of(&s), 1) <= 100);
 	}
 	assert_int_equal(s.phase, PHASE_TEST);
 	assert_int_equal(kept, 1000);
@@ -456,16 +457,17 @@ static void a_baseline_is_carried_over_to_what_others_draft_now(void **state)
 	for (uint32_t emitted = 1; emitted <= 2; emitted++) {
 		uint32_t trials = 0, set = 0;
 		struct policy_state s = begin(0);
-		yield_shared_init(&shared);
+		passes_init(&passes);
 		srand(7);
 		for (uint32_t i = 1; i < 2000; i++) {
-			uint32_t before = s.cascade.n_history;
+			uint32_t before = cascade_own(&s)->n_history;
 			share(&s, 4, (uint32_t)rand() % 22, emitted);
 			set += s.phase == PHASE_SET;
-			if (s.cascade.n_history == before)
+			if (cascade_own(&s)->n_history == before)
 				continue;
 			/* The mean of the others' tokens: 10.5. */
-			struct cascade_result last = s.cascade.history[before % CASCADE_HISTORY];
+			struct cascade_result last =
+				cascade_own(&s)->history[before % CASCADE_HISTORY];
 			double alone = 4 + 0.3 * 10.5, with = alone + 0.3 * last.k;
 			assert_true(fabs((double)last.utility * with / alone / emitted - 1) < 0.15);
 			trials++;
@@ -482,7 +484,8 @@ static void every_iteration_is_held_against_a_batch_of_its_own_size(void **state
 		struct policy_state s = begin(0);
 		uint32_t set = 0;
 		for (uint32_t i = 0; i < 1500; i++) {
-			uint32_t before = s.cascade.n_history, sessions = i / every % 2 ? 4 : 1;
+			uint32_t before = cascade_own(&s)->n_history,
+				 sessions = i / every % 2 ? 4 : 1;
 			struct verdict verdict = {.decided = false};
 			struct iteration_record r = {.session = 7,
 				.k = (uint8_t)s.k,
@@ -494,9 +497,10 @@ static void every_iteration_is_held_against_a_batch_of_its_own_size(void **state
 				.iteration_ns = (sessions == 1 ? 100000 : 250000) * (10 + s.k)};
 			s.ops->observe(&s, &r, &verdict);
 			set += s.phase == PHASE_SET;
-			if (s.cascade.n_history == before)
+			if (cascade_own(&s)->n_history == before)
 				continue;
-			struct cascade_result last = s.cascade.history[before % CASCADE_HISTORY];
+			struct cascade_result last =
+				cascade_own(&s)->history[before % CASCADE_HISTORY];
 			assert_true(fabs((double)last.utility * (1 + 0.1 * last.k) / 2 - 1) < 0.01);
 		}
 		/* And a batch that never stays what it is does not keep it from finding out. */
@@ -512,14 +516,14 @@ static void a_batch_that_keeps_changing_ends_the_test(void **state)
 	uint32_t sessions = 1, phases[N_PHASES] = {0};
 	for (uint32_t i = 0; i < 60; i++) {
 		/* Another with each trial. */
-		sessions += s.phase == PHASE_TEST && s.cascade.left == 4;
+		sessions += s.phase == PHASE_TEST && cascade_own(&s)->left == 4;
 		share(&s, sessions, 0, 1);
 		phases[s.phase]++;
 		assert_true(s.utility < 1 && s.phase != PHASE_SET);
 	}
 	assert_in_range(phases[PHASE_BASELINE] + phases[PHASE_TEST], 1, 24);
-	assert_int_equal(s.cascade.set_length, s.settings.set);
-	assert_string_equal(s.cascade.ended, "the batch kept changing");
+	assert_int_equal(cascade_own(&s)->set_length, s.settings.set);
+	assert_string_equal(cascade_own(&s)->ended, "the batch kept changing");
 }
 
 /* What K = 0 takes depends on what is resident: after a set phase in which something was not, the baseline is another. */
@@ -601,14 +605,14 @@ static void what_is_lost_while_a_baseline_is_refreshed_is_of_the_set_phase(void 
 	feed(&s, 8, 1600, 2);
 	while (s.phase == PHASE_SET)
 		feed(&s, 1, 1600, 2);
-	uint32_t left = s.cascade.resume_left;
+	uint32_t left = cascade_own(&s)->resume_left;
 	feed(&s, 3, 9000, 1);
 	s.lost = 500;
 	feed(&s, 3, 1000, 1);
 	assert_int_equal(s.phase, PHASE_BASELINE);
 	feed(&s, 1, 1000, 1);
 	assert_int_equal(s.phase, PHASE_SET);
-	assert_int_equal(s.cascade.left, left - 500);
+	assert_int_equal(cascade_own(&s)->left, left - 500);
 	assert_true(base_ns(&s) == 1000000);
 }
 
@@ -623,7 +627,7 @@ static void no_baseline_from_before_missing_experts_is_carried_over(void **state
 			share(&s, 2, 5, 1);
 		while (s.phase != PHASE_SET)
 			share(&s, 2, 5, 2);
-		s.cascade.missed = true;
+		cascade_own(&s)->missed = true;
 		while (s.phase == PHASE_SET)
 			share(&s, 2, 5, 2);
 		assert_int_equal(s.phase, by_age ? PHASE_TEST : PHASE_BASELINE);
@@ -632,7 +636,7 @@ static void no_baseline_from_before_missing_experts_is_carried_over(void **state
 		struct iteration_record like = {
 			.batch_sessions = 2, .batch_tokens = 2 + 5, .iteration_ns = 1};
 		struct cascade_base base;
-		s.cascade.others = cascade_others(&like);
+		cascade_own(&s)->others = cascade_others(&like);
 		assert_true(cascade_base(&s, &base));
 		assert_int_equal(base.others, by_age ? 5 : 0);
 	}
@@ -657,7 +661,7 @@ static void records_of_the_previous_k_are_not_counted(void **state)
 	struct iteration_record late = {
 		.session = 7, .k = 0, .emitted = 1, .batch_sessions = 1, .iteration_ns = 1000000};
 	s.ops->observe(&s, &late, &verdict);
-	assert_int_equal(s.cascade.left, 4);
+	assert_int_equal(cascade_own(&s)->left, 4);
 	assert_int_equal(feed(&s, 3, 1600, 2), 0);
 	assert_int_equal(feed(&s, 1, 1600, 2), 1);
 }
@@ -683,8 +687,8 @@ static void records_from_before_a_trial_never_count_for_it(void **state)
 	for (int64_t i = 0; i < 4 * s.settings.late; i++)
 		s.ops->observe(&s, &older, &verdict);
 	assert_false(verdict.decided);
-	assert_int_equal(s.cascade.left, s.settings.trial);
-	assert_int_equal(s.cascade.window.n, 0);
+	assert_int_equal(cascade_own(&s)->left, s.settings.trial);
+	assert_int_equal(cascade_own(&s)->window.n, 0);
 	for (int i = 0; i < 4; i++) {
 		struct iteration_record r = {.session = 7,
 			.decision = 2,
@@ -698,8 +702,8 @@ static void records_from_before_a_trial_never_count_for_it(void **state)
 		s.ops->observe(&s, &r, &verdict);
 	}
 	assert_true(verdict.decided);
-	assert_int_equal(s.cascade.trials[0].k, s.settings.k_start);
-	assert_true(fabsf(s.cascade.trials[0].utility - 1.25f) < 1e-4f);
+	assert_int_equal(cascade_own(&s)->trials[0].k, s.settings.k_start);
+	assert_true(fabsf(cascade_own(&s)->trials[0].utility - 1.25f) < 1e-4f);
 }
 
 static void while_a_trials_records_are_waited_for_k_is_what_paid(void **state)
@@ -760,9 +764,9 @@ static void what_did_not_pay_in_the_session_before_waits_and_is_probed(void **st
 	struct policy_state s = {.uid = 8,
 		.settings = defaults(),
 		.ops = &policy_cascade,
-		.shared = &shared,
-		.off_before = 512,
-		.off_left = 64};
+		.passes = &passes,
+		.shared = &shared};
+	shared = (struct cascade_shared){.off_before = 512, .off_left = 64};
 	struct verdict verdict = {.decided = false};
 	policy_cascade.begin(&s, 0, &verdict);
 	assert_int_equal(s.phase, PHASE_OFF);
@@ -782,8 +786,9 @@ static void what_paid_in_the_session_before_is_where_the_search_starts(void **st
 	struct policy_state s = {.uid = 9,
 		.settings = defaults(),
 		.ops = &policy_cascade,
-		.shared = &shared,
-		.k_before = 5};
+		.passes = &passes,
+		.shared = &shared};
+	shared = (struct cascade_shared){.k_before = 5};
 	struct verdict verdict = {.decided = false};
 	policy_cascade.begin(&s, 0, &verdict);
 	assert_int_equal(s.phase, PHASE_BASELINE);

@@ -43,26 +43,26 @@ static void another_set_is_the_length_of_the_phase_that_runs(void **state)
 	feed(&s, 4, 1000, 1);
 	feed(&s, 8, 1600, 2);
 	assert_int_equal(s.phase, PHASE_SET);
-	assert_int_equal(s.cascade.left, 4096);
+	assert_int_equal(cascade_own(&s)->left, 4096);
 	feed(&s, 10, 1600, 2);
 	settings.set = 100;
 	assert_false(change(&s, &settings));
-	assert_int_equal(s.cascade.left, 90);
+	assert_int_equal(cascade_own(&s)->left, 90);
 	settings.set = 16;
 	assert_false(change(&s, &settings));
-	assert_int_equal(s.cascade.left, 6);
+	assert_int_equal(cascade_own(&s)->left, 6);
 	settings.set = 10;
 	assert_true(change(&s, &settings));
 	assert_int_equal(s.phase, PHASE_TEST);
 	/* Off, S goes on being as many times as long. */
 	feed(&s, 8, 4000, 1);
 	assert_int_equal(s.phase, PHASE_OFF);
-	assert_int_equal(s.cascade.left, 20);
+	assert_int_equal(cascade_own(&s)->left, 20);
 	feed(&s, 5, 1000, 1);
 	settings.set = 30;
 	assert_false(change(&s, &settings));
-	assert_int_equal(s.cascade.set_length, 60);
-	assert_int_equal(s.cascade.left, 55);
+	assert_int_equal(cascade_own(&s)->set_length, 60);
+	assert_int_equal(cascade_own(&s)->left, 55);
 }
 
 static void another_set_is_that_of_a_phase_whose_baseline_is_measured(void **state)
@@ -75,7 +75,7 @@ static void another_set_is_that_of_a_phase_whose_baseline_is_measured(void **sta
 		feed(&s, 8, 1600, 2);
 		while (s.phase == PHASE_SET)
 			feed(&s, 1, 1600, 2);
-		uint32_t over = 1000 - s.cascade.resume_left;
+		uint32_t over = 1000 - cascade_own(&s)->resume_left;
 		assert_in_range(over, 80, 100);
 		struct settings settings = s.settings;
 		settings.set = set;
@@ -83,7 +83,7 @@ static void another_set_is_that_of_a_phase_whose_baseline_is_measured(void **sta
 		feed(&s, 4, 1000, 1);
 		assert_int_equal(s.phase, set == 300 ? PHASE_SET : PHASE_TEST);
 		if (set == 300)
-			assert_int_equal(s.cascade.left, 300 - over);
+			assert_int_equal(cascade_own(&s)->left, 300 - over);
 	}
 }
 
@@ -93,18 +93,18 @@ static void another_set_max_ends_an_off_phase_that_is_longer(void **state)
 	struct policy_state s = begin(0);
 	struct settings settings = s.settings;
 	feed(&s, 4, 1000, 1);
-	while (s.phase != PHASE_OFF || s.cascade.set_length < 512)
+	while (s.phase != PHASE_OFF || cascade_own(&s)->set_length < 512)
 		feed(&s, 1, s.k ? 3000 : 1000, 1);
 	feed(&s, 100, 1000, 1);
 	settings.set_max = 256;
 	assert_false(change(&s, &settings));
-	assert_int_equal(s.cascade.left, 156);
+	assert_int_equal(cascade_own(&s)->left, 156);
 	settings.set_max = 64;
 	assert_true(change(&s, &settings));
 	assert_int_equal(s.phase, PHASE_TEST);
 	assert_int_equal(s.k, 1);
 	feed(&s, 4, 3000, 1);
-	assert_int_equal(s.cascade.left, 64);
+	assert_int_equal(cascade_own(&s)->left, 64);
 }
 
 static void another_trial_is_the_length_of_the_one_that_runs(void **state)
@@ -120,7 +120,7 @@ static void another_trial_is_the_length_of_the_one_that_runs(void **state)
 	assert_false(change(&s, &settings));
 	assert_int_equal(s.trial_n, 12);
 	assert_int_equal(s.trial_id, id);
-	assert_int_equal(s.cascade.left, 2);
+	assert_int_equal(cascade_own(&s)->left, 2);
 	settings.trial = 4;
 	assert_true(change(&s, &settings));
 	assert_int_equal(s.k, 4);
@@ -139,7 +139,7 @@ static void another_baseline_is_the_length_of_the_one_that_runs(void **state)
 	feed(&s, 10, 1000, 1);
 	settings.baseline = 13;
 	assert_false(change(&s, &settings));
-	assert_int_equal(s.cascade.left, 3);
+	assert_int_equal(cascade_own(&s)->left, 3);
 	settings.baseline = 5;
 	assert_true(change(&s, &settings));
 	assert_int_equal(s.phase, PHASE_TEST);
@@ -186,7 +186,7 @@ static void another_threshold_turns_on_and_off(void **state)
 	assert_true(change(&s, &settings));
 	assert_int_equal(s.phase, PHASE_OFF);
 	assert_int_equal(s.k, 0);
-	assert_int_equal(s.cascade.left, 32);
+	assert_int_equal(cascade_own(&s)->left, 32);
 	settings.threshold = 1;
 	assert_true(change(&s, &settings));
 	assert_int_equal(s.phase, PHASE_TEST);

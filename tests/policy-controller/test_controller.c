@@ -6,6 +6,8 @@
 #include <cmocka.h>
 
 #include "services/policy-controller/handlers.h"
+#include "services/policy-controller/published/cascade.h"
+#include "services/policy-controller/yield/yield.h"
 #include "shared/ipc/daemon_private.h"
 #include "shared/ipc/knobs_private.h"
 #include "tests/policy-controller/simulate.h"
@@ -93,7 +95,7 @@ static void sessions_are_judged_apart(void **state)
 		serve(f, &good, 1);
 		serve(f, &bad, 1);
 	}
-	assert_true(f->controller.sessions[0].cascade.best_k >= 3);
+	assert_true(cascade_of(&f->controller.sessions[0])->best_k >= 3);
 	assert_true(f->controller.sessions[1].k <= 1);
 	/* Another session in the same slot starts from nothing. */
 	struct simulated next = simulated_make(8, 1, 0.9, 0.1);
@@ -106,7 +108,7 @@ static void sessions_are_judged_apart(void **state)
 /* All of the results that cascade has kept since there were so many: as they truly are. */
 static void check_utilities(const struct fixture *f, const struct simulated *sim, uint32_t since)
 {
-	const struct cascade *c = &f->controller.sessions[0].cascade;
+	const struct cascade *c = cascade_of(&f->controller.sessions[0]);
 	for (; since < c->n_history; since++) {
 		const struct cascade_result *last = &c->history[since % CASCADE_HISTORY];
 		double is = simulated_utility(sim, last->k);
@@ -126,7 +128,7 @@ static void lost_records_are_counted_and_utility_is_not_skewed(void **state)
 		controller_init(&f->controller, f->page, &settings);
 		struct simulated sim =
 			simulated_make(1 + n, 0, sessions[n % 2].accepted, sessions[n % 2].cost);
-		const struct cascade *c = &f->controller.sessions[0].cascade;
+		const struct cascade *c = cascade_of(&f->controller.sessions[0]);
 		serve(f, &sim, 1 + (int)n / 2);
 		check_utilities(f, &sim, 0);
 		uint64_t clock = c->clock;
@@ -226,7 +228,7 @@ static void passes_without_the_session_are_not_lost(void **state)
 	struct simulated one = simulated_make(5, 0, 0.9, 0.1), two = simulated_make(6, 1, 0.9, 0.1);
 	serve(f, &one, 6);
 	assert_int_equal(f->controller.sessions[0].phase, PHASE_TEST);
-	uint32_t left = f->controller.sessions[0].cascade.left;
+	uint32_t left = cascade_of(&f->controller.sessions[0])->left;
 	two.iteration = one.iteration;
 	serve(f, &two, 10);
 	one.iteration = two.iteration;
@@ -235,9 +237,9 @@ static void passes_without_the_session_are_not_lost(void **state)
 	controller_take(&f->controller, &prompt);
 	serve(f, &one, 1);
 	assert_int_equal(f->controller.sessions[0].missing, 0);
-	assert_int_equal(f->controller.sessions[0].cascade.left, left - 1);
-	assert_false(f->controller.sessions[0].cascade.gap);
-	assert_int_equal(f->controller.sessions[0].cascade.clock, 6 + 12);
+	assert_int_equal(cascade_of(&f->controller.sessions[0])->left, left - 1);
+	assert_false(cascade_of(&f->controller.sessions[0])->gap);
+	assert_int_equal(cascade_of(&f->controller.sessions[0])->clock, 6 + 12);
 }
 
 static void a_session_that_comes_back_on_another_page_is_there_once(void **state)
@@ -279,7 +281,7 @@ static void prefill_and_fixed_k_measure_nothing(void **state)
 		controller_take(&f->controller, &r);
 	}
 	assert_int_equal(f->controller.sessions[0].phase, PHASE_BASELINE);
-	assert_int_equal(f->controller.sessions[0].cascade.n_samples, 0);
+	assert_int_equal(cascade_of(&f->controller.sessions[0])->n_samples, 0);
 	assert_true(f->page->sessions[0].knobs.etr > 0); /* shown all the same */
 }
 
@@ -585,7 +587,8 @@ static void a_bunch_of_records_is_measured_whole_and_planned_for_once(void **sta
 	assert_int_equal(controller_set(c, &settings, 0, 1, NULL), 0);
 	struct simulated one = simulated_make(5, 0, 0.6, 0.2), two = simulated_make(6, 1, 0.6, 0.2);
 	one.sessions = two.sessions = 2;
-	uint32_t plans = c->shared.n_plans;
+	const struct yield_shared *shared = policy_shared(c->shared, &policy_yield);
+	uint32_t plans = shared->n_plans;
 	for (int i = 0; i < 100; i++) {
 		struct iteration_record r = simulated_step(&one, 0);
 		assert_ptr_equal(controller_record(c, &r), &c->sessions[0]);
@@ -597,19 +600,19 @@ static void a_bunch_of_records_is_measured_whole_and_planned_for_once(void **sta
 	controller_record(c, &r);
 	assert_int_equal(c->sessions[0].iterations, 101);
 	assert_int_equal(c->sessions[1].iterations, 100);
-	assert_int_equal(c->shared.n_plans, plans);
+	assert_int_equal(shared->n_plans, plans);
 	assert_false(policy_lookup(f->page, 0, 5, &knobs));
 	controller_settle(c);
-	assert_int_equal(c->shared.n_plans, plans + 1);
+	assert_int_equal(shared->n_plans, plans + 1);
 	assert_true(policy_lookup(f->page, 0, 5, &knobs));
 	assert_true(policy_lookup(f->page, 1, 6, &knobs));
 	/* Nothing new: nothing is planned. */
 	controller_settle(c);
-	assert_int_equal(c->shared.n_plans, plans + 1);
+	assert_int_equal(shared->n_plans, plans + 1);
 	r = simulated_step(&two, 0);
 	controller_record(c, &r);
 	controller_settle(c);
-	assert_int_equal(c->shared.n_plans, plans + 2);
+	assert_int_equal(shared->n_plans, plans + 2);
 	assert_int_equal(c->sessions[1].iterations, 101);
 }
 

@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "services/policy-controller/published/cascade.h"
+#include "services/policy-controller/yield/yield.h"
 #include "tests/policy-controller/simulate.h"
 
 #include <errno.h>
@@ -220,13 +222,13 @@ static void cascade_shows_the_trials_of_its_last_test_and_what_ended_it(void **s
 	for (uint32_t i = 0; i < e->n_options; i++)
 		assert_true(e->options[i].utility <= best->utility);
 	assert_true(fabs(best->utility - best->tokens_per_s / none->tokens_per_s) < 1e-3);
-	assert_non_null(strstr(e->words[1], s->cascade.ended));
+	assert_non_null(strstr(e->words[1], cascade_of(s)->ended));
 	/* Also while the next one has had no trial yet. */
 	char words[64];
 	snprintf(words, sizeof(words), "Its best: K = %u with", e->k);
 	while (s->phase == PHASE_SET)
 		step(f, &sim, &trial);
-	if (s->phase == PHASE_TEST && s->cascade.ended) {
+	if (s->phase == PHASE_TEST && cascade_of(s)->ended) {
 		assert_int_equal(explain_session(&f->controller, 0, e), 0);
 		assert_non_null(strstr(e->words[1], words));
 	}
@@ -355,7 +357,7 @@ static void who_emptied_the_purse_is_said_and_what_the_next_session_has(void **s
 	/* What pays until then fails, and takes three times as long. */
 	uint64_t iteration = 0;
 	uint32_t k = 0, drafted = 0;
-	for (int i = 0; i < 1000 && s->yield.purse > 0; i++) {
+	for (int i = 0; i < 1000 && yield_of(s)->purse > 0; i++) {
 		k = s->k > 0 ? s->k : 1;
 		struct iteration_record r = simulated_step(&sim, k);
 		r.accepted = 0;
@@ -365,7 +367,7 @@ static void who_emptied_the_purse_is_said_and_what_the_next_session_has(void **s
 		controller_take(&f->controller, &r);
 		iteration = s->iterations;
 	}
-	assert_true(s->yield.purse <= 0);
+	assert_true(yield_of(s)->purse <= 0);
 	char expected[128];
 	snprintf(expected, sizeof(expected),
 		"Iteration %llu of the session emptied the purse: at K = %u, 0 of %u drafted",
@@ -378,7 +380,7 @@ static void who_emptied_the_purse_is_said_and_what_the_next_session_has(void **s
 	struct simulated next = simulated_make(6, 1, 0.5, 0.1);
 	struct iteration_record r = simulated_step(&next, 0);
 	controller_take(&f->controller, &r);
-	assert_true(has > 0 && fabs(f->controller.sessions[1].yield.granted - has) < 0.02);
+	assert_true(has > 0 && fabs(yield_of(&f->controller.sessions[1])->granted - has) < 0.02);
 }
 
 static void decisions_are_the_sessions_own_and_the_newest(void **state)

@@ -527,7 +527,7 @@ static void a_longer_draft_is_tried_where_the_purse_pays_for_it(void **state)
 		if (s->trial_id == trial || s->trial_k <= s->k)
 			continue;
 		/* Passes that were not seen yet are dearer than the curve has them: by half and an iteration at most. */
-		assert_true(sim.token_cost * s->trial_k < 1.5 * s->yield.purse + 1);
+		assert_true(sim.token_cost * s->trial_k < 1.5 * yield_of(s)->purse + 1);
 		longer += s->trial_k > 7;
 	}
 	assert_true(longer > 0 && at_zero < 60);
@@ -874,23 +874,25 @@ static void a_first_draft_that_takes_long_is_seldom_asked_for(void **state)
 static double trial_costs(uint32_t sessions, uint64_t first_wait_ns)
 {
 	struct fixture *f = make_fixture();
-	struct yield_shared *shared = &f->controller.shared;
-	struct policy_state s = {.settings = f->controller.settings, .shared = shared};
+	struct passes *passes = &f->controller.passes_seen;
+	struct yield_shared *shared = policy_shared(f->controller.shared, &policy_yield);
+	struct policy_state s = {
+		.settings = f->controller.settings, .passes = passes, .shared = shared};
 	struct policy_state *states[] = {&s};
 	struct yield_plan_pass p = {
-		.shared = shared, .states = states, .n = 1, .sessions = sessions};
+		.shared = shared, .passes = passes, .states = states, .n = 1, .sessions = sessions};
 	struct yield_choice c = {.rate = {[0 ... LIMIT_DRAFT_DEPTH] = 1}, .hope = 1};
 	s.settings.k_max = 1;
-	s.yield.purse = 100;
+	yield_own(&s)->purse = 100;
 	for (uint32_t i = 0; i < 200; i++)
-		cost_observe(&shared->cost,
+		cost_observe(&passes->cost,
 			&(struct cost_pass){.sessions = sessions, .extra = i % 2, .ns = 1000000});
 	if (first_wait_ns)
-		cost_draft_observe(&shared->cost, yield_method(&s), 1, first_wait_ns, true);
-	assert_true(yield_curve(shared, sessions, 2));
+		cost_draft_observe(&passes->cost, yield_method(&s), 1, first_wait_ns, true);
+	assert_true(passes_curve(passes, sessions, 2));
 	(void)yield_explore(&p, 0, &c, 0);
-	assert_true(s.yield.view.weighed & 2);
-	double costs = (double)s.yield.view.costs[1];
+	assert_true(yield_own(&s)->view.weighed & 2);
+	double costs = (double)yield_own(&s)->view.costs[1];
 	free(f);
 	return costs;
 }
@@ -1106,7 +1108,8 @@ static void sessions_are_chosen_jointly_as_position_by_position(void **state)
 	struct policy_state *states = calloc(LIMIT_RUNNING, sizeof(*states));
 	struct policy_state *list[LIMIT_RUNNING];
 	uint32_t best[LIMIT_RUNNING], above = 0;
-	struct yield_shared *shared = &f->controller.shared;
+	struct passes *passes = &f->controller.passes_seen;
+	struct yield_shared *shared = policy_shared(f->controller.shared, &policy_yield);
 	assert_non_null(states);
 	for (uint32_t i = 0; i < LIMIT_RUNNING; i++)
 		list[i] = &states[i];
@@ -1114,12 +1117,12 @@ static void sessions_are_chosen_jointly_as_position_by_position(void **state)
 		uint32_t n =
 			seed < 20 ? LIMIT_RUNNING : 1 + (uint32_t)(uniform(seed, 1u << 20) * 24);
 		struct yield_plan_pass p = {
-			.shared = shared, .states = list, .n = n, .sessions = n};
+			.shared = shared, .passes = passes, .states = list, .n = n, .sessions = n};
 		double slope = pow(10, -3 * uniform(seed, 1u << 21));
 		for (uint32_t e = 0; e <= COST_EXTRA_MAX; e++) {
 			/* The first extra tokens cost the most, and steps come again and again. */
 			double cost = n * (1 + slope * (sqrt(e) + 0.3 * (e / 8) + 0.1 * e));
-			shared->pass_ns[e] = (float)(100 * cost);
+			passes->ns[e] = (float)(100 * cost);
 		}
 		make_options(&p, states, seed);
 		double rate = choose_plainly(&p, best);

@@ -1,5 +1,6 @@
 /* cascade's phases: what is measured when, what a phase ends in (cascade.h). */
-#include "services/policy-controller/yield/yield_plan.h"
+#include "services/policy-controller/estimates/passes.h"
+#include "services/policy-controller/published/cascade.h"
 #include "shared/base/plural.h"
 
 #include <inttypes.h>
@@ -20,24 +21,25 @@ static double milliseconds(double ns)
 /* What is measured at K = 0 from now on is not mixed with what was before. */
 static void enter(struct policy_state *s, enum phase phase, uint32_t k, uint32_t length)
 {
+	struct cascade *c = cascade_own(s);
 	s->phase = phase;
 	s->k = k;
-	s->cascade.length = s->cascade.left = length;
-	s->cascade.mismatched = 0;
-	s->cascade.run++;
+	c->length = c->left = length;
+	c->mismatched = 0;
+	c->run++;
 	s->trial_n = 0;
-	window_reset(&s->cascade.window);
+	window_reset(&c->window);
 }
 
 /* Whether the baseline is of other resident experts than there are now, as far as that is asked about. */
 bool cascade_is_of_others(const struct policy_state *s)
 {
-	return s->cascade.missed && s->settings.refresh_missed;
+	return cascade_of(s)->missed && s->settings.refresh_missed;
 }
 
 static void enter_baseline(struct policy_state *s)
 {
-	struct cascade *c = &s->cascade;
+	struct cascade *c = cascade_own(s);
 	enter(s, PHASE_BASELINE, 0, (uint32_t)s->settings.baseline);
 	if (c->gap || cascade_is_of_others(s))
 		c->first_run = c->run;
@@ -46,7 +48,7 @@ static void enter_baseline(struct policy_state *s)
 /* It catches up, in passes of its own, before the next trial. */
 bool cascade_rests(const struct policy_state *s)
 {
-	const struct cascade *c = &s->cascade;
+	const struct cascade *c = cascade_of(s);
 	return s->settings.rest_at_zero && s->phase == PHASE_OFF &&
 	       c->left > CATCH_UP + c->unread / CATCH_UP_TOKENS;
 }
@@ -59,13 +61,13 @@ static void enter_trial(struct policy_state *s, uint32_t k)
 	s->trial_id++;
 	s->trial_n = (uint32_t)s->settings.trial;
 	s->trial_k = k;
-	s->k_then = s->cascade.kept_k;
+	s->k_then = cascade_of(s)->kept_k;
 }
 
 /* The first trial of a test is compared with K = 0, whose utility is 1. kept_k: what is known to pay, or 0. */
 static void enter_test(struct policy_state *s, uint32_t k, uint32_t kept_k)
 {
-	struct cascade *c = &s->cascade;
+	struct cascade *c = cascade_own(s);
 	c->trial = c->falls = c->tested = 0;
 	c->prev_k = 0;
 	c->prev_utility = 1;
@@ -80,7 +82,7 @@ static void enter_test(struct policy_state *s, uint32_t k, uint32_t kept_k)
 /* For longer than before (section 5.5). */
 void cascade_turn_off(struct policy_state *s)
 {
-	struct cascade *c = &s->cascade;
+	struct cascade *c = cascade_own(s);
 	uint32_t longer = (uint32_t)s->settings.backoff * c->set_length;
 	uint32_t most = (uint32_t)s->settings.set_max;
 	c->set_length = longer < most ? longer : most;
@@ -91,7 +93,7 @@ void cascade_turn_off(struct policy_state *s)
  * speculation off and doubles S (sections 5.4, 5.5). */
 static void finish_test(struct policy_state *s, const char *why, struct verdict *verdict)
 {
-	struct cascade *c = &s->cascade;
+	struct cascade *c = cascade_own(s);
 	s->utility = c->best_utility;
 	c->ended = why;
 	if (c->best_utility >= (float)s->settings.threshold) {
@@ -110,7 +112,7 @@ static void finish_test(struct policy_state *s, const char *why, struct verdict 
 
 static void finish_trial(struct policy_state *s, struct verdict *verdict)
 {
-	struct cascade *c = &s->cascade;
+	struct cascade *c = cascade_own(s);
 	struct cascade_measure m;
 	/* By clocks that stood still: the next iteration may tell. */
 	if (!cascade_measured(s, &m))
@@ -151,7 +153,7 @@ static void finish_trial(struct policy_state *s, struct verdict *verdict)
  * batch may change on and on: K is what paid, or 0, and S stays what it is, for nothing was found not to pay. */
 static void interrupt_test(struct policy_state *s, struct verdict *verdict)
 {
-	struct cascade *c = &s->cascade;
+	struct cascade *c = cascade_own(s);
 	struct cascade_base base = {.sessions = c->sessions};
 	uint32_t now = c->sessions;
 	char change[80];
@@ -179,7 +181,7 @@ static void interrupt_test(struct policy_state *s, struct verdict *verdict)
 
 static void finish_baseline(struct policy_state *s, struct verdict *verdict)
 {
-	struct cascade *c = &s->cascade;
+	struct cascade *c = cascade_own(s);
 	struct cascade_base base = {0};
 	cascade_base(s, &base);
 	c->missed = c->gap = false;
@@ -205,7 +207,7 @@ static void finish_baseline(struct policy_state *s, struct verdict *verdict)
  * interrupt it as soon as they are seen. */
 static bool is_due(const struct policy_state *s)
 {
-	const struct cascade *c = &s->cascade;
+	const struct cascade *c = cascade_of(s);
 	uint32_t refresh = (uint32_t)s->settings.refresh;
 	return s->phase == PHASE_SET && c->set_length > refresh &&
 	       cascade_age(c, c->sessions) >= refresh && cascade_age(c, 0) >= refresh;
@@ -214,7 +216,7 @@ static bool is_due(const struct policy_state *s)
 /* In the middle of a set phase, which then goes on (section 5.3). */
 static void refresh(struct policy_state *s, struct verdict *verdict)
 {
-	struct cascade *c = &s->cascade;
+	struct cascade *c = cascade_own(s);
 	struct cascade_measure m;
 	if (cascade_measured(s, &m))
 		s->utility = (float)m.utility;
@@ -231,7 +233,7 @@ static void refresh(struct policy_state *s, struct verdict *verdict)
  * the next test. */
 static void finish_set(struct policy_state *s, struct verdict *verdict)
 {
-	struct cascade *c = &s->cascade;
+	struct cascade *c = cascade_own(s);
 	struct cascade_measure m;
 	uint32_t k = s->k, now = c->sessions;
 	bool measured = cascade_measured(s, &m);
@@ -265,7 +267,7 @@ static void finish_set(struct policy_state *s, struct verdict *verdict)
 /* Iterations at K = 0 are a baseline that cost nothing; then one trial at K = 1 (section 5.4). */
 static void finish_off(struct policy_state *s, struct verdict *verdict)
 {
-	struct cascade *c = &s->cascade;
+	struct cascade *c = cascade_own(s);
 	struct cascade_base base = {0};
 	cascade_base(s, &base);
 	c->missed = c->gap = c->restarted = false;
@@ -274,7 +276,14 @@ static void finish_off(struct policy_state *s, struct verdict *verdict)
 		c->set_length, plural(c->set_length), milliseconds(base.ns));
 }
 
-static uint32_t cascade_first_k(const struct settings *settings, const struct yield_shared *shared)
+static_assert(sizeof(struct cascade) <= POLICY_STATE_BYTES, "a session has room for it");
+
+static void cascade_init(void *shared)
+{
+	memset(shared, 0, sizeof(struct cascade_shared));
+}
+
+static uint32_t cascade_first_k(const struct settings *settings, const void *shared)
 {
 	(void)settings;
 	(void)shared;
@@ -283,22 +292,23 @@ static uint32_t cascade_first_k(const struct settings *settings, const struct yi
 
 static void cascade_begin(struct policy_state *s, uint32_t k_hint, struct verdict *verdict)
 {
-	struct cascade *c = &s->cascade;
-	memset(c, 0, sizeof(*c));
+	struct cascade *c = cascade_own(s);
+	const struct cascade_shared *before = cascade_shared(s);
 	s->lost = 0;
 	c->set_length = (uint32_t)s->settings.set;
-	if (k_hint == 0 && s->settings.carry > 0 && s->off_before > c->set_length) {
+	if (k_hint == 0 && s->settings.carry > 0 && before->off_before > c->set_length) {
 		/* History reaches over the end of a session (section 5.3 has K_start from it): many
 		 * short answers would each pay for the same finding. What was left of the off phase
 		 * is waited for here, and yields a baseline. */
-		uint32_t most = (uint32_t)s->settings.carry * c->set_length, left = s->off_left;
+		uint32_t most = (uint32_t)s->settings.carry * c->set_length,
+			 left = before->off_left;
 		if (most > (uint32_t)s->settings.set_max)
 			most = (uint32_t)s->settings.set_max;
 		uint32_t least = CATCH_UP + s->n_context / CATCH_UP_TOKENS;
 		c->unread = s->n_context;
 		least = least > (uint32_t)s->settings.baseline ? least
 							       : (uint32_t)s->settings.baseline;
-		c->set_length = s->off_before < most ? s->off_before : most;
+		c->set_length = before->off_before < most ? before->off_before : most;
 		left = left > least ? left : least;
 		enter(s, PHASE_OFF, 0, c->set_length);
 		c->left = left < c->length ? left : c->length;
@@ -311,7 +321,7 @@ static void cascade_begin(struct policy_state *s, uint32_t k_hint, struct verdic
 	}
 	s->unfollowed = false;
 	if (k_hint == 0)
-		k_hint = s->k_before;
+		k_hint = before->k_before;
 	if (k_hint > 0)
 		cascade_remember(c, k_hint, 0);
 	enter_baseline(s);
@@ -322,7 +332,7 @@ static void cascade_begin(struct policy_state *s, uint32_t k_hint, struct verdic
 /* Whether the record measures what was asked for. */
 static bool counts(struct policy_state *s, const struct iteration_record *record)
 {
-	struct cascade *c = &s->cascade;
+	struct cascade *c = cascade_own(s);
 	if (record->k == s->k) {
 		c->mismatched = 0;
 		return true;
@@ -346,18 +356,18 @@ static bool counts(struct policy_state *s, const struct iteration_record *record
 /* What passes take by what the others draft; alone there are no others. */
 static void learn_costs(struct policy_state *s, const struct iteration_record *record)
 {
-	struct cascade *c = &s->cascade;
+	struct cascade *c = cascade_own(s);
 	bool first = record->drafted > 0 && !c->drafted;
 	c->drafted = record->drafted > 0;
 	if (record->batch_sessions > 1)
-		yield_observe_pass(s->shared, record, first);
+		passes_observe(s->passes, record, first);
 }
 
 /* Whether the iteration waited for a draft that was not all: the first one after iterations that the drafter did not follow
  * reads them first, which says nothing of K. A trial of one iteration has no other. */
 static bool catches_up(struct policy_state *s, const struct iteration_record *record)
 {
-	struct cascade *c = &s->cascade;
+	struct cascade *c = cascade_own(s);
 	bool first = c->stale && record->k > 0;
 	c->stale = record->k == 0 && (c->stale || record->unfollowed);
 	return first && s->phase == PHASE_TEST && c->length > 1;
@@ -382,7 +392,7 @@ static void shorten(struct cascade *c, uint32_t lost, int64_t enough)
 /* Iterations of which there are no records. */
 static void pass_over(struct policy_state *s, uint32_t lost)
 {
-	struct cascade *c = &s->cascade;
+	struct cascade *c = cascade_own(s);
 	c->gap = true;
 	c->run++;
 	window_reset(&c->window);
@@ -421,10 +431,10 @@ void cascade_finish_phase(struct policy_state *s, struct verdict *verdict)
 	}
 }
 
-static void cascade_observe(
+static void follow(
 	struct policy_state *s, const struct iteration_record *record, struct verdict *verdict)
 {
-	struct cascade *c = &s->cascade;
+	struct cascade *c = cascade_own(s);
 	c->clock += elapsed(c, record);
 	if (s->lost > 0)
 		pass_over(s, s->lost);
@@ -455,10 +465,30 @@ static void cascade_observe(
 	s->unfollowed = cascade_rests(s);
 }
 
+/* What the next session may begin with. */
+static void leave(const struct policy_state *s)
+{
+	const struct cascade *c = cascade_of(s);
+	struct cascade_shared *shared = cascade_shared(s);
+	/* S is above its start from a test that failed until one that passes. */
+	bool off = c->set_length > (uint32_t)s->settings.set;
+	shared->off_before = off ? c->set_length : 0;
+	shared->off_left = s->phase == PHASE_OFF ? c->left : 0;
+	if (s->phase == PHASE_SET)
+		shared->k_before = s->k;
+}
+
+static void cascade_observe(
+	struct policy_state *s, const struct iteration_record *record, struct verdict *verdict)
+{
+	follow(s, record, verdict);
+	leave(s);
+}
+
 /* A phase ends with its last record. */
 static uint32_t cascade_awaits(const struct policy_state *s)
 {
-	return s->cascade.left;
+	return cascade_of(s)->left;
 }
 
 static void cascade_baseline(const struct policy_state *s, double *base_ns, uint64_t *age)
@@ -472,6 +502,9 @@ static void cascade_baseline(const struct policy_state *s, double *base_ns, uint
 
 const struct policy_ops policy_cascade = {
 	.name = "cascade",
+	.state_bytes = sizeof(struct cascade),
+	.shared_bytes = sizeof(struct cascade_shared),
+	.init = cascade_init,
 	.first_k = cascade_first_k,
 	.begin = cascade_begin,
 	.adjust = cascade_adjust,

@@ -33,16 +33,10 @@
  */
 #pragma once
 
+#include "services/policy-controller/policy.h"
 #include "services/policy-controller/published/window.h"
-#include "services/policy-controller/settings.h"
 
 #include <stdbool.h>
-
-struct iteration_record;
-struct policy_state;
-struct explanation;
-struct settings;
-struct verdict;
 
 enum { CASCADE_HISTORY = 16, CASCADE_SAMPLES = 64 };
 
@@ -91,6 +85,28 @@ struct cascade {
 	} trials[SETTINGS_TRIALS_MAX];
 	const char *ended;
 };
+
+/* Of all sessions: what was found last in one of them, where a new one begins: the K that paid, and the off phase that it was
+ * in: its length and how much of it was left (0: it was in none). */
+struct cascade_shared {
+	uint32_t k_before, off_before, off_left;
+};
+
+/* The state of a session under cascade, and that of all of them. */
+static inline struct cascade *cascade_own(struct policy_state *s)
+{
+	return (struct cascade *)s->own;
+}
+
+static inline const struct cascade *cascade_of(const struct policy_state *s)
+{
+	return (const struct cascade *)s->own;
+}
+
+static inline struct cascade_shared *cascade_shared(const struct policy_state *s)
+{
+	return s->shared;
+}
 
 /* What a window says of the K that it was made with. base_ns: what the same iterations would have taken at K = 0. */
 struct cascade_measure {

@@ -1,5 +1,5 @@
 /* cascade under other settings than before: what is going on is from now on as they have it. */
-#include "services/policy-controller/policy.h"
+#include "services/policy-controller/published/cascade.h"
 #include "shared/base/plural.h"
 
 /* What is left of the phase when it is to be of another length. */
@@ -13,7 +13,7 @@ static void resize(struct cascade *c, uint32_t length)
 /* S as it would be had `set` always been what it is now. */
 static void rescale(struct policy_state *s, const struct settings *before)
 {
-	struct cascade *c = &s->cascade;
+	struct cascade *c = cascade_own(s);
 	uint64_t length = (uint64_t)c->set_length * (uint64_t)s->settings.set;
 	uint32_t over = c->set_length - c->resume_left;
 	length /= (uint64_t)before->set;
@@ -29,7 +29,7 @@ static void rescale(struct policy_state *s, const struct settings *before)
 /* The lengths of what is going on. */
 static void adjust_lengths(struct policy_state *s, const struct settings *before)
 {
-	struct cascade *c = &s->cascade;
+	struct cascade *c = cascade_own(s);
 	rescale(s, before);
 	switch (s->phase) {
 	case PHASE_BASELINE:
@@ -49,7 +49,7 @@ static void adjust_lengths(struct policy_state *s, const struct settings *before
 /* What the test found, as k_max and threshold have it now. */
 static void adjust_findings(struct policy_state *s, bool same_threshold)
 {
-	struct cascade *c = &s->cascade;
+	struct cascade *c = cascade_own(s);
 	uint32_t most = (uint32_t)s->settings.k_max;
 	if (c->best_k > most)
 		c->best_k = 0;
@@ -69,7 +69,7 @@ static void adjust_findings(struct policy_state *s, bool same_threshold)
  * there is. */
 void cascade_adjust(struct policy_state *s, const struct settings *before, struct verdict *verdict)
 {
-	struct cascade *c = &s->cascade;
+	struct cascade *c = cascade_own(s);
 	struct cascade_measure m;
 	const double threshold = s->settings.threshold;
 	bool same = !(threshold < before->threshold || threshold > before->threshold);

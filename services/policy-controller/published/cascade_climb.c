@@ -1,5 +1,5 @@
 /* cascade's search for the best K: where a test begins, what it tries next, and when it ends. */
-#include "services/policy-controller/policy.h"
+#include "services/policy-controller/published/cascade.h"
 
 #include <math.h>
 
@@ -17,7 +17,7 @@ void cascade_remember(struct cascade *c, uint32_t k, double utility)
  * the newest. */
 uint32_t cascade_start_k(const struct policy_state *s)
 {
-	const struct cascade *c = &s->cascade;
+	const struct cascade *c = cascade_of(s);
 	uint32_t kept = (uint32_t)s->settings.history;
 	uint32_t n = c->n_history < kept ? c->n_history : kept;
 	uint32_t best = cascade_allowed(s, (uint32_t)s->settings.k_start);
@@ -37,7 +37,7 @@ uint32_t cascade_start_k(const struct policy_state *s)
  * cautious (section 5.4). */
 static bool goes_up(const struct policy_state *s, float utility)
 {
-	const struct cascade *c = &s->cascade;
+	const struct cascade *c = cascade_of(s);
 	return utility >= (float)s->settings.threshold &&
 	       (s->k > c->prev_k) == (utility > c->prev_utility);
 }
@@ -47,7 +47,7 @@ static uint32_t untried(const struct policy_state *s, uint32_t k, bool up)
 {
 	do
 		k = up ? k + 1 : k - 1;
-	while (k > 0 && k <= (uint32_t)s->settings.k_max && (s->cascade.tested >> k & 1));
+	while (k > 0 && k <= (uint32_t)s->settings.k_max && (cascade_of(s)->tested >> k & 1));
 	return k <= (uint32_t)s->settings.k_max ? k : 0;
 }
 
@@ -58,14 +58,14 @@ uint32_t cascade_next_k(const struct policy_state *s, float utility)
 {
 	bool up = goes_up(s, utility);
 	uint32_t k = untried(s, s->k, up);
-	if (k == 0 && s->cascade.trial == 1 && utility >= (float)s->settings.threshold)
+	if (k == 0 && cascade_of(s)->trial == 1 && utility >= (float)s->settings.threshold)
 		k = untried(s, s->k, !up);
 	return k;
 }
 
 const char *cascade_early_exit(const struct policy_state *s, float utility, uint32_t next)
 {
-	const struct cascade *c = &s->cascade;
+	const struct cascade *c = cascade_of(s);
 	if (s->k == 1 && utility < (float)s->settings.threshold)
 		return "K = 1 does not pay";
 	if (c->trial > 1 && c->falls >= (uint32_t)s->settings.falls)

@@ -1,5 +1,5 @@
 /* cascade's K in words and figures: the phase, the last test, what is known of each K. */
-#include "services/policy-controller/policy.h"
+#include "services/policy-controller/published/cascade.h"
 #include "shared/base/plural.h"
 
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 
 static void explain_phase(const struct policy_state *s, struct explanation *out)
 {
-	const struct cascade *c = &s->cascade;
+	const struct cascade *c = cascade_of(s);
 	switch (s->phase) {
 	case PHASE_BASELINE:
 		if (c->resume_left > 0) {
@@ -57,7 +57,7 @@ static const struct cascade_trial *best_trial(const struct cascade *c)
 /* When the baseline will be measured again. */
 static void say_when(const struct policy_state *s, char *when, size_t bytes)
 {
-	const struct cascade *c = &s->cascade;
+	const struct cascade *c = cascade_of(s);
 	const int64_t refresh = s->settings.refresh;
 	if (s->phase == PHASE_BASELINE)
 		snprintf(when, bytes, "it is being measured again");
@@ -98,7 +98,7 @@ static void explain_base(const struct policy_state *s, struct explanation *out)
 
 static void explain_test(const struct policy_state *s, struct explanation *out)
 {
-	const struct cascade *c = &s->cascade;
+	const struct cascade *c = cascade_of(s);
 	const struct cascade_trial *best = best_trial(c);
 	if (c->ended && best)
 		explain_say(out,
@@ -116,7 +116,7 @@ static void explain_test(const struct policy_state *s, struct explanation *out)
 /* Of a K without figures. */
 static const char *note_of(const struct policy_state *s, uint32_t k)
 {
-	const struct cascade *c = &s->cascade;
+	const struct cascade *c = cascade_of(s);
 	if (k == 0)
 		return "being measured";
 	if (s->trial_n > 0 && k == s->trial_k)
@@ -129,7 +129,7 @@ static const char *note_of(const struct policy_state *s, uint32_t k)
 /* What is known of one K; nothing of one above k_max that was not tried. The trials were held against the baseline of then. */
 static void explain_k(const struct policy_state *s, uint32_t k, struct explanation *out)
 {
-	const struct cascade *c = &s->cascade;
+	const struct cascade *c = cascade_of(s);
 	struct explained_k *o = &out->options[out->n_options];
 	*o = (struct explained_k){.k = k};
 	struct cascade_base now = {0};
@@ -157,7 +157,7 @@ static void explain_k(const struct policy_state *s, uint32_t k, struct explanati
 
 void cascade_explain(const struct policy_state *s, struct explanation *out)
 {
-	const struct cascade *c = &s->cascade;
+	const struct cascade *c = cascade_of(s);
 	explain_phase(s, out);
 	explain_test(s, out);
 	for (uint32_t k = 0; k <= LIMIT_DRAFT_DEPTH; k++)

@@ -1,5 +1,6 @@
 /* What cascade measures: an iteration at K = 0 by the size of the batch, and utility against that. */
-#include "services/policy-controller/yield/yield_plan.h"
+#include "services/policy-controller/estimates/passes.h"
+#include "services/policy-controller/published/cascade.h"
 #include "shared/base/median.h"
 
 /* Of the ln of the factor that carries a baseline over: as close as successive utilities are told apart by. */
@@ -13,24 +14,23 @@ uint32_t cascade_others(const struct iteration_record *record)
 }
 
 /* How much longer a pass of so many sessions takes with `to` extra tokens than with `from`, by the curve. */
-static double longer(struct yield_shared *shared, uint32_t sessions, double from, double to)
+static double longer(struct passes *passes, uint32_t sessions, double from, double to)
 {
-	uint32_t most = (uint32_t)yield_max(from, to) + 1;
-	if (from == to || !yield_curve(shared, sessions, most))
+	uint32_t most = (uint32_t)(from > to ? from : to) + 1;
+	if (from == to || !passes_curve(passes, sessions, most))
 		return 1;
-	double before = plan_pass_at(shared, from);
-	return before > 0 ? plan_pass_at(shared, to) / before : 1;
+	double before = passes_at(passes, from);
+	return before > 0 ? passes_at(passes, to) / before : 1;
 }
 
 /* Whether the curve knows well enough how much longer: at both ends, or they are much the same. */
-static bool known(struct yield_shared *shared, uint32_t sessions, double from, double to)
+static bool known(struct passes *passes, uint32_t sessions, double from, double to)
 {
-	const struct yield_plan_pass pass = {.shared = shared, .sessions = sessions};
 	if (from == to)
 		return true;
-	double ratio = longer(shared, sessions, from, to);
-	return plan_cost_doubt(&pass, from, ratio) <= DOUBT_MAX &&
-	       plan_cost_doubt(&pass, to, ratio) <= DOUBT_MAX;
+	double ratio = longer(passes, sessions, from, to);
+	return passes_doubt(passes, sessions, from, ratio) <= DOUBT_MAX &&
+	       passes_doubt(passes, sessions, to, ratio) <= DOUBT_MAX;
 }
 
 static uint32_t n_samples(const struct cascade *c)
@@ -54,7 +54,7 @@ static uint32_t age_of(const struct cascade *c, const struct cascade_sample *sam
 static const struct cascade_sample *nearest(
 	const struct policy_state *s, uint32_t sessions, uint32_t others)
 {
-	const struct cascade *c = &s->cascade;
+	const struct cascade *c = cascade_of(s);
 	const struct settings *knobs = &s->settings;
 	int64_t set = knobs->set < knobs->refresh ? knobs->set : knobs->refresh;
 	int64_t most = knobs->refresh + knobs->trials * knobs->trial + set;
@@ -76,7 +76,7 @@ static const struct cascade_sample *nearest(
 /* The median or mean time of the iterations that were measured together with this one and are like it. */
 static double time_like(const struct policy_state *s, const struct cascade_sample *like)
 {
-	const struct cascade *c = &s->cascade;
+	const struct cascade *c = cascade_of(s);
 	double ns[CASCADE_SAMPLES] = {(double)like->ns}, sum = (double)like->ns;
 	uint32_t n = 1;
 	for (uint32_t i = 0; i < n_samples(c); i++) {
@@ -94,14 +94,14 @@ static double time_like(const struct policy_state *s, const struct cascade_sampl
 static double base_ns(const struct policy_state *s, uint32_t sessions, uint32_t others)
 {
 	const struct cascade_sample *sample = nearest(s, sessions, others);
-	if (!sample || !known(s->shared, sessions, sample->others, others))
+	if (!sample || !known(s->passes, sessions, sample->others, others))
 		return 0;
-	return time_like(s, sample) * longer(s->shared, sessions, sample->others, others);
+	return time_like(s, sample) * longer(s->passes, sessions, sample->others, others);
 }
 
 bool cascade_base(const struct policy_state *s, struct cascade_base *out)
 {
-	const struct cascade *c = &s->cascade;
+	const struct cascade *c = cascade_of(s);
 	const struct cascade_sample *sample = nearest(s, c->sessions, c->others);
 	if (!sample && c->n_samples > 0)
 		sample = sample_at(c, 0);
@@ -125,7 +125,7 @@ bool cascade_comparable(const struct policy_state *s, const struct iteration_rec
 	const struct cascade_sample *sample =
 		nearest(s, record->batch_sessions, cascade_others(record));
 	return sample &&
-	       known(s->shared, record->batch_sessions, sample->others, cascade_others(record));
+	       known(s->passes, record->batch_sessions, sample->others, cascade_others(record));
 }
 
 void cascade_sample(struct cascade *c, const struct iteration_record *record)
@@ -149,7 +149,7 @@ void cascade_add(struct cascade *c, const struct iteration_record *record)
 
 bool cascade_measured(const struct policy_state *s, struct cascade_measure *out)
 {
-	const struct window *window = &s->cascade.window;
+	const struct window *window = &cascade_of(s)->window;
 	double share[WINDOW_MAX], base = 0;
 	for (uint32_t i = 0; i < window_size(window); i++) {
 		const struct window_iteration *it = window_at(window, i);

@@ -9,7 +9,6 @@
 
 #define STICKY 1.005 /* another K has to promise so much more */
 #define PROBE_EVERY 48u /* plans between drafts that are left uncut */
-#define COST_DOUBT 0.3 /* of the ln of the ratio of two pass times, nothing known */
 #define THIN 3.0 /* tried tokens below which a K > 0 has to prove itself first */
 #define PROOF 2u /* for so many iterations, and as many as records are late */
 #define PROOF_MAX 64.0
@@ -18,10 +17,12 @@
 #define FOLLOWED 32u /* iterations without a draft, after which the drafter need not follow */
 #define BEHIND_FIRST 128u /* what it is behind in a session that it has not seen */
 
-void yield_shared_init(struct yield_shared *shared)
+static_assert(sizeof(struct yield) <= POLICY_STATE_BYTES, "a session has room for it");
+
+static void yield_init(void *memory)
 {
+	struct yield_shared *shared = memory;
 	memory_clear(shared, sizeof(*shared));
-	cost_init(&shared->cost);
 	for (uint32_t i = 0; i < COST_METHODS; i++) {
 		acceptance_init(&shared->pool[i]);
 		acceptance_init(&shared->firsts[i]);
@@ -32,24 +33,24 @@ void yield_shared_init(struct yield_shared *shared)
 
 uint32_t yield_method(const struct policy_state *s)
 {
-	return s->yield.method < COST_METHODS ? s->yield.method : s->shared->method;
+	return yield_of(s)->method < COST_METHODS ? yield_of(s)->method : yield_shared(s)->method;
 }
 
 const struct acceptance *yield_pool(const struct policy_state *s)
 {
-	return &s->shared->pool[yield_method(s)];
+	return &yield_shared(s)->pool[yield_method(s)];
 }
 
-static uint32_t yield_first_k(const struct settings *settings, const struct yield_shared *shared)
+static uint32_t yield_first_k(const struct settings *settings, const void *memory)
 {
+	const struct yield_shared *shared = memory;
 	uint32_t most = (uint32_t)settings->k_max;
 	return shared->first_k < most ? shared->first_k : most;
 }
 
 static void yield_begin(struct policy_state *s, uint32_t k_hint, struct verdict *verdict)
 {
-	struct yield *y = &s->yield;
-	memset(y, 0, sizeof(*y));
+	struct yield *y = yield_own(s);
 	y->method = COST_METHODS;
 	y->granted = y->purse = yield_grant(s);
 	y->behind = s->unfollowed ? BEHIND_FIRST : 0;
@@ -61,43 +62,20 @@ static void yield_begin(struct policy_state *s, uint32_t k_hint, struct verdict 
 	policy_decide(verdict, "yield: K = %u until the first iterations are measured", s->k);
 }
 
-double plan_pass_at(const struct yield_shared *shared, double extra)
-{
-	uint32_t low = (uint32_t)extra;
-	if (low >= COST_EXTRA_MAX)
-		return (double)shared->pass_ns[COST_EXTRA_MAX];
-	double part = extra - low;
-	return (double)shared->pass_ns[low] * (1 - part) + (double)shared->pass_ns[low + 1] * part;
-}
-
 double plan_cost_doubt(const struct yield_plan_pass *p, double extra, double ratio)
 {
-	double all = p->others + extra;
-	uint32_t nearest = (uint32_t)all;
-	nearest += all - nearest >= 0.5;
-	double seen = cost_evidence(&p->shared->cost, p->sessions, nearest);
-	return COST_DOUBT * fabs(log(ratio)) / sqrt(1 + seen);
+	return passes_doubt(p->passes, p->sessions, p->others + extra, ratio);
 }
 
 double plan_rate_of(const struct yield_plan_pass *p, double gained, double extra, double wait)
 {
-	return (p->sessions + gained) / (plan_pass_at(p->shared, p->others + extra) + wait);
+	return (p->sessions + gained) / (passes_at(p->passes, p->others + extra) + wait);
 }
 
 double plan_wait_of(const struct yield_plan_pass *p, uint32_t index, uint32_t k)
 {
 	const struct yield_option *o = &p->shared->options[index];
 	return k == 0 ? 0 : o->wait_fixed + o->wait_step * k;
-}
-
-bool yield_curve(struct yield_shared *shared, uint32_t sessions, uint32_t extra)
-{
-	if (shared->curve_sessions == sessions && extra <= shared->curve_extra)
-		return true;
-	bool seen = cost_curve(&shared->cost, sessions, extra, shared->pass_ns);
-	shared->curve_sessions = seen ? sessions : 0;
-	shared->curve_extra = extra;
-	return seen;
 }
 
 /* bound_i of the header, with the session's tokens behind `before` extra ones. */
@@ -107,8 +85,7 @@ static void set_bounds(struct yield_plan_pass *p, const struct policy_state *s,
 	uint32_t most = (uint32_t)s->settings.k_max;
 	double a = o->drafts.mean, takes[LIMIT_DRAFT_DEPTH];
 	for (uint32_t i = 0; i < most; i++)
-		takes[i] = plan_pass_at(p->shared, before + i + 1) -
-			   plan_pass_at(p->shared, before + i);
+		takes[i] = passes_at(p->passes, before + i + 1) - passes_at(p->passes, before + i);
 	for (uint32_t i = 0; i < most; i++) {
 		double cost = 0, value = 0, power = 1, best = INFINITY;
 		for (uint32_t j = i; j < most; j++) {
@@ -125,9 +102,9 @@ static void set_bounds(struct yield_plan_pass *p, const struct policy_state *s,
 static void begin_option(struct policy_state *s, struct yield_option *o)
 {
 	yield_catch_up(s);
-	cost_draft(&s->shared->cost, yield_method(s), &o->wait_fixed, &o->wait_step);
+	cost_draft(&s->passes->cost, yield_method(s), &o->wait_fixed, &o->wait_step);
 	acceptance_drafts(
-		&s->yield.acceptance, yield_pool(s), (uint32_t)s->settings.k_max, &o->drafts);
+		&yield_of(s)->acceptance, yield_pool(s), (uint32_t)s->settings.k_max, &o->drafts);
 }
 
 static void predict(const struct policy_state *s, struct yield_option *o, bool cut)
@@ -165,20 +142,20 @@ static void weigh(const struct yield_plan_pass *p, uint32_t index, struct yield_
 {
 	const struct policy_state *s = p->states[index];
 	const struct yield_option *o = &p->shared->options[index];
-	double doubt = acceptance_doubt(&s->yield.acceptance, o->drafts.mean), spread = 0;
+	double doubt = acceptance_doubt(&yield_of(s)->acceptance, o->drafts.mean), spread = 0;
 	*c = (struct yield_choice){
 		.other_gain = p->before.gain + o->after.gain,
 		.other_extra = p->before.extra + o->after.extra,
 		.other_wait = yield_max(p->before.wait, o->after.wait),
 	};
-	double now = plan_pass_at(p->shared, p->others + c->other_extra + o->extra[o->k]);
+	double now = passes_at(p->passes, p->others + c->other_extra + o->extra[o->k]);
 	for (uint32_t k = 0; k <= (uint32_t)s->settings.k_max; k++) {
 		double extra = c->other_extra + o->extra[k];
 		double wait = yield_max(c->other_wait, plan_wait_of(p, index, k));
 		if (k > 0)
 			spread += k * o->accepted[k - 1] * doubt;
 		double tokens = p->sessions + c->other_gain + o->gained[k];
-		double pass = plan_pass_at(p->shared, p->others + extra);
+		double pass = passes_at(p->passes, p->others + extra);
 		double unsure = plan_cost_doubt(p, extra, pass / now);
 		c->rate[k] = plan_rate_of(p, c->other_gain + o->gained[k], extra, wait);
 		c->sd[k] = hypot(spread / tokens, unsure);
@@ -188,7 +165,7 @@ static void weigh(const struct yield_plan_pass *p, uint32_t index, struct yield_
 
 static uint32_t best_of(struct policy_state *s, const struct yield_choice *c, uint32_t planned)
 {
-	struct yield_view *view = &s->yield.view;
+	struct yield_view *view = &yield_own(s)->view;
 	uint32_t best = planned, most = (uint32_t)s->settings.k_max;
 	for (uint32_t k = 0; k <= most; k++)
 		if (c->rate[k] > c->rate[best])
@@ -246,13 +223,13 @@ static void keep_view(const struct yield_plan_pass *p, uint32_t index, const str
 {
 	const struct yield_option *o = &p->shared->options[index];
 	struct policy_state *s = p->states[index];
-	struct yield_view *view = &s->yield.view;
+	struct yield_view *view = &yield_own(s)->view;
 	*view = (struct yield_view){
 		.k_max = (uint32_t)s->settings.k_max,
 		.sessions = p->sessions,
 		.others = (float)(p->others + c->other_extra),
 		.hope = (float)c->hope,
-		.base_ns = p->shared->pass_ns[0],
+		.base_ns = p->passes->ns[0],
 	};
 	for (uint32_t k = 0; k <= view->k_max; k++) {
 		double tokens = p->sessions + c->other_gain + o->gained[k];
@@ -268,7 +245,7 @@ static void keep_view(const struct yield_plan_pass *p, uint32_t index, const str
  * ones would have been. */
 static void set_cut(struct policy_state *s, const struct yield_option *o, uint32_t k)
 {
-	struct yield *y = &s->yield;
+	struct yield *y = yield_own(s);
 	memset(s->cut, 0, sizeof(s->cut));
 	if (k == 0 || !acceptance_informed(&y->acceptance))
 		return;
@@ -292,10 +269,10 @@ static bool pays(const struct policy_state *s, const struct yield_choice *c)
 static bool awaits_trial(
 	const struct yield_plan_pass *p, struct policy_state *s, const struct yield_choice *c)
 {
-	struct yield *y = &s->yield;
+	struct yield *y = yield_own(s);
 	if (y->waiting == 0)
 		return false;
-	y->waiting += p->passes;
+	y->waiting += p->n_passes;
 	bool news = y->news && s->k == 0 && (double)y->acceptance.tried >= THIN;
 	y->news = false;
 	return !(news && pays(s, c));
@@ -305,7 +282,7 @@ static bool awaits_trial(
 static uint32_t proof_length(
 	const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c, uint32_t k)
 {
-	double loss = yield_trial_loss(p, index, c, k), purse = p->states[index]->yield.purse;
+	double loss = yield_trial_loss(p, index, c, k), purse = yield_of(p->states[index])->purse;
 	double length = fmin(PROOF + p->shared->delay, PROOF_MAX);
 	return (uint32_t)fmax(loss > 0 ? fmin(length, purse / loss) : length, PROOF);
 }
@@ -322,7 +299,7 @@ static struct decision decide(
 	const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c, bool known)
 {
 	struct policy_state *s = p->states[index];
-	struct yield *y = &s->yield;
+	struct yield *y = yield_own(s);
 	uint32_t best = best_of(s, c, p->shared->options[index].k);
 	struct decision d = {.best = best, .k = best, .trial_n = known ? 1 : 2};
 	y->view.best = best;
@@ -358,20 +335,20 @@ static void begin_trial(struct policy_state *s, const struct decision *d)
 	s->trial_n = d->trial_n;
 	s->trial_k = d->k;
 	s->k_then = d->best;
-	s->yield.waiting = 1;
-	s->yield.news = false;
+	yield_own(s)->waiting = 1;
+	yield_own(s)->news = false;
 }
 
 /* The session's K, trial and cut from now on. */
 static void settle_on(struct yield_plan_pass *p, uint32_t index, struct verdict *verdict)
 {
 	struct policy_state *s = p->states[index];
-	struct yield *y = &s->yield;
+	struct yield *y = yield_own(s);
 	struct yield_option *o = &p->shared->options[index];
 	struct yield_choice c;
 	uint32_t k_old = s->k;
 	weigh(p, index, &c);
-	bool known = cost_draft_evidence(&p->shared->cost, yield_method(s)) >= YIELD_WARM_DRAFTS;
+	bool known = cost_draft_evidence(&p->passes->cost, yield_method(s)) >= YIELD_WARM_DRAFTS;
 	c.hope = yield_change_worth(p, index, &c, known);
 	if (awaits_trial(p, s, &c)) {
 		o->k = s->k;
@@ -393,24 +370,26 @@ static void settle_on(struct yield_plan_pass *p, uint32_t index, struct verdict 
 		explain(p, index, &c, d.k, d.empty ? "; the purse is empty" : "", verdict);
 }
 
-void yield_plan(struct yield_shared *shared, struct policy_state **states, uint32_t n,
-	uint32_t sessions, uint32_t others, uint32_t passes, struct verdict *verdicts)
+void yield_plan(struct policy_state **states, uint32_t n, uint32_t sessions, uint32_t others,
+	uint32_t passes, struct verdict *verdicts)
 {
-	struct yield_plan_pass p = {.shared = shared,
-		.states = states,
-		.n = n,
-		.sessions = sessions,
-		.others = others,
-		.passes = passes};
 	uint32_t most = 0;
 	if (n == 0 || sessions < n || sessions > LIMIT_RUNNING ||
 		others > (sessions - n) * LIMIT_DRAFT_NODES)
 		return;
+	struct yield_shared *shared = yield_shared(states[0]);
+	struct yield_plan_pass p = {.shared = shared,
+		.passes = states[0]->passes,
+		.states = states,
+		.n = n,
+		.sessions = sessions,
+		.others = others,
+		.n_passes = passes};
 	for (uint32_t i = 0; i < n; i++)
 		most += (uint32_t)states[i]->settings.k_max;
 	if (others + most + 1 > COST_EXTRA_MAX)
 		most = COST_EXTRA_MAX - others - 1;
-	if (!yield_curve(shared, sessions, others + most + 1))
+	if (!passes_curve(p.passes, sessions, others + most + 1))
 		return;
 	for (uint32_t i = 0; i < n; i++)
 		begin_option(states[i], &shared->options[i]);
@@ -423,12 +402,12 @@ void yield_plan(struct yield_shared *shared, struct policy_state **states, uint3
 		extra += shared->options[i].extra[shared->options[i].k];
 	for (uint32_t i = 0; i < n; i++) {
 		struct yield_option *o = &shared->options[i];
-		if (!acceptance_informed(&states[i]->yield.acceptance))
+		if (!acceptance_informed(&yield_of(states[i])->acceptance))
 			continue;
 		set_bounds(&p, states[i], o, fmax(extra - o->extra[o->k], 0));
 	}
 	for (uint32_t i = 0; i < n; i++)
-		if (acceptance_informed(&states[i]->yield.acceptance))
+		if (acceptance_informed(&yield_of(states[i])->acceptance))
 			predict(states[i], &shared->options[i], true);
 	yield_choose_jointly(&p);
 	sum_up(&p);
@@ -443,7 +422,7 @@ void yield_plan(struct yield_shared *shared, struct policy_state **states, uint3
  * from a record meets the verifier in the next pass but one: it is in one already. */
 static uint32_t yield_awaits(const struct policy_state *s)
 {
-	const struct yield *y = &s->yield;
+	const struct yield *y = yield_of(s);
 	if (s->trial_n > 0)
 		return y->waiting == 1 ? 1 + (s->trial_n < PROOF ? s->trial_n : PROOF) : 1;
 	if (y->k != s->k)
@@ -455,6 +434,9 @@ static uint32_t yield_awaits(const struct policy_state *s)
 
 const struct policy_ops policy_yield = {
 	.name = "yield",
+	.state_bytes = sizeof(struct yield),
+	.shared_bytes = sizeof(struct yield_shared),
+	.init = yield_init,
 	.first_k = yield_first_k,
 	.begin = yield_begin,
 	.observe = yield_observe,
@@ -466,5 +448,5 @@ const struct policy_ops policy_yield = {
 	.tells_drafted = true,
 	.tells_doubt = true,
 	.foresight = true,
-	.plans = true,
+	.plan = yield_plan,
 };

@@ -75,12 +75,9 @@
  */
 #pragma once
 
-#include "services/policy-controller/yield/acceptance.h"
-#include "services/policy-controller/yield/cost.h"
-
-struct policy_state;
-struct verdict;
-struct explanation;
+#include "services/policy-controller/estimates/acceptance.h"
+#include "services/policy-controller/estimates/passes.h"
+#include "services/policy-controller/policy.h"
 
 enum yield_rule {
 	YIELD_UNPLANNED, /* nothing was measured yet */
@@ -151,29 +148,39 @@ struct yield_option {
 
 /* Of all sessions. */
 struct yield_shared {
-	struct cost cost;
 	struct acceptance pool[COST_METHODS]; /* by method */
 	struct acceptance firsts[COST_METHODS]; /* of the first drafts of sessions alone */
 	uint32_t first_k, n_plans; /* what a session begins with that nobody has seen */
 	uint32_t method; /* of the last draft of any session */
 	double credit; /* a purse of all sessions together: what a new one begins with; NAN: nobody has drafted */
-	uint32_t sessions; /* of the last pass */
 	double delay; /* passes until a trial's first record is there: moving mean */
 	double promised, brought; /* by trials at K = 0, in iterations; both fade (yield_trust) */
 	uint32_t
 		hopeless; /* passes since one that no acceptance would have turned was tried all the same */
 	uint32_t
 		unheard; /* iterations in a row that the drafter did not follow though the page asked it to */
-	uint64_t iteration; /* the last pass that cost has seen */
+	uint64_t iteration; /* the last pass that one of its sessions was in */
 	bool any;
 	/* Scratch of a plan. */
 	struct yield_option options[LIMIT_RUNNING];
 	uint16_t taken[LIMIT_RUNNING * LIMIT_DRAFT_DEPTH]; /* whose positions, in their order */
-	/* What a pass of so many sessions takes, by its extra tokens, as far as it was asked for since the last pass was seen
-	 * (yield_curve). */
-	float pass_ns[COST_EXTRA_MAX + 1];
-	uint32_t curve_sessions, curve_extra; /* sessions 0: nothing was */
 };
+
+/* The state of a session under yield, and that of all of them. */
+static inline struct yield *yield_own(struct policy_state *s)
+{
+	return (struct yield *)s->own;
+}
+
+static inline const struct yield *yield_of(const struct policy_state *s)
+{
+	return (const struct yield *)s->own;
+}
+
+static inline struct yield_shared *yield_shared(const struct policy_state *s)
+{
+	return s->shared;
+}
 
 /* Changes per iteration that the session has shown. */
 double yield_change_rate(const struct policy_state *s);
@@ -182,9 +189,8 @@ void yield_observe(
 	struct policy_state *s, const struct iteration_record *record, struct verdict *verdict);
 /* policy_ops.explain (yield_explain.c). */
 void yield_explain(const struct policy_state *s, struct explanation *out);
-void yield_shared_init(struct yield_shared *shared);
-/* After the records of a pass: chooses K and cut of the n sessions of it that this policy serves.
+/* policy_ops.plan: after the records of a pass: chooses K and cut of the n sessions of it that this policy serves.
  * sessions: in the pass; others: extra tokens that the rest of them had; passes: since the last
  * plan, this one among them. verdicts: [n]. */
-void yield_plan(struct yield_shared *shared, struct policy_state **states, uint32_t n,
-	uint32_t sessions, uint32_t others, uint32_t passes, struct verdict *verdicts);
+void yield_plan(struct policy_state **states, uint32_t n, uint32_t sessions, uint32_t others,
+	uint32_t passes, struct verdict *verdicts);

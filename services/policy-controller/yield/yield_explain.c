@@ -1,5 +1,4 @@
 /* yield's K in words and figures: from what the last plan weighed (struct yield_view). */
-#include "services/policy-controller/policy.h"
 #include "services/policy-controller/yield/yield_plan.h"
 #include "shared/base/plural.h"
 
@@ -8,7 +7,7 @@
 
 static void explain_trial(const struct policy_state *s, struct explanation *out)
 {
-	const struct yield_view *v = &s->yield.view;
+	const struct yield_view *v = &yield_of(s)->view;
 	if (v->rule == YIELD_PROOF)
 		explain_say(out,
 			"K = %u promises the most, but too few drafted tokens of this session were "
@@ -27,7 +26,7 @@ static void explain_trial(const struct policy_state *s, struct explanation *out)
 /* Which iteration emptied the purse, and that what was lost is not held against the sessions that follow. */
 static void explain_empty(const struct policy_state *s, struct explanation *out)
 {
-	const struct yield_emptied *e = &s->yield.emptied;
+	const struct yield_emptied *e = &yield_of(s)->emptied;
 	if (e->iteration > 0)
 		explain_say(out,
 			"Iteration %" PRIu64
@@ -44,7 +43,7 @@ static void explain_empty(const struct policy_state *s, struct explanation *out)
 /* Of a K that was not weighed as a trial while others were (yield_explore). */
 static const char *trial_note(const struct policy_state *s, uint32_t k)
 {
-	const struct yield_view *v = &s->yield.view;
+	const struct yield_view *v = &yield_of(s)->view;
 	if (v->weighed == 0 || v->weighed >> k & 1)
 		return NULL;
 	return k == v->best ? "(the best)" : "(more than the purse has)";
@@ -52,7 +51,7 @@ static const char *trial_note(const struct policy_state *s, uint32_t k)
 
 static void explain_rule(const struct policy_state *s, struct explanation *out)
 {
-	const struct yield_view *v = &s->yield.view;
+	const struct yield_view *v = &yield_of(s)->view;
 	uint32_t other = 1;
 	for (uint32_t k = 1; k <= v->k_max; k++)
 		if (v->rate[k] > v->rate[other])
@@ -98,13 +97,13 @@ static void explain_rule(const struct policy_state *s, struct explanation *out)
 		explain_say(out,
 			"K = 0 until the drafter, which has not followed the session, has read it "
 			"(%u token%s); then a draft is tried.",
-			s->yield.behind, plural(s->yield.behind));
+			yield_of(s)->behind, plural(yield_of(s)->behind));
 		break;
 	case YIELD_EMPTY:
 		explain_say(out,
 			"K = 0 because the purse is empty: speculation has lost against K = 0 what "
 			"it may lose (purse %.2f, filled by %g an iteration).",
-			s->yield.purse, s->settings.spend);
+			yield_of(s)->purse, s->settings.spend);
 		break;
 	}
 	if (v->rule != YIELD_UNPLANNED && v->sessions > 1)
@@ -117,7 +116,7 @@ static void explain_rule(const struct policy_state *s, struct explanation *out)
 
 static void explain_state(const struct policy_state *s, struct explanation *out)
 {
-	const struct yield *y = &s->yield;
+	const struct yield *y = yield_of(s);
 	const struct acceptance *a = &y->acceptance;
 	if (y->waiting > 0)
 		explain_say(out,
@@ -165,7 +164,7 @@ static void explain_state(const struct policy_state *s, struct explanation *out)
 
 void yield_explain(const struct policy_state *s, struct explanation *out)
 {
-	const struct yield_view *v = &s->yield.view;
+	const struct yield_view *v = &yield_of(s)->view;
 	explain_rule(s, out);
 	explain_state(s, out);
 	for (uint32_t k = 0; v->rule != YIELD_UNPLANNED && k <= v->k_max; k++) {

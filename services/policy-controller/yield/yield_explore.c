@@ -25,10 +25,10 @@ double yield_change_worth(
 	const size_t n = sizeof(acceptances) / sizeof(*acceptances);
 	uint32_t k_max = (uint32_t)p->states[index]->settings.k_max;
 	double worth = 0, before = p->others + c->other_extra, takes[LIMIT_DRAFT_DEPTH + 1];
-	double base = plan_pass_at(p->shared, before);
+	double base = passes_at(p->passes, before);
 	for (uint32_t k = 1; k <= k_max; k++) {
 		double wait = yield_max(c->other_wait, waits ? plan_wait_of(p, index, k) : 0);
-		double pass = plan_pass_at(p->shared, before + k);
+		double pass = passes_at(p->passes, before + k);
 		/* What passes took when they were last this long may be over. */
 		pass *= exp(-plan_cost_doubt(p, c->other_extra + k, pass / base));
 		takes[k] = pass + wait;
@@ -49,8 +49,8 @@ double yield_change_worth(
 /* Changes per iteration that the session has shown, beginning with one in `phase`. */
 double yield_change_rate(const struct policy_state *s)
 {
-	return (1.0 + s->yield.acceptance.n_alarms) /
-	       (double)(s->settings.phase + (int64_t)s->yield.iterations);
+	return (1.0 + yield_of(s)->acceptance.n_alarms) /
+	       (double)(s->settings.phase + (int64_t)yield_of(s)->iterations);
 }
 
 double yield_trust(const struct yield_shared *shared)
@@ -81,11 +81,12 @@ double yield_trial_loss(
 {
 	const struct policy_state *s = p->states[index];
 	/* A drafter that knows its chances only drafts, as far as the last drafts tell, what is worth it. */
-	double extra =
-		acceptance_informed(&s->yield.acceptance) ? p->shared->options[index].extra[k] : k;
+	double extra = acceptance_informed(&yield_of(s)->acceptance)
+			       ? p->shared->options[index].extra[k]
+			       : k;
 	double others = p->others + c->other_extra;
-	double pass = plan_pass_at(p->shared, others + extra) + plan_wait_of(p, index, k);
-	return p->sessions * (pass / plan_pass_at(p->shared, others) - 1);
+	double pass = passes_at(p->passes, others + extra) + plan_wait_of(p, index, k);
+	return p->sessions * (pass / passes_at(p->passes, others) - 1);
 }
 
 /* What a trial of k from K = 0 costs: what it is believed to lose, for as long as its pass takes, and a part of what it loses when
@@ -94,8 +95,8 @@ static double trial_costs(const struct yield_plan_pass *p, uint32_t index,
 	const struct yield_choice *c, double behind, double loss, uint32_t k)
 {
 	const struct policy_state *s = p->states[index];
-	double first = cost_draft_first(&p->shared->cost, yield_method(s));
-	double base = plan_pass_at(p->shared, p->others + c->other_extra);
+	double first = cost_draft_first(&p->passes->cost, yield_method(s));
+	double base = passes_at(p->passes, p->others + c->other_extra);
 	double longer = yield_max(loss, 0) / p->sessions;
 	double beyond = yield_max(first - plan_wait_of(p, index, k), 0);
 	return WORST_SHARE * fmax(behind, loss) + (1 - WORST_SHARE) * behind * (1 + longer) +
@@ -106,23 +107,23 @@ uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
 	const struct yield_choice *c, uint32_t best)
 {
 	const struct policy_state *s = p->states[index];
-	struct yield_view *view = &p->states[index]->yield.view;
+	struct yield_view *view = &yield_own(p->states[index])->view;
 	uint32_t chosen = best;
 	double most = 0, rate = yield_change_rate(s), changed = 0;
 	/* What cannot pay at any acceptance is tried again only in case the costs have changed. */
-	if (best == 0 && !(c->hope > 0) && (p->shared->hopeless += p->passes) < HOPELESS_EVERY)
+	if (best == 0 && !(c->hope > 0) && (p->shared->hopeless += p->n_passes) < HOPELESS_EVERY)
 		return best;
 	if (best == 0)
 		p->shared->hopeless = 0;
 	double horizon =
 		s->settings.horizon > 0 ? 1 / (1.0 / (double)s->settings.horizon + rate) : 0;
-	if (best == 0 && s->yield.unseen > 0)
-		changed = (1 - exp(-rate * s->yield.unseen)) * c->hope;
+	if (best == 0 && yield_of(s)->unseen > 0)
+		changed = (1 - exp(-rate * yield_of(s)->unseen)) * c->hope;
 	for (uint32_t k = 0; k <= (uint32_t)s->settings.k_max; k++) {
 		/* Of the pass's rate; what it is worth to all its sessions is counted in their iterations. */
 		double behind = 1 - c->rate[k] / c->rate[best];
 		double loss = yield_trial_loss(p, index, c, k);
-		if (k == best || (k > best && loss > s->yield.purse))
+		if (k == best || (k > best && loss > yield_of(s)->purse))
 			continue;
 		/* While it drafts, every K learns about acceptance alike; only what passes take has
 		 * to be tried. */

@@ -11,11 +11,11 @@
 
 double yield_grant(const struct policy_state *s)
 {
-	double purse = s->settings.purse, credit = s->shared->credit;
+	double purse = s->settings.purse, credit = yield_shared(s)->credit;
 	if (isnan(credit))
 		return purse;
 	double more =
-		fmin(fmax(credit - purse, 0) / fmax(s->shared->sessions, 1), purse * MORE_MAX);
+		fmin(fmax(credit - purse, 0) / fmax(s->passes->sessions, 1), purse * MORE_MAX);
 	return fmax(fmin(credit, purse) + more, purse * FIRST_SHARE);
 }
 
@@ -33,7 +33,7 @@ void yield_choose_first(const struct yield_plan_pass *p)
 	/* false also while credit is NAN: nobody has drafted */
 	if (!(shared->credit > s->settings.purse * FIRST_SHARE) ||
 		(double)firsts->tried < FIRST_TOKENS ||
-		cost_draft_evidence(&shared->cost, shared->method) < YIELD_WARM_DRAFTS)
+		cost_draft_evidence(&p->passes->cost, shared->method) < YIELD_WARM_DRAFTS)
 		return;
 	acceptance_drafts(firsts, NULL, (uint32_t)s->settings.k_max, &drafts);
 	acceptance_predict(&drafts, (uint32_t)s->settings.k_max, NULL, drafted, accepted);

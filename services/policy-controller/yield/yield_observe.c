@@ -24,28 +24,14 @@ static struct acceptance_knobs knobs_of(const struct policy_state *s)
 		.memory = (double)s->settings.memory, .alarm = s->settings.alarm};
 }
 
-void yield_observe_pass(
-	struct yield_shared *shared, const struct iteration_record *record, bool first)
+/* Once for each pass, with the first record of it. */
+static void fade(struct yield_shared *shared, const struct iteration_record *record)
 {
 	if (shared->any && record->iteration == shared->iteration)
 		return;
 	shared->any = true;
 	shared->iteration = record->iteration;
-	shared->sessions = record->batch_sessions;
 	yield_trust_fade(shared);
-	if (record->batch_tokens < record->batch_sessions ||
-		record->iteration_ns <= record->draft_ns)
-		return;
-	shared->curve_sessions = 0;
-	cost_observe(&shared->cost, &(struct cost_pass){
-					    .sessions = record->batch_sessions,
-					    .extra = record->batch_tokens - record->batch_sessions,
-					    .ns = record->iteration_ns - record->draft_ns,
-					    .experts = record->unique_experts,
-					    .hits = record->expert_hits,
-					    .misses = record->expert_misses,
-					    .first = first,
-				    });
 }
 
 /* A drafter that cuts a chain has made the token it cuts. */
@@ -57,7 +43,7 @@ static uint32_t steps_of(const struct iteration_record *record, uint32_t method)
 
 void yield_catch_up(struct policy_state *s)
 {
-	struct yield *y = &s->yield;
+	struct yield *y = yield_own(s);
 	struct acceptance_knobs knobs = knobs_of(s);
 	if (y->idle > 0)
 		acceptance_idle(&y->acceptance, y->idle, yield_pool(s), &knobs);
@@ -67,15 +53,15 @@ void yield_catch_up(struct policy_state *s)
 /* What a draft says of acceptance, verified or foreseen. Returns the session's method. */
 static uint32_t observe_acceptance(struct policy_state *s, const struct iteration_record *draft)
 {
-	struct yield *y = &s->yield;
+	struct yield *y = yield_own(s);
 	struct acceptance_knobs knobs = knobs_of(s);
 	yield_catch_up(s);
 	if (draft->drafted > 0 && draft->method < COST_METHODS)
-		y->method = s->shared->method = draft->method;
+		y->method = yield_shared(s)->method = draft->method;
 	uint32_t method = yield_method(s);
-	struct acceptance *pool = &s->shared->pool[method];
+	struct acceptance *pool = &yield_shared(s)->pool[method];
 	if (y->drafts++ < YIELD_FIRST_DRAFTS)
-		acceptance_observe(&s->shared->firsts[method], pool, draft, &knobs);
+		acceptance_observe(&yield_shared(s)->firsts[method], pool, draft, &knobs);
 	acceptance_gather(pool, draft);
 	acceptance_observe(&y->acceptance, pool, draft, &knobs);
 	return method;
@@ -90,7 +76,7 @@ static void observe_foresight(struct policy_state *s, const struct iteration_rec
 		.accepted = record->foreseen_right,
 		.method = record->foreseen_method};
 	memcpy(draft.confidence, record->confidence, sizeof(draft.confidence));
-	s->yield.unseen = 0;
+	yield_own(s)->unseen = 0;
 	observe_acceptance(s, &draft);
 }
 
@@ -98,20 +84,20 @@ static void observe_draft(struct policy_state *s, const struct iteration_record 
 {
 	uint32_t method = observe_acceptance(s, record);
 	cost_draft_observe(
-		&s->shared->cost, method, steps_of(record, method), record->draft_ns, first);
+		&s->passes->cost, method, steps_of(record, method), record->draft_ns, first);
 }
 
 /* A session that has won may lose more of it again before it is stopped: bad luck is not a bad K.
  */
 static double purse_most(const struct policy_state *s)
 {
-	double earned = fmin(fmax(s->yield.won * EARNED_SHARE, 0), EARNED_MAX);
-	return fmax(s->settings.purse * (1 + earned), s->yield.granted);
+	double earned = fmin(fmax(yield_of(s)->won * EARNED_SHARE, 0), EARNED_MAX);
+	return fmax(s->settings.purse * (1 + earned), yield_of(s)->granted);
 }
 
 static void credit(struct policy_state *s, double won)
 {
-	struct yield_shared *shared = s->shared;
+	struct yield_shared *shared = yield_shared(s);
 	double most = s->settings.purse * CREDIT_PURSES;
 	double before = isnan(shared->credit) ? s->settings.purse : shared->credit;
 	shared->credit = fmin(fmax(before + won, PURSE_FLOOR), most);
@@ -122,14 +108,14 @@ static void credit(struct policy_state *s, double won)
  * token alone may have cost next to nothing. */
 static void settle(struct policy_state *s, const struct iteration_record *record)
 {
-	struct yield *y = &s->yield;
+	struct yield *y = yield_own(s);
 	uint32_t b = record->batch_sessions, own = record->drafted;
 	uint32_t extra = record->batch_tokens > b ? record->batch_tokens - b : 0;
-	const float *pass = s->shared->pass_ns;
+	const float *pass = s->passes->ns;
 	if (b < 1 || b > LIMIT_RUNNING || extra > COST_EXTRA_MAX || own > extra ||
 		record->iteration_ns <= record->draft_ns || record->iteration_ns > COST_NS_MAX)
 		return;
-	yield_curve(s->shared, b, extra);
+	passes_curve(s->passes, b, extra);
 	double base = (double)pass[0], believed = (double)pass[extra], lost;
 	double took = fmin(
 		(double)record->iteration_ns, SAMPLE_MAX * believed + (double)record->draft_ns);
@@ -141,7 +127,7 @@ static void settle(struct policy_state *s, const struct iteration_record *record
 	double won = (double)record->emitted - 1 - lost * b / base;
 	y->won += won;
 	credit(s, won);
-	yield_trust_won(s->shared, won);
+	yield_trust_won(yield_shared(s), won);
 	if (y->purse > 0 && y->purse + won <= 0)
 		y->emptied = (struct yield_emptied){.iteration = y->iterations,
 			.k = record->k,
@@ -155,8 +141,8 @@ static void settle(struct policy_state *s, const struct iteration_record *record
  * (follow_at_zero) leaves nothing to wait for: what it missed is read with the first draft. */
 static void follow_along(struct policy_state *s, const struct iteration_record *record)
 {
-	struct yield *y = &s->yield;
-	struct yield_shared *shared = s->shared;
+	struct yield *y = yield_own(s);
+	struct yield_shared *shared = yield_shared(s);
 	if (record->k > 0) {
 		y->behind = 0;
 		return;
@@ -176,27 +162,28 @@ static void follow_along(struct policy_state *s, const struct iteration_record *
  * the context ends. One from before may still say enough of its K. */
 static void see_trial(struct policy_state *s, const struct iteration_record *record)
 {
-	struct yield *y = &s->yield;
+	struct yield *y = yield_own(s);
 	if (y->waiting == 0)
 		return;
 	y->news = y->news || record->drafted > 0;
 	if (policy_is_older(s, record))
 		return;
 	double delay = (double)y->waiting - 1;
-	s->shared->delay += DELAY_GAIN * (delay - s->shared->delay);
+	yield_shared(s)->delay += DELAY_GAIN * (delay - yield_shared(s)->delay);
 	y->waiting = 0;
 }
 
 void yield_observe(
 	struct policy_state *s, const struct iteration_record *record, struct verdict *verdict)
 {
-	struct yield *y = &s->yield;
+	struct yield *y = yield_own(s);
 	(void)verdict;
 	bool first = y->stale > 0 || y->iterations == 0;
-	yield_observe_pass(s->shared, record, first);
+	fade(yield_shared(s), record);
+	passes_observe(s->passes, record, first);
 	y->k = record->k;
 	y->purse = fmin(y->purse + s->settings.spend, purse_most(s));
-	if (s->shared->credit < s->settings.purse)
+	if (yield_shared(s)->credit < s->settings.purse)
 		credit(s, s->settings.spend);
 	y->iterations++;
 	y->stale = record->k == 0 ? y->stale + 1 : 0;

@@ -1,10 +1,10 @@
 /*
  * What the parts of yield share: yield.c chooses K, yield_joint.c for all sessions of a pass together, yield_observe.c says from what, yield_explore.c tries, yield_first.c
- * says what a session begins with. Internal to yield and, for what passes take, cascade; pure.
+ * says what a session begins with. Internal to yield; pure.
  */
 #pragma once
 
-#include "services/policy-controller/policy.h"
+#include "services/policy-controller/yield/yield.h"
 
 #define YIELD_WARM_DRAFTS \
 	3.0 /* in a row, before what a draft costs is known; until then trials are longer by one */
@@ -23,8 +23,9 @@ static inline double yield_max(double a, double b)
 
 struct yield_plan_pass {
 	struct yield_shared *shared;
+	struct passes *passes;
 	struct policy_state **states;
-	uint32_t n, sessions, others, passes;
+	uint32_t n, sessions, others, n_passes;
 	double rate; /* tokens per ns, R */
 	struct yield_rest before; /* sessions that have settled */
 };
@@ -43,23 +44,13 @@ uint32_t yield_method(const struct policy_state *s);
 const struct acceptance *yield_pool(const struct policy_state *s);
 /* Iterations at K = 0 are told to the estimate when somebody asks it: there may be a hundred of them between two plans. */
 void yield_catch_up(struct policy_state *s);
-/* What a pass with so many extra tokens takes, ns; between two whole numbers, in proportion. */
-double plan_pass_at(const struct yield_shared *shared, double extra);
 /* Tokens per ns of a pass that gains so many tokens from so many extra ones and waits so long for
  * drafts. */
 double plan_rate_of(const struct yield_plan_pass *p, double gained, double extra, double wait);
-/* Relative standard deviation of the time of a pass with so many extra tokens, which is believed to take `ratio` times a known
- * one: the less, the more such passes were seen lately. */
+/* passes_doubt of so many extra tokens beside `others`. */
 double plan_cost_doubt(const struct yield_plan_pass *p, double extra, double ratio);
 /* The wait for a draft of k tokens of states[index], ns. */
 double plan_wait_of(const struct yield_plan_pass *p, uint32_t index, uint32_t k);
-/* What a pass says of what passes take: once, with its first record. first: the session had not drafted just before. cascade
- * reads the same curve. */
-void yield_observe_pass(
-	struct yield_shared *shared, const struct iteration_record *record, bool first);
-/* Has shared->pass_ns hold what a pass of so many sessions takes, up to so many extra tokens. False: no pass was seen yet. */
-bool yield_curve(struct yield_shared *shared, uint32_t sessions, uint32_t extra);
-
 /* Every prefix of the pass's positions, the likeliest first, of equally likely ones that of the first session: options[].k is
  * the best prefix, the shortest of equals, and p->rate its rate. In n log n. options[].drafted, accepted and the waits are set. */
 void yield_choose_jointly(struct yield_plan_pass *p);

@@ -1,4 +1,4 @@
-#include "services/policy-controller/yield/cost.h"
+#include "services/policy-controller/estimates/cost.h"
 
 #include "shared/base/memory.h"
 

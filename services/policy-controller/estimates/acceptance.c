@@ -1,4 +1,4 @@
-#include "services/policy-controller/yield/acceptance.h"
+#include "services/policy-controller/estimates/acceptance.h"
 
 #include <math.h>
 #include <string.h>
