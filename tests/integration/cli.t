@@ -338,6 +338,15 @@ def running_is_first(service):
     return "done" in states and states[0] == "running"
 
 
+def newest_is_read(service):
+    """Whether the policy-controller has read every iteration of its newest session, which has ended: the last one leaves all tokens."""
+    records = json.loads(service.ctl("policy", "plot", "--json").stdout or "{}").get("records", [])
+    for session in json.loads(service.ctl("sessions", "--json").stdout)["sessions"]:
+        if records and session["uid"] == records[-1]["session"]:
+            return session["state"] == "done" and records[-1]["n_context"] == session["prompt_tokens"] + session["output_tokens"]
+    return False
+
+
 def check_unmeasured(service):
     """A session that has never been at K = 0, nor any before it: what its iterations cost more is not known."""
     tokens = 41  # one of the prompt's pass, then four in each
@@ -395,6 +404,8 @@ def check_ctl(service):
         tap.ok(text.returncode == as_json.returncode == 0 and text.stdout and parsed is not None,
                f"outriderctl {' '.join(words)} prints text and JSON", text.stderr + as_json.stderr)
     tap.ok(until(lambda: running_is_first(service)), "top names the sessions that run before those that have ended")
+    # What is read behind the change would be told of as the last K.
+    tap.ok(until(lambda: newest_is_read(service)), "the policy-controller reads every iteration of a session")
     changed = service.ctl("policy", "set", "static:2", "--format", "json")
     tap.ok(changed.returncode == 0 and [(c["process"], c["name"], c["old"], c["new"]) for c in json.loads(changed.stdout)["changes"]]
            == [("policy", "policy", "yield", "static:2")], "policy set says what it changed, from what to what",
