@@ -340,15 +340,49 @@ static bool refuse(struct reading *reading, const json_t *value)
 		       "%s is not supported", reading->field);
 }
 
+static bool set_grammar(struct reading *reading, const char *kind, const char *source)
+{
+	return took(reading, outrider_request_set_grammar(reading->params->request, kind, source));
+}
+
+static bool take_schema(struct reading *reading, const json_t *value)
+{
+	if (!json_is_object(value) && !json_is_boolean(value))
+		return wrong(reading, "a JSON schema");
+	char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+	bool good = text ? set_grammar(reading, "json-schema", text)
+			 : fault_set(reading->fault, 500, NULL, "internal_error", "no memory");
+	free(text);
+	return good;
+}
+
+static bool take_gbnf(struct reading *reading, const json_t *value)
+{
+	if (!json_is_string(value))
+		return wrong(reading, "a string");
+	return set_grammar(reading, "gbnf", json_string_value(value));
+}
+
+/* {"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}; llama.cpp has the schema one level higher, too. */
 static bool take_format(struct reading *reading, const json_t *value)
 {
 	const char *type = json_string_value(json_object_get(value, "type"));
+	const json_t *named = json_object_get(value, "json_schema");
+	const json_t *schema = json_object_get(named ? named : value, "schema");
 
 	if (!type)
 		return wrong(reading, "an object with a type");
+	if (strcmp(type, "json_object") == 0)
+		return schema ? take_schema(reading, schema)
+			      : set_grammar(reading, "json-object", "");
+	if (strcmp(type, "json_schema") == 0)
+		return schema ? take_schema(reading, schema)
+			      : wrong(reading, "json_schema with a schema");
 	return strcmp(type, "text") == 0 ||
 	       fault_set(reading->fault, 400, reading->field, "unsupported_value",
-		       "response_format: \"%.32s\" is not supported; allowed is text", type);
+		       "response_format: \"%.32s\" is not supported; allowed are text, json_object "
+		       "and json_schema",
+		       type);
 }
 
 static bool take_best_of(struct reading *reading, const json_t *value)
@@ -382,7 +416,9 @@ static const struct field {
 	{"reasoning_effort", CHAT, take_effort},
 	{"ignore_eos", BOTH, take_ignore_eos},
 	{"outrider", BOTH, take_outrider},
-	{"response_format", CHAT, take_format},
+	{"response_format", BOTH, take_format},
+	{"json_schema", BOTH, take_schema},
+	{"grammar", BOTH, take_gbnf},
 	{"best_of", TEXT, take_best_of},
 	/* These say who asks, or how the answer is billed or kept. */
 	{"user", BOTH, take_nothing},

@@ -137,6 +137,31 @@ def check_shapes(gateway):
        "outrider_ready 1" in page, "metrics count", page[:500])
 
 
+SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 0, "maximum": 120}},
+          "required": ["name", "age"], "additionalProperties": False}
+
+
+def check_forms(gateway):
+    """Answers that match a schema, whatever drafts."""
+    formats = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA, "strict": True}}
+    for heat in (0, 1):
+        texts = set()
+        for k in (0, 3, 15):
+            for method in ("none", "ngram", "model"):
+                status, answer = gateway.chat(temperature=heat, seed=4, response_format=formats, outrider={"k": k, "draft_method": method})
+                texts.add(answer["choices"][0]["message"]["content"] if status == 200 else str(answer))
+        try:
+            found = json.loads(next(iter(texts)))
+        except json.JSONDecodeError:
+            found = {}
+        ok(len(texts) == 1 and set(found) == {"name", "age"} and isinstance(found["name"], str) and 0 <= found["age"] <= 120,
+           f"json_schema: one valid answer for every K and drafter, temperature {heat}", texts)
+    status, answer = gateway.chat(temperature=0, grammar='root ::= "yes" | "no"')
+    ok(status == 200 and answer["choices"][0]["message"]["content"] in ("yes", "no"), "grammar: one of its words", answer)
+    status, answer = gateway.chat(response_format={"type": "json_schema", "json_schema": {"schema": {"not": {}}}})
+    ok(status == 400 and "not" in answer["error"]["message"], "a keyword that is not understood is refused by name", answer)
+
+
 def check_refusals(gateway):
     for body, status, param, word in (
             (b"{", 400, None, "not JSON"), (b"[1]", 400, None, "not a JSON object"), (b'{"messages": "\xff"}', 400, None, "not JSON"),
@@ -245,6 +270,7 @@ with Service(model=TARGET, draft=DRAFTS["small"],
     gateway = Gateway(service)
     check_shapes(gateway)
     check_same_bytes(gateway)
+    check_forms(gateway)
     check_refusals(gateway)
     check_many(gateway)
     check_hostile(gateway)

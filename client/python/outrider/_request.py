@@ -17,6 +17,7 @@ MESSAGE_BYTES_MAX = 4 << 20
 DRAFT_DEPTH_MAX = 63
 DRAFT_NODES_MAX = 511
 DRAFT_WIDTH_MAX = 255
+GRAMMAR_BYTES_MAX = 65536
 STOPS_MAX = 256
 STOP_BYTES_MAX = 4095
 STOPS_BYTES_MAX = 16384  # each with one byte more
@@ -29,6 +30,7 @@ _FLOAT_MAX = float.fromhex("0x1.fffffep+127")
 _ROLES = ("system", "user", "assistant", "tool", "developer", "function")
 _METHODS = ("auto", "none", "ngram", "model", "replay")
 _COUPLINGS = ("gumbel", "maximal")
+_GRAMMARS = ("none", "json-schema", "json-object", "regex", "gbnf")
 
 Message = Mapping[str, Any]
 """A message of a conversation, for example {"role": "user", "content": "Hello"}. Other keys (tool_calls, content that is None or a
@@ -36,6 +38,7 @@ list of parts) go to the model's chat template as they are."""
 
 DraftMethod = Literal["auto", "none", "ngram", "model", "replay"]
 Coupling = Literal["gumbel", "maximal"]
+GrammarKind = Literal["none", "json-schema", "json-object", "regex", "gbnf"]
 
 
 class Options(TypedDict, total=False):
@@ -68,6 +71,9 @@ class Options(TypedDict, total=False):
     """The output ends before the first of these strings. Up to 256 of 1 to 4095 bytes."""
     logit_bias: Mapping[int, float]
     """Added to the logits of these tokens; up to 256."""
+    grammar: tuple[GrammarKind, str]
+    """What the answer must match: the kind and its source, up to 65536 bytes: ("json-schema", SCHEMA), ("json-object", ""),
+    ("regex", EXPRESSION) or ("gbnf", GRAMMAR in llama.cpp's notation). The answer ends where it is complete."""
     ignore_eos: bool
     """Go on after end-of-text tokens."""
     deadline: float
@@ -207,6 +213,16 @@ def _set_input(generate: client_pb2.Generate, prompt: str | None, options: Optio
         _set_messages(generate, options)
 
 
+def _set_grammar(generate: client_pb2.Generate, grammar: object) -> None:
+    if not isinstance(grammar, Sequence) or isinstance(grammar, str) or len(grammar) != 2:
+        raise InvalidRequest(errno.EINVAL, f"grammar is {grammar!r:.64}: a tuple of kind and source is expected")
+    generate.grammar_kind = _one_of("grammar kind", grammar[0], _GRAMMARS)
+    n = len(_utf8("grammar", grammar[1]))
+    if n > GRAMMAR_BYTES_MAX:
+        raise InvalidRequest(errno.E2BIG, f"grammar of {n} bytes: at most {GRAMMAR_BYTES_MAX}")
+    generate.grammar = grammar[1]
+
+
 def _set_stops(generate: client_pb2.Generate, stop: object) -> None:
     stops = [stop] if isinstance(stop, str) else stop
     if not isinstance(stops, Iterable):
@@ -293,6 +309,8 @@ def generate_of(prompt: str | None, options: Options) -> client_pb2.Generate:
     _set_draft(generate, given)
     if "max_tokens" in given:
         generate.max_tokens = _whole("max_tokens", given["max_tokens"], 0, _UINT32_MAX)
+    if "grammar" in given:
+        _set_grammar(generate, given["grammar"])
     if "stop" in given:
         _set_stops(generate, given["stop"])
     if "ignore_eos" in given:
