@@ -62,6 +62,12 @@ int outrider_set_wait(struct outrider *client, int64_t first_ms, int64_t away_ms
 int outrider_request_new(struct outrider_request **request);
 void outrider_request_free(struct outrider_request **request);
 
+/* The number that names the session; 0, the default: outrider_start() draws a random one, as it should unless you know why not. Whoever
+ * starts the same request under the same number again, a program that was killed too, gets the same answer from its beginning, also
+ * one that has ended but is still kept (the service's setting linger). The last one to ask gets the tokens. Another request under that
+ * number is refused with -EEXIST, and so is a second stream of one client. */
+int outrider_request_set_uid(struct outrider_request *request, uint64_t uid);
+
 /* The input is one of these three; the last call wins, messages add up. Text is UTF-8, at most 2 MiB, and is copied. */
 int outrider_request_set_prompt(struct outrider_request *request, const char *text);
 int outrider_request_set_tokens(struct outrider_request *request, const int32_t *tokens, size_t n);
@@ -76,8 +82,9 @@ int outrider_request_set_variables(struct outrider_request *request, const char 
 
 /* 0 (the default): until the model ends or the context is full. */
 void outrider_request_set_max_tokens(struct outrider_request *request, uint32_t max_tokens);
-/* Sampling. The order: logit biases are added; the repetition penalty is applied; at temperature 0 the greatest logit is taken,
- * whatever the rest says; else the logits are divided by the temperature, and top-k, then top-p (of what top-k left), then min-p
+/* Sampling. The order: logit biases are added; the repetition penalty is applied; what a grammar
+ * forbids is taken out; at temperature 0 the greatest logit is taken, whatever the rest says; else the logits are divided by the
+ * temperature, and top-k, then top-p (of what top-k left), then min-p
  * (against the most probable) say which tokens remain. One of those is drawn. */
 
 /* 0 (the default) is greedy; else 1e-30 to 100. */
@@ -95,7 +102,7 @@ void outrider_request_set_seed(struct outrider_request *request, uint64_t seed);
  * string may be, or contain, the text of a control token ("<|im_start|>"), which is no part of the output: it ends the answer at
  * that token. */
 int outrider_request_add_stop(struct outrider_request *request, const char *text);
-/* Added to the logit of a token; finite; up to 256 tokens. */
+/* Added to the logit of a token; finite, or -INFINITY: the token never comes. Up to 256 tokens. */
 int outrider_request_add_logit_bias(struct outrider_request *request, int32_t token, float bias);
 /* What the output must match: kind is "json-schema", "json-object" (any JSON object; source is ""), "regex", "gbnf" (llama.cpp's
  * notation) or "none" (the default). Up to 65536 bytes. The output ends where it is complete. What is wrong with the source, and
@@ -230,6 +237,43 @@ typedef int (*outrider_callback)(void *user, const struct outrider_event *event)
 /* start, next until DONE, free. 0 whatever the end was, cancelled too. */
 int outrider_generate(struct outrider *client, const struct outrider_request *request,
 	outrider_callback callback, void *user);
+
+/* Texts and tokens. The service answers in milliseconds, whatever it computes meanwhile. These calls wait for the answer, at most
+ * timeout_ms (a negative one: as long as it takes; -ETIMEDOUT); a program that serves streams from one thread calls them from another,
+ * with a client of its own. Events that arrive meanwhile are kept. What they give is freed with outrider_free(). */
+
+enum {
+	OUTRIDER_TOKENIZE_BOS =
+		1, /* the beginning-of-text token comes first, where the model wants it */
+	OUTRIDER_TOKENIZE_SPECIAL = 2, /* control tokens written out in the text are recognised */
+};
+/* text: UTF-8, at most 2 MiB. */
+int outrider_tokenize(struct outrider *client, const char *text, unsigned flags, int timeout_ms,
+	int32_t **tokens, size_t *n);
+/* The bytes of these tokens, which need not be whole UTF-8 sequences; a NUL follows. special: control tokens give their text, else
+ * nothing. ends (may be NULL): [n] where in the text each token's bytes end. -EINVAL: a token is not of the vocabulary. */
+int outrider_detokenize(struct outrider *client, const int32_t *tokens, size_t n, bool special,
+	int timeout_ms, char **text, size_t *bytes, uint32_t **ends);
+/* What the model's chat template makes of the messages and variables of a request: the text, and (tokens and n may both be NULL) the
+ * tokens that a generation would begin with. -ENOTSUP: the model has no template. */
+int outrider_apply_template(struct outrider *client, const struct outrider_request *conversation,
+	int timeout_ms, char **text, size_t *bytes, int32_t **tokens, size_t *n);
+void outrider_free(void *memory);
+
+/* What is served. Fields may be added at the end. */
+struct outrider_model_info {
+	const char *file; /* its name, without folders */
+	const char *name; /* what the file calls the model, or "" */
+	const char *architecture;
+	uint32_t context, vocabulary; /* tokens */
+	int32_t bos, eos; /* -1: none */
+	size_t n_eog;
+	const int32_t *eog; /* [n_eog] all tokens that end an answer */
+	const char *chat_template; /* its source, or "" */
+	uint64_t bytes; /* of the file, or of all its parts */
+};
+int outrider_model_info(struct outrider *client, int timeout_ms, struct outrider_model_info **info);
+void outrider_model_info_free(struct outrider_model_info **info);
 
 /* How the service is. */
 

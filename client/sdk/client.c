@@ -3,6 +3,7 @@
 #include "client/sdk/failure.h"
 #include "client/sdk/ready.h"
 #include "client/sdk/stream.h"
+#include "client/sdk/texts.h"
 #include "shared/base/clock.h"
 #include "shared/base/patience.h"
 #include "shared/ipc/bus.h"
@@ -206,6 +207,8 @@ static void watch_connection(struct outrider *client)
 		client->reached = client->connected || event == ZMQ_EVENT_CONNECTED;
 		/* What was sent before the break may be lost: every stream says again where it stands. */
 		if (client->connected && !was)
+			texts_connected(client);
+		if (client->connected && !was)
 			for (struct outrider_stream *s = client->streams; s; s = s->next)
 				stream_connected(s);
 	}
@@ -242,17 +245,23 @@ void client_remove(struct outrider_stream *stream)
 	ready_remove(stream);
 }
 
+struct outrider_stream *client_find(struct outrider *client, uint64_t uid)
+{
+	struct outrider_stream *s = *bucket_of(client, uid);
+
+	while (s && s->uid != uid)
+		s = s->in_bucket;
+	return s;
+}
+
 /* The stream that a message is about; a refusal of what the service could not read names the request alone. */
 static struct outrider_stream *find(struct outrider *client, const Outrider__Envelope *envelope)
 {
 	uint64_t uid = stream_uid_of(envelope);
 	struct outrider_stream *s;
 
-	if (uid != 0) {
-		for (s = *bucket_of(client, uid); s && s->uid != uid; s = s->in_bucket)
-			;
-		return s;
-	}
+	if (uid != 0)
+		return client_find(client, uid);
 	if (envelope->body_case != OUTRIDER__ENVELOPE__BODY_FAILURE)
 		return NULL;
 	for (s = client->streams; s && s->request_id != envelope->request_id; s = s->next)
@@ -262,9 +271,12 @@ static struct outrider_stream *find(struct outrider *client, const Outrider__Env
 
 static void dispatch(struct outrider *client, Outrider__Envelope *envelope)
 {
-	struct outrider_stream *stream = find(client, envelope);
+	struct outrider_stream *stream;
 
 	client->answered = true;
+	if (texts_take(client, &envelope))
+		return;
+	stream = find(client, envelope);
 	if (stream)
 		stream_handle(stream, &envelope);
 	bus_free(&envelope);

@@ -34,6 +34,9 @@ struct outrider {
 	struct outrider_stream *line, **line_end;
 	int fd, timer;
 	enum client_alarm alarm;
+	/* texts.c: the question that waits for its answer, its number, and the answer; NULL: none. */
+	Outrider__Envelope *question, *answer;
+	uint64_t question_id;
 };
 
 /* -EINVAL: there is none; -EPERM: it belongs to another process, a parent. */
@@ -43,6 +46,7 @@ int client_check(const struct outrider *client);
 void client_pump(struct outrider *client, int timeout_ms);
 /* The client's streams, by their uids. */
 void client_add(struct outrider *client, struct outrider_stream *stream);
+struct outrider_stream *client_find(struct outrider *client, uint64_t uid); /* NULL: none */
 void client_remove(struct outrider_stream *stream);
 /* Numbers the request and queues it for sending. */
 int client_send(struct outrider *client, Outrider__Envelope *envelope, uint64_t *number);

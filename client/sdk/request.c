@@ -115,6 +115,15 @@ static int check_given(const struct outrider_request *request, const void *given
 	return code < 0 || given ? code : failure_null(what);
 }
 
+int outrider_request_set_uid(struct outrider_request *request, uint64_t uid)
+{
+	int code = check_request(request);
+
+	if (code == 0)
+		request->generate.session_uid = uid;
+	return code;
+}
+
 int outrider_request_set_prompt(struct outrider_request *request, const char *text)
 {
 	char *copy;

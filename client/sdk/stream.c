@@ -29,6 +29,16 @@ static int new_uid(uint64_t *uid)
 	return 0;
 }
 
+/* Two streams of a client cannot be of the same session: each would take the other's tokens for its own. */
+static int check_free(struct outrider *client, uint64_t uid)
+{
+	return client_find(client, uid) ? failure_set(EEXIST,
+						  "this client has a stream of session %016llx "
+						  "already: free it first",
+						  (unsigned long long)uid)
+					: 0;
+}
+
 static struct outrider_stream *new_stream(struct outrider *client, uint64_t uid, uint32_t have)
 {
 	struct outrider_stream *stream = calloc(1, sizeof *stream);
@@ -92,7 +102,8 @@ int outrider_start(struct outrider *client, const struct outrider_request *reque
 	if (request->generate.input_case == OUTRIDER__GENERATE__INPUT__NOT_SET)
 		return failure_set(
 			EINVAL, "the request has neither prompt nor tokens nor messages");
-	code = new_uid(&uid);
+	uid = request->generate.session_uid;
+	code = uid != 0 ? check_free(client, uid) : new_uid(&uid);
 	if (code < 0)
 		return code;
 	stream = new_stream(client, uid, 0);

@@ -220,6 +220,9 @@ static void dispatch(
 	case OUTRIDER__ENVELOPE__BODY_CANCEL:
 		on_cancel(front, from, envelope->request_id, envelope->cancel);
 		break;
+	case OUTRIDER__ENVELOPE__BODY_TEXT_REQUEST:
+		admission_ask(front, from, envelope->request_id, envelope->text_request);
+		break;
 	default:
 		log_limited(LOG_LEVEL_NOTICE,
 			"a client sent message kind %d, which is none of a client's",

@@ -3,6 +3,7 @@
 #include "shared/base/limits.h"
 
 #include <float.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -28,8 +29,8 @@ static const struct {
 	[SAMPLING_REPEAT_PENALTY] = {"repeat penalty", "more than 0, up to 10", 0, 10,
 		.above = true},
 	[SAMPLING_REPEAT_WINDOW] = {"repeat window", "0 to " TEXT(MOST_WINDOW), 0, MOST_WINDOW},
-	[SAMPLING_LOGIT_BIAS] = {"logit bias", "numbers that a float can hold", -(double)FLT_MAX,
-		(double)FLT_MAX},
+	[SAMPLING_LOGIT_BIAS] = {"logit bias", "numbers that a float can hold, or -inf, which bans",
+		-HUGE_VAL, (double)FLT_MAX},
 	[SAMPLING_REPLAY_ERROR] = {"replay error", "0 to 1", 0, 1},
 };
 

@@ -56,7 +56,10 @@ static void null_is_refused_by_every_function_that_returns_a_code(void **state)
 	struct outrider_usage usage;
 	const struct outrider_event *event = (const void *)s;
 	struct outrider_stream *stream = (void *)s;
-	int32_t ids[] = {1};
+	struct outrider_model_info *info;
+	int32_t ids[] = {1}, *tokens;
+	char *text;
+	size_t n;
 
 	REFUSED(outrider_connect(s->dir, NULL));
 	REFUSED(outrider_set_window(NULL, 1));
@@ -81,6 +84,23 @@ static void null_is_refused_by_every_function_that_returns_a_code(void **state)
 	REFUSED(outrider_request_add_stop(NULL, "x"));
 	REFUSED(outrider_request_add_stop(s->request, NULL));
 	REFUSED(outrider_request_add_logit_bias(NULL, 1, 1));
+	REFUSED(outrider_request_set_uid(NULL, 1));
+	REFUSED(outrider_request_set_grammar(NULL, "gbnf", "root ::= \"a\""));
+	REFUSED(outrider_tokenize(NULL, "x", 0, 0, &tokens, &n));
+	REFUSED(outrider_tokenize(s->sdk, NULL, 0, 0, &tokens, &n));
+	REFUSED(outrider_tokenize(s->sdk, "x", 0, 0, NULL, &n));
+	REFUSED(outrider_tokenize(s->sdk, "x", 0, 0, &tokens, NULL));
+	REFUSED(outrider_detokenize(NULL, ids, 1, false, 0, &text, &n, NULL));
+	REFUSED(outrider_detokenize(s->sdk, NULL, 1, false, 0, &text, &n, NULL));
+	REFUSED(outrider_detokenize(s->sdk, ids, 1, false, 0, NULL, &n, NULL));
+	REFUSED(outrider_detokenize(s->sdk, ids, 1, false, 0, &text, NULL, NULL));
+	REFUSED(outrider_apply_template(NULL, s->request, 0, &text, &n, NULL, NULL));
+	REFUSED(outrider_apply_template(s->sdk, NULL, 0, &text, &n, NULL, NULL));
+	REFUSED(outrider_apply_template(s->sdk, s->request, 0, NULL, &n, NULL, NULL));
+	REFUSED(outrider_apply_template(s->sdk, s->request, 0, &text, NULL, NULL, NULL));
+	REFUSED(outrider_apply_template(s->sdk, s->request, 0, &text, &n, &tokens, NULL));
+	REFUSED(outrider_model_info(NULL, 0, &info));
+	REFUSED(outrider_model_info(s->sdk, 0, NULL));
 	REFUSED(outrider_request_set_k(NULL, 1));
 	REFUSED(outrider_request_set_draft_tree(NULL, 4, 2));
 	REFUSED(outrider_request_set_draft_method(NULL, "auto"));
@@ -128,6 +148,9 @@ static void null_does_nothing_where_nothing_can_be_said(void **state)
 	outrider_stream_free(&stream);
 	outrider_status_free(NULL);
 	outrider_status_free(&status);
+	outrider_free(NULL);
+	outrider_model_info_free(NULL);
+	outrider_model_info_free(&(struct outrider_model_info *){NULL});
 	outrider_request_set_max_tokens(NULL, 1);
 	outrider_request_set_seed(NULL, 1);
 	outrider_request_set_ignore_eos(NULL, true);
@@ -148,7 +171,10 @@ static void values_out_of_range_are_refused(void **state)
 	struct service *s = *state;
 	struct outrider_stream *stream;
 	struct outrider_status *status;
-	int32_t negative[] = {-1};
+	struct outrider_model_info *info;
+	int32_t negative[] = {-1}, *tokens;
+	char *text;
+	size_t n;
 	static char large[(2 << 20) + 2];
 	const float wrong[] = {-1, NAN, INFINITY, -INFINITY};
 
@@ -159,9 +185,23 @@ static void values_out_of_range_are_refused(void **state)
 		REFUSED(outrider_request_set_min_p(s->request, wrong[i]));
 		REFUSED(outrider_request_set_repeat(s->request, wrong[i], 0));
 		REFUSED(outrider_request_set_replay(s->request, NULL, 0, wrong[i]));
-		if (i > 0)
+		/* -1 is a bias, and -inf bans a token. */
+		if (i == 1 || i == 2)
 			REFUSED(outrider_request_add_logit_bias(s->request, 1, wrong[i]));
 	}
+	REFUSED(outrider_request_set_grammar(s->request, "no such kind", "x"));
+	REFUSED(outrider_request_set_grammar(s->request, "gbnf", NULL));
+	REFUSED_AS(-E2BIG, outrider_request_set_grammar(s->request, "gbnf", large));
+	REFUSED(outrider_tokenize(s->sdk, "x", 4, 0, &tokens, &n));
+	REFUSED_AS(-E2BIG, outrider_tokenize(s->sdk, large, 0, 0, &tokens, &n));
+	REFUSED_AS(
+		-E2BIG, outrider_detokenize(s->sdk, negative, SIZE_MAX, false, 0, &text, &n, NULL));
+	/* Its input is a list of tokens. */
+	REFUSED(outrider_apply_template(s->sdk, s->request, 0, &text, &n, NULL, NULL));
+	/* The scripted service does not answer. */
+	REFUSED_AS(-ETIMEDOUT, outrider_tokenize(s->sdk, "x", 0, 5, &tokens, &n));
+	REFUSED_AS(-ETIMEDOUT, outrider_model_info(s->sdk, 0, &info));
+	assert_null(info);
 	REFUSED(outrider_request_set_temperature(s->request, 101));
 	REFUSED(outrider_request_set_top_p(s->request, 0));
 	REFUSED(outrider_request_set_top_p(s->request, 1.5f));

@@ -46,7 +46,7 @@ static void the_help_of_kv_tokens_says_what_is_taken(void **state)
 	int64_t beside = kv_plan_tokens_min(8192) - 8192;
 	snprintf(each, sizeof(each), "the smaller of context and %d",
 		(int)(kv_plan_tokens(16, 8192) / 16 - beside));
-	snprintf(more, sizeof(more), "and %d for a draft in flight", (int)beside);
+	snprintf(more, sizeof(more), "plus %d for a draft in flight", (int)beside);
 	assert_non_null(strstr(key->help, each));
 	assert_non_null(strstr(key->help, more));
 }

@@ -33,6 +33,16 @@ static uint32_t n_requests(
 	return n;
 }
 
+static int check_bytes(size_t bytes, size_t more, struct error *err)
+{
+	if (bytes + more <= LIMIT_INBOX_CLIENT_BYTES)
+		return 0;
+	return error_set(err, EAGAIN,
+		"requests of this client that wait to be read have %zu bytes, %zu more are "
+		"beyond the limit of %d",
+		bytes, more, LIMIT_INBOX_CLIENT_BYTES);
+}
+
 static int check_client(
 	struct front *front, const struct bus_address *from, size_t more, struct error *err)
 {
@@ -44,23 +54,26 @@ static int check_client(
 			"%u requests of this client run or wait, the limit is %lld "
 			"(client_requests)",
 			n, (long long)front->config->client_requests);
-	if (bytes + more > LIMIT_INBOX_CLIENT_BYTES)
+	return check_bytes(bytes, more, err);
+}
+
+static int check_inbox(const struct inbox *inbox, size_t more, struct error *err)
+{
+	if (inbox->n >= LIMIT_INBOX_REQUESTS || inbox->bytes + more > LIMIT_INBOX_BYTES)
 		return error_set(err, EAGAIN,
-			"requests of this client that wait to be read have %zu bytes, %zu more are "
-			"beyond the limit of %d",
-			bytes, more, LIMIT_INBOX_CLIENT_BYTES);
+			"%u requests of %zu bytes wait to be read, the limits are %d and %d",
+			inbox->n, inbox->bytes, LIMIT_INBOX_REQUESTS, LIMIT_INBOX_BYTES);
 	return 0;
 }
 
 static int check_all(struct front *front, size_t more, struct error *err)
 {
 	const struct inbox *inbox = &front->inbox;
-	int64_t waiting = places_waiting(front, inbox->n);
+	int64_t waiting = places_waiting(front, inbox->n - inbox->n_questions);
+	int rc = check_inbox(inbox, more, err);
 
-	if (inbox->n >= LIMIT_INBOX_REQUESTS || inbox->bytes + more > LIMIT_INBOX_BYTES)
-		return error_set(err, EAGAIN,
-			"%u requests of %zu bytes wait to be read, the limits are %d and %d",
-			inbox->n, inbox->bytes, LIMIT_INBOX_REQUESTS, LIMIT_INBOX_BYTES);
+	if (rc != 0)
+		return rc;
 	if (waiting >= front->config->queue_max)
 		return error_set(err, EAGAIN, "queue full: %lld waiting, limit %lld",
 			(long long)waiting, (long long)front->config->queue_max);
@@ -134,6 +147,23 @@ static uint32_t n_read(const struct front *front)
 	return n;
 }
 
+static void send_answer(
+	struct front *front, const struct inbox_entry *entry, const struct reading *reading)
+{
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
+
+	if (reading->rc != 0) {
+		handlers_fail(
+			front, &entry->client, entry->request_id, 0, reading->rc, &reading->err);
+		return;
+	}
+	envelope.request_id = entry->request_id;
+	envelope.body_case = OUTRIDER__ENVELOPE__BODY_TEXT;
+	envelope.text = reading->answer;
+	/* Who does not read its answers does not get this one. */
+	(void)bus_send_to(front->socket, &entry->client, &envelope);
+}
+
 /* A text was read. */
 static void take_reading(struct front *front, struct reading *reading)
 {
@@ -146,6 +176,11 @@ static void take_reading(struct front *front, struct reading *reading)
 		return;
 	}
 	inbox_read(&front->inbox, entry);
+	if (reading->is_question) {
+		send_answer(front, entry, reading);
+		inbox_remove(&front->inbox, entry);
+		return;
+	}
 	if (reading->rc != 0) {
 		refuse(front, &entry->client, entry->request_id, entry->uid, reading->rc,
 			&reading->err);
@@ -227,6 +262,28 @@ void admission_generate(struct front *front, const struct bus_address *from, uin
 	entry->digest = request_digest(generate);
 	entry->have = generate->have;
 	entry->credit = generate->credit;
+	give_texts(front);
+}
+
+void admission_ask(struct front *front, const struct bus_address *from, uint64_t request_id,
+	const Outrider__TextRequest *question)
+{
+	size_t bytes = outrider__text_request__get_packed_size(question), held;
+	struct inbox_entry *entry = NULL;
+	struct error err = {.text = ""};
+	int rc;
+
+	(void)inbox_count(&front->inbox, from, &held);
+	rc = check_bytes(held, bytes, &err);
+	if (rc == 0)
+		rc = check_inbox(&front->inbox, bytes, &err);
+	if (rc == 0 && (entry = inbox_ask(&front->inbox, from, question)) == NULL)
+		rc = error_set(&err, ENOMEM, "no memory for a request");
+	if (rc != 0) {
+		handlers_fail(front, from, request_id, 0, rc, &err);
+		return;
+	}
+	entry->request_id = request_id;
 	give_texts(front);
 }
 

@@ -154,6 +154,9 @@ void places_settle(struct front *front, uint32_t index);
 /* A Generate of a session that is not known. */
 void admission_generate(struct front *front, const struct bus_address *from, uint64_t request_id,
 	const Outrider__Generate *generate);
+/* A question about texts or the model: a text thread answers. */
+void admission_ask(struct front *front, const struct bus_address *from, uint64_t request_id,
+	const Outrider__TextRequest *question);
 /* A client of a session on the shelf has asked for it. */
 void admission_return(struct front *front, const struct bus_address *from, uint64_t request_id,
 	struct shelved *kept, uint32_t have, uint32_t credit);

@@ -15,6 +15,11 @@ bool inbox_same_client(const struct bus_address *a, const struct bus_address *b)
 	return bus_same(a, b);
 }
 
+static bool is_question(const struct inbox_entry *entry)
+{
+	return entry->reading != NULL && entry->reading->is_question;
+}
+
 /* A client that has nothing here joins the current round, another the one after its last. */
 static uint64_t round_of(const struct inbox *inbox, const struct bus_address *client)
 {
@@ -30,7 +35,7 @@ static uint64_t round_of(const struct inbox *inbox, const struct bus_address *cl
 static void join_sender(struct inbox *inbox, struct inbox_entry *entry)
 {
 	for (const struct inbox_entry *e = inbox->first; e != NULL; e = e->next) {
-		if (!inbox_same_client(&e->client, &entry->client))
+		if (!inbox_same_client(&e->client, &entry->client) || is_question(e))
 			continue;
 		entry->sender = e->sender;
 		entry->behind += !e->read;
@@ -47,32 +52,55 @@ static void pass_on(struct inbox_entry *entry)
 			e->behind--;
 }
 
-struct inbox_entry *inbox_add(struct inbox *inbox, const struct bus_address *client, uint64_t uid,
-	const Outrider__Generate *generate)
+/* Appends an entry, which takes the reading; NULL: there is nothing to read. */
+static struct inbox_entry *append(struct inbox *inbox, const struct bus_address *client,
+	uint64_t uid, struct reading *reading)
 {
 	struct inbox_entry *entry = calloc(1, sizeof(*entry)), **link = &inbox->first;
 
-	if (entry != NULL && generate != NULL)
-		entry->reading = reading_create(generate, clock_ns());
-	if (entry == NULL || (generate != NULL && entry->reading == NULL)) {
-		free(entry);
+	if (entry == NULL) {
+		reading_free(&reading);
 		return NULL;
 	}
-	if (generate != NULL) {
-		entry->reading->entry = entry;
-		entry->bytes = entry->reading->packed_bytes;
+	entry->reading = reading;
+	if (reading != NULL) {
+		reading->entry = entry;
+		entry->bytes = reading->packed_bytes;
 	}
 	entry->client = *client;
 	entry->uid = uid;
-	entry->begun = entry->read = generate == NULL;
+	entry->begun = entry->read = reading == NULL;
 	entry->round = round_of(inbox, client);
-	join_sender(inbox, entry);
+	if (reading != NULL && reading->is_question)
+		/* Of a sender of its own: no order binds it to the client's requests. */
+		entry->sender = ++inbox->senders;
+	else
+		join_sender(inbox, entry);
+	inbox->n_questions += reading != NULL && reading->is_question;
 	while (*link != NULL)
 		link = &(*link)->next;
 	*link = entry;
 	inbox->n++;
 	inbox->bytes += entry->bytes;
 	return entry;
+}
+
+struct inbox_entry *inbox_add(struct inbox *inbox, const struct bus_address *client, uint64_t uid,
+	const Outrider__Generate *generate)
+{
+	struct reading *reading = NULL;
+
+	if (generate != NULL && (reading = reading_create(generate, clock_ns())) == NULL)
+		return NULL;
+	return append(inbox, client, uid, reading);
+}
+
+struct inbox_entry *inbox_ask(struct inbox *inbox, const struct bus_address *client,
+	const Outrider__TextRequest *question)
+{
+	struct reading *reading = reading_create_question(question, clock_ns());
+
+	return reading != NULL ? append(inbox, client, 0, reading) : NULL;
 }
 
 void inbox_read(struct inbox *inbox, struct inbox_entry *entry)
@@ -94,6 +122,7 @@ void inbox_remove(struct inbox *inbox, struct inbox_entry *entry)
 		link = &(*link)->next;
 	*link = entry->next;
 	inbox->n--;
+	inbox->n_questions -= is_question(entry);
 	inbox->bytes -= entry->bytes;
 	if (!entry->read)
 		pass_on(entry);
@@ -113,7 +142,7 @@ void inbox_clear(struct inbox *inbox)
 struct inbox_entry *inbox_find(const struct inbox *inbox, uint64_t uid)
 {
 	for (struct inbox_entry *e = inbox->first; e != NULL; e = e->next)
-		if (e->uid == uid)
+		if (e->uid == uid && !is_question(e))
 			return e;
 	return NULL;
 }
@@ -144,7 +173,7 @@ uint32_t inbox_count(const struct inbox *inbox, const struct bus_address *client
 	for (const struct inbox_entry *e = inbox->first; e != NULL; e = e->next) {
 		if (!inbox_same_client(&e->client, client))
 			continue;
-		n++;
+		n += !is_question(e);
 		*bytes += e->bytes;
 	}
 	return n;

@@ -26,7 +26,7 @@ struct inbox_entry {
 
 struct inbox {
 	struct inbox_entry *first;
-	uint32_t n;
+	uint32_t n, n_questions; /* questions count in n */
 	size_t bytes;
 	uint64_t round; /* of the last entry that had its turn */
 	uint64_t senders; /* the newest one's number */
@@ -37,6 +37,9 @@ bool inbox_same_client(const struct bus_address *a, const struct bus_address *b)
 /* Appends an entry with a copy of the request; generate NULL: a session on the shelf comes back. NULL without memory. */
 struct inbox_entry *inbox_add(struct inbox *inbox, const struct bus_address *client, uint64_t uid,
 	const Outrider__Generate *generate);
+/* Appends a question about texts or the model: it waits for a lane and for nothing else. NULL without memory. */
+struct inbox_entry *inbox_ask(struct inbox *inbox, const struct bus_address *client,
+	const Outrider__TextRequest *question);
 /* Its reading has come back. */
 void inbox_read(struct inbox *inbox, struct inbox_entry *entry);
 /* And frees it; a reading that a lane has is left to who takes it from there, its entry NULL. */
@@ -46,5 +49,5 @@ void inbox_clear(struct inbox *inbox);
 struct inbox_entry *inbox_find(const struct inbox *inbox, uint64_t uid); /* NULL: none */
 /* The entry whose text this lane reads next; NULL: none. Its round is the current one from then on. */
 struct inbox_entry *inbox_unread(struct inbox *inbox, enum reader_lane lane);
-/* How many entries are a client's; *bytes: of their messages. */
+/* How many requests are a client's; *bytes: of its messages, questions too. */
 uint32_t inbox_count(const struct inbox *inbox, const struct bus_address *client, size_t *bytes);

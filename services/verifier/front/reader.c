@@ -1,5 +1,7 @@
 #include "services/verifier/front/reader.h"
 
+#include "services/verifier/front/question.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -22,22 +24,41 @@ struct reader {
 	struct lane lanes[READER_LANES];
 };
 
-struct reading *reading_create(const Outrider__Generate *generate, uint64_t now_ns)
+/* A copy of the message as bytes. */
+static struct reading *create(const ProtobufCMessage *message, uint64_t now_ns)
 {
 	struct reading *reading = calloc(1, sizeof(*reading));
-	Outrider__Generate known = *generate;
 
 	if (reading == NULL)
 		return NULL;
-	known.base.n_unknown_fields = 0;
 	reading->since_ns = now_ns;
-	reading->packed_bytes = outrider__generate__get_packed_size(&known);
-	reading->packed = malloc(reading->packed_bytes);
+	reading->packed_bytes = protobuf_c_message_get_packed_size(message);
+	/* A message that says nothing has no bytes. */
+	reading->packed = malloc(reading->packed_bytes + 1);
 	if (reading->packed == NULL) {
 		free(reading);
 		return NULL;
 	}
-	outrider__generate__pack(&known, reading->packed);
+	protobuf_c_message_pack(message, reading->packed);
+	return reading;
+}
+
+struct reading *reading_create(const Outrider__Generate *generate, uint64_t now_ns)
+{
+	Outrider__Generate known = *generate;
+
+	known.base.n_unknown_fields = 0;
+	return create(&known.base, now_ns);
+}
+
+struct reading *reading_create_question(const Outrider__TextRequest *question, uint64_t now_ns)
+{
+	Outrider__TextRequest known = *question;
+
+	known.base.n_unknown_fields = 0;
+	struct reading *reading = create(&known.base, now_ns);
+	if (reading != NULL)
+		reading->is_question = true;
 	return reading;
 }
 
@@ -51,18 +72,44 @@ void reading_free(struct reading **out)
 	request_input_free(&reading->input);
 	stop_match_free(&reading->match);
 	constraint_free(&reading->constraint);
+	if (reading->answer != NULL)
+		outrider__text__free_unpacked(reading->answer, NULL);
 	free(reading);
 	*out = NULL;
 }
 
+static int no_memory(struct reading *reading)
+{
+	return error_set(&reading->err, ENOMEM, "no memory for a request of %zu bytes",
+		reading->packed_bytes);
+}
+
+static void answer_question(struct reading *reading, const struct request_limits *limits)
+{
+	Outrider__TextRequest *question =
+		outrider__text_request__unpack(NULL, reading->packed_bytes, reading->packed);
+
+	if (question == NULL) {
+		reading->rc = no_memory(reading);
+		return;
+	}
+	reading->rc = question_answer(question, limits, &reading->answer, &reading->err);
+	outrider__text_request__free_unpacked(question, NULL);
+	free(reading->packed);
+	reading->packed = NULL;
+}
+
 void reading_run(struct reading *reading, const struct request_limits *limits)
 {
+	if (reading->is_question) {
+		answer_question(reading, limits);
+		return;
+	}
 	Outrider__Generate *generate =
 		outrider__generate__unpack(NULL, reading->packed_bytes, reading->packed);
 
 	if (generate == NULL) {
-		reading->rc = error_set(&reading->err, ENOMEM,
-			"no memory for a request of %zu bytes", reading->packed_bytes);
+		reading->rc = no_memory(reading);
 		return;
 	}
 	reading->rc = request_read(generate, limits, reading->since_ns, &reading->request,

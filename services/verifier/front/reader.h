@@ -14,7 +14,7 @@ enum { READER_SHORT_BYTES = 16384 };
 
 /* One request, as it came and as what was made of it. While a lane has it, it is the thread's. */
 struct reading {
-	uint8_t *packed; /* its Generate, until it was read */
+	uint8_t *packed; /* its Generate, or TextRequest, until it was read */
 	size_t packed_bytes;
 	uint64_t since_ns; /* when it came: deadlines count from it */
 	struct inbox_entry *entry; /* the loop's: whose it is; NULL: nobody wants it any more */
@@ -25,10 +25,14 @@ struct reading {
 	struct request_input input;
 	struct stop_match *match; /* of its stop strings, or NULL */
 	struct constraint *constraint; /* of its grammar, or NULL */
+	bool is_question; /* a TextRequest, and this is its answer: */
+	Outrider__Text *answer;
 };
 
 /* A copy of the message, as bytes: unpacked, one may be many times as large. NULL without memory. */
 struct reading *reading_create(const Outrider__Generate *generate, uint64_t now_ns);
+/* The same of a question about texts or the model, which becomes no session. */
+struct reading *reading_create_question(const Outrider__TextRequest *question, uint64_t now_ns);
 void reading_free(struct reading **reading);
 /* Reads it. Any thread. */
 void reading_run(struct reading *reading, const struct request_limits *limits);

@@ -1,7 +1,6 @@
 #include "services/verifier/front/request.h"
 
 #include "services/verifier/state/journal.h"
-#include "shared/model/text/chat.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +59,7 @@ uint64_t request_digest(const Outrider__Generate *generate)
 	return d.h;
 }
 
-static int check_ids(
+int request_check_ids(
 	const char *what, const int32_t *ids, size_t n, uint32_t n_vocab, struct error *err)
 {
 	for (size_t i = 0; i < n; i++)
@@ -126,24 +125,38 @@ static int too_long(size_t n, const struct request_limits *limits, struct error 
 		limits->n_context);
 }
 
-static int encode_conversation(const Outrider__Conversation *conversation,
-	const struct request_limits *limits, struct request_input *input, struct error *err)
+int request_render(const Outrider__Conversation *conversation, const struct request_limits *limits,
+	struct template_text *text, int32_t **ids, size_t *n, size_t *capacity, struct error *err)
 {
-	size_t n = conversation->n_messages;
-	struct chat_message *messages = calloc(n, sizeof(*messages));
+	size_t n_messages = conversation->n_messages;
+	int rc = check_conversation(conversation, err);
+	if (rc != 0)
+		return rc;
+	struct chat_message *messages = calloc(n_messages, sizeof(*messages));
 
 	if (messages == NULL)
-		return error_set(err, ENOMEM, "no memory for %zu messages", n);
-	for (size_t i = 0; i < n; i++)
+		return error_set(err, ENOMEM, "no memory for %zu messages", n_messages);
+	for (size_t i = 0; i < n_messages; i++)
 		messages[i] = (struct chat_message){
 			.role = conversation->messages[i]->role,
 			.text = conversation->messages[i]->text,
 			.text_bytes = strlen(conversation->messages[i]->text),
 			.json = conversation->messages[i]->json,
 		};
-	int rc = chat_encode_conversation(limits->model->gguf, limits->tokenizer, messages, n,
-		conversation->variables, &input->prompt, &input->n_prompt, &input->capacity, err);
+	rc = chat_conversation(limits->model->gguf, limits->tokenizer, messages, n_messages,
+		conversation->variables, text, ids, n, capacity, err);
 	free(messages);
+	return rc;
+}
+
+static int encode_conversation(const Outrider__Conversation *conversation,
+	const struct request_limits *limits, struct request_input *input, struct error *err)
+{
+	struct template_text text = {0};
+	int rc = request_render(conversation, limits, &text, &input->prompt, &input->n_prompt,
+		&input->capacity, err);
+
+	template_text_free(&text);
 	return rc;
 }
 
@@ -166,7 +179,7 @@ static int check_input(
 			return error_set(err, EINVAL, "the prompt is empty");
 		if (n >= limits->n_context)
 			return too_long(n, limits, err);
-		return check_ids(
+		return request_check_ids(
 			"prompt", generate->tokens->ids, n, limits->model->config.n_vocab, err);
 	case OUTRIDER__GENERATE__INPUT_CONVERSATION:
 		return check_conversation(generate->conversation, err);
@@ -199,7 +212,7 @@ static int read_prompt(const Outrider__Generate *generate, const struct request_
 		return error_set(err, EINVAL, "the prompt is empty");
 	if (input->n_prompt >= limits->n_context)
 		return too_long(input->n_prompt, limits, err);
-	return check_ids(
+	return request_check_ids(
 		"prompt", input->prompt, input->n_prompt, limits->model->config.n_vocab, err);
 }
 
@@ -292,7 +305,7 @@ static int read_replay(const Outrider__Generate *generate, const struct request_
 		return error_set(err, EINVAL, "replay: %zu tokens, the context holds %u",
 			generate->replay->n_ids, limits->n_context);
 	out->n_replay = (uint32_t)generate->replay->n_ids;
-	return check_ids("replay", generate->replay->ids, generate->replay->n_ids,
+	return request_check_ids("replay", generate->replay->ids, generate->replay->n_ids,
 		limits->model->config.n_vocab, err);
 }
 

@@ -3,7 +3,7 @@
 
 #include "proto/envelope.pb-c.h"
 #include "shared/model/arch/model.h"
-#include "shared/model/text/tokenizer.h"
+#include "shared/model/text/chat.h"
 #include "shared/spec/session.h"
 #include "services/verifier/state/constraint.h"
 
@@ -32,4 +32,10 @@ int request_read(const Outrider__Generate *generate, const struct request_limits
 	struct error *err);
 int request_parameters(const Outrider__Generate *generate, const struct request_limits *limits,
 	uint64_t now_ns, struct session_request *out, struct error *err);
+/* The text of a conversation, as the model's template makes it, and its tokens; ids NULL: the text alone. */
+int request_render(const Outrider__Conversation *conversation, const struct request_limits *limits,
+	struct template_text *text, int32_t **ids, size_t *n, size_t *capacity, struct error *err);
+/* Whether they are of the vocabulary; what: for the message. */
+int request_check_ids(
+	const char *what, const int32_t *ids, size_t n, uint32_t n_vocab, struct error *err);
 void request_input_free(struct request_input *input);

@@ -61,6 +61,17 @@ static int find_template(const struct gguf *gguf, const struct chat_options *opt
 	return 0;
 }
 
+struct gguf_string chat_template_source(const struct gguf *gguf)
+{
+	static const struct chat_options usual;
+	struct gguf_string source = {"", 0};
+	struct error err;
+	char key[128];
+	return find_template(gguf, &usual, false, &source, key, &err) == 0
+		       ? source
+		       : (struct gguf_string){"", 0};
+}
+
 int chat_add_special_tokens(const struct gguf *gguf, json_t *object, struct error *err)
 {
 	static const char *const tokens[][2] = {{"tokenizer.ggml.bos_token_id", "bos_token"},
@@ -111,6 +122,18 @@ int chat_render(const struct gguf *gguf, const json_t *variables,
 	return rc;
 }
 
+/* The tokens of a prompt. */
+static int encode_rendered(const struct tokenizer *tokenizer, const struct template_text *text,
+	int32_t **ids, size_t *n, size_t *capacity, struct error *err)
+{
+	if (text->bytes > LIMIT_RENDERED_BYTES)
+		return error_set(err, E2BIG,
+			"the chat template makes a prompt of %zu bytes, at most %d are taken",
+			text->bytes, LIMIT_RENDERED_BYTES);
+	return tokenizer_encode_rendered(
+		tokenizer, text->data, text->bytes, text->literal, ids, n, capacity, err);
+}
+
 int chat_encode_variables(const struct gguf *gguf, const struct tokenizer *tokenizer,
 	const json_t *variables, const struct chat_options *options, int32_t **ids, size_t *n,
 	size_t *capacity, struct error *err)
@@ -119,13 +142,7 @@ int chat_encode_variables(const struct gguf *gguf, const struct tokenizer *token
 	int rc = chat_render(gguf, variables, options, &text, err);
 	if (rc)
 		return rc;
-	if (text.bytes > LIMIT_RENDERED_BYTES)
-		rc = error_set(err, E2BIG,
-			"the chat template makes a prompt of %zu bytes, at most %d are taken",
-			text.bytes, LIMIT_RENDERED_BYTES);
-	else
-		rc = tokenizer_encode_rendered(
-			tokenizer, text.data, text.bytes, text.literal, ids, n, capacity, err);
+	rc = encode_rendered(tokenizer, &text, ids, n, capacity, err);
 	template_text_free(&text);
 	return rc;
 }
@@ -219,27 +236,52 @@ static int add_message(json_t *list, const struct chat_message *m, size_t i, str
 	return rc;
 }
 
+/* What the template reads: the messages, the variables, and that the assistant's turn is to be opened. */
+static int conversation_object(const struct chat_message *messages, size_t n_messages,
+	const char *variables, json_t **out, struct error *err)
+{
+	json_t *list = json_array();
+	int rc = list ? read_object(
+				variables && *variables ? variables : "{}", "variables", out, err)
+		      : -ENOMEM;
+	for (size_t i = 0; !rc && i < n_messages; i++)
+		rc = add_message(list, &messages[i], i, err);
+	if (!rc && (json_object_set(*out, "messages", list) ||
+			   json_object_set_new(*out, "add_generation_prompt", json_true())))
+		rc = -ENOMEM;
+	if (rc == -ENOMEM)
+		error_set(err, ENOMEM, "no memory for %zu messages", n_messages);
+	json_decref(list);
+	return rc;
+}
+
+int chat_conversation(const struct gguf *gguf, const struct tokenizer *tokenizer,
+	const struct chat_message *messages, size_t n_messages, const char *variables,
+	struct template_text *text, int32_t **ids, size_t *n, size_t *capacity, struct error *err)
+{
+	json_t *object = NULL;
+	memset(text, 0, sizeof(*text));
+	if (!n_messages)
+		return error_set(err, EINVAL, "a conversation needs at least one message");
+	int rc = conversation_object(messages, n_messages, variables, &object, err);
+	if (!rc)
+		rc = chat_render(gguf, object, NULL, text, err);
+	if (!rc && ids)
+		rc = encode_rendered(tokenizer, text, ids, n, capacity, err);
+	if (rc)
+		template_text_free(text);
+	json_decref(object);
+	return rc;
+}
+
 int chat_encode_conversation(const struct gguf *gguf, const struct tokenizer *tokenizer,
 	const struct chat_message *messages, size_t n_messages, const char *variables,
 	int32_t **ids, size_t *n, size_t *capacity, struct error *err)
 {
-	if (!n_messages)
-		return error_set(err, EINVAL, "a conversation needs at least one message");
-	json_t *object = NULL, *list = json_array();
-	int rc = list ? read_object(variables && *variables ? variables : "{}", "variables",
-				&object, err)
-		      : -ENOMEM;
-	for (size_t i = 0; !rc && i < n_messages; i++)
-		rc = add_message(list, &messages[i], i, err);
-	if (!rc && (json_object_set(object, "messages", list) ||
-			   json_object_set_new(object, "add_generation_prompt", json_true())))
-		rc = -ENOMEM;
-	if (rc == -ENOMEM)
-		error_set(err, ENOMEM, "no memory for %zu messages", n_messages);
-	if (!rc)
-		rc = chat_encode_variables(gguf, tokenizer, object, NULL, ids, n, capacity, err);
-	json_decref(list);
-	json_decref(object);
+	struct template_text text;
+	int rc = chat_conversation(
+		gguf, tokenizer, messages, n_messages, variables, &text, ids, n, capacity, err);
+	template_text_free(&text);
 	return rc;
 }
 

@@ -38,6 +38,12 @@ int chat_encode_variables(const struct gguf *gguf, const struct tokenizer *token
 int chat_encode_conversation(const struct gguf *gguf, const struct tokenizer *tokenizer,
 	const struct chat_message *messages, size_t n_messages, const char *variables,
 	int32_t **ids, size_t *n, size_t *capacity, struct error *err);
+/* The same, and the text that the tokens are of, which template_text_free frees; ids NULL: the text alone. */
+int chat_conversation(const struct gguf *gguf, const struct tokenizer *tokenizer,
+	const struct chat_message *messages, size_t n_messages, const char *variables,
+	struct template_text *text, int32_t **ids, size_t *n, size_t *capacity, struct error *err);
+/* The template that conversations are rendered with, "" for none: borrowed, no NUL. */
+struct gguf_string chat_template_source(const struct gguf *gguf);
 int chat_encode(const struct gguf *gguf, const struct tokenizer *tokenizer,
 	const struct chat_message *messages, size_t n_messages, int32_t **ids, size_t *n,
 	size_t *capacity, struct error *err);

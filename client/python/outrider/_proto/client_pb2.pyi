@@ -21,6 +21,14 @@ class Accepted(_message.Message):
     session_uid: int
     def __init__(self, session_uid: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., generation: _Optional[int] = ..., engine: _Optional[int] = ..., arithmetic: _Optional[int] = ...) -> None: ...
 
+class ApplyTemplate(_message.Message):
+    __slots__ = ["conversation", "tokens"]
+    CONVERSATION_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    conversation: Conversation
+    tokens: bool
+    def __init__(self, conversation: _Optional[_Union[Conversation, _Mapping]] = ..., tokens: bool = ...) -> None: ...
+
 class Cancel(_message.Message):
     __slots__ = ["session_uid"]
     SESSION_UID_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +60,14 @@ class Credit(_message.Message):
     credit: int
     session_uid: int
     def __init__(self, session_uid: _Optional[int] = ..., credit: _Optional[int] = ...) -> None: ...
+
+class Detokenize(_message.Message):
+    __slots__ = ["ids", "special"]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    SPECIAL_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[int]
+    special: bool
+    def __init__(self, ids: _Optional[_Iterable[int]] = ..., special: bool = ...) -> None: ...
 
 class Done(_message.Message):
     __slots__ = ["end", "message", "session_uid", "stop", "text", "usage"]
@@ -149,6 +165,10 @@ class LogitBias(_message.Message):
     token: int
     def __init__(self, token: _Optional[int] = ..., bias: _Optional[float] = ...) -> None: ...
 
+class ModelFacts(_message.Message):
+    __slots__: list[str] = []
+    def __init__(self) -> None: ...
+
 class Resume(_message.Message):
     __slots__ = ["arithmetic", "credit", "have", "session_uid"]
     ARITHMETIC_FIELD_NUMBER: _ClassVar[int]
@@ -183,11 +203,69 @@ class Sampling(_message.Message):
     top_p: float
     def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., repeat_penalty: _Optional[float] = ..., repeat_window: _Optional[int] = ..., seed: _Optional[int] = ..., logit_bias: _Optional[_Iterable[_Union[LogitBias, _Mapping]]] = ..., coupling: _Optional[int] = ...) -> None: ...
 
+class ServedModel(_message.Message):
+    __slots__ = ["arch", "bos", "bytes", "chat_template", "eog", "eos", "file", "n_context", "n_vocab", "name"]
+    ARCH_FIELD_NUMBER: _ClassVar[int]
+    BOS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    CHAT_TEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    EOG_FIELD_NUMBER: _ClassVar[int]
+    EOS_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    N_CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    N_VOCAB_FIELD_NUMBER: _ClassVar[int]
+    arch: str
+    bos: int
+    bytes: int
+    chat_template: str
+    eog: _containers.RepeatedScalarFieldContainer[int]
+    eos: int
+    file: str
+    n_context: int
+    n_vocab: int
+    name: str
+    def __init__(self, file: _Optional[str] = ..., name: _Optional[str] = ..., arch: _Optional[str] = ..., n_context: _Optional[int] = ..., n_vocab: _Optional[int] = ..., bos: _Optional[int] = ..., eos: _Optional[int] = ..., eog: _Optional[_Iterable[int]] = ..., chat_template: _Optional[str] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class Text(_message.Message):
+    __slots__ = ["ends", "ids", "model", "text"]
+    ENDS_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    ends: _containers.RepeatedScalarFieldContainer[int]
+    ids: _containers.RepeatedScalarFieldContainer[int]
+    model: ServedModel
+    text: bytes
+    def __init__(self, ids: _Optional[_Iterable[int]] = ..., text: _Optional[bytes] = ..., ends: _Optional[_Iterable[int]] = ..., model: _Optional[_Union[ServedModel, _Mapping]] = ...) -> None: ...
+
+class TextRequest(_message.Message):
+    __slots__ = ["apply_template", "detokenize", "model_facts", "tokenize"]
+    APPLY_TEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    DETOKENIZE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FACTS_FIELD_NUMBER: _ClassVar[int]
+    TOKENIZE_FIELD_NUMBER: _ClassVar[int]
+    apply_template: ApplyTemplate
+    detokenize: Detokenize
+    model_facts: ModelFacts
+    tokenize: Tokenize
+    def __init__(self, tokenize: _Optional[_Union[Tokenize, _Mapping]] = ..., detokenize: _Optional[_Union[Detokenize, _Mapping]] = ..., apply_template: _Optional[_Union[ApplyTemplate, _Mapping]] = ..., model_facts: _Optional[_Union[ModelFacts, _Mapping]] = ...) -> None: ...
+
 class TokenList(_message.Message):
     __slots__ = ["ids"]
     IDS_FIELD_NUMBER: _ClassVar[int]
     ids: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Tokenize(_message.Message):
+    __slots__ = ["bos", "special", "text"]
+    BOS_FIELD_NUMBER: _ClassVar[int]
+    SPECIAL_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    bos: bool
+    special: bool
+    text: str
+    def __init__(self, text: _Optional[str] = ..., bos: bool = ..., special: bool = ...) -> None: ...
 
 class Tokens(_message.Message):
     __slots__ = ["first", "ids", "live", "logits_hash", "session_uid", "text"]
