@@ -8,6 +8,7 @@
 #include "shared/base/timeline.h"
 #include "shared/spec/policy.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* A round whose last request does not come belongs to a verifier that died between two. */
@@ -334,6 +335,9 @@ int worker_init(struct worker *w, const struct drafter_config *config, void (*on
 	atomic_store(&w->beat_ns, clock_ns());
 	hints_init(&w->hints, w->config);
 	w->context.hints = &w->hints;
+	w->sessions = calloc(LIMIT_SESSIONS, sizeof(*w->sessions));
+	if (w->sessions == NULL)
+		return error_set(err, ENOMEM, "no memory for %d sessions", LIMIT_SESSIONS);
 	if (config->draft[0] == '\0')
 		return 0;
 	return draft_model_open(config, w->sessions, LIMIT_SESSIONS, &w->hints, &w->model, err);
@@ -356,7 +360,7 @@ void worker_exit(struct worker *w)
 	pthread_mutex_unlock(&w->mutex);
 	if (w->started)
 		pthread_join(w->thread, NULL);
-	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
+	for (uint32_t i = 0; w->sessions != NULL && i < LIMIT_SESSIONS; i++)
 		worker_end_session(w, &w->sessions[i]);
 	draft_model_close(&w->model);
 	hints_exit(&w->hints);
@@ -371,6 +375,7 @@ void worker_exit(struct worker *w)
 		region_close(&w->mail[i]);
 	pthread_cond_destroy(&w->changed);
 	pthread_mutex_destroy(&w->mutex);
+	free(w->sessions);
 }
 
 bool worker_alive(void *arg)

@@ -140,7 +140,10 @@ class Connection:
     def begin(self, prompt: str | None, options: Options) -> Session:
         """Starts a session with a request."""
         generate = generate_of(prompt, options)
-        generate.session_uid = secrets.randbelow((1 << 64) - 1) + 1
+        uid = generate.session_uid
+        if uid in self.sessions:
+            raise InvalidRequest(errno.EEXIST, f"this client has a stream of session {uid} already")
+        generate.session_uid = uid or secrets.randbelow((1 << 64) - 1) + 1
         self.look()  # time before now is not its silence
         return self._add(Session(self, generate.session_uid, 0, self.window, generate))
 

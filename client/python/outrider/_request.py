@@ -51,6 +51,9 @@ class Options(TypedDict, total=False):
     variables: Mapping[str, Any]
     """What the chat template reads beside the messages: tools, documents, enable_thinking and so on."""
 
+    uid: int
+    """The number that names the session; 0 (the default): a random one. The same request under the same number gets the same answer
+    from its beginning, also from another process, as long as the service keeps it."""
     max_tokens: int
     """0 (the default): until the model ends or the context is full."""
     temperature: float
@@ -313,6 +316,8 @@ def generate_of(prompt: str | None, options: Options) -> client_pb2.Generate:
         _set_grammar(generate, given["grammar"])
     if "stop" in given:
         _set_stops(generate, given["stop"])
+    if "uid" in given:
+        generate.session_uid = _whole("uid", given["uid"], 0, _UINT64_MAX)
     if "ignore_eos" in given:
         generate.ignore_eos = _flag("ignore_eos", given["ignore_eos"])
     if "deadline" in given:
