@@ -1,6 +1,7 @@
 #include "services/gateway/generate.h"
 
 #include "services/gateway/answer.h"
+#include "shared/base/checksum.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 
@@ -58,6 +59,15 @@ static void make_id(struct exchange *exchange)
 	exchange->created = (int64_t)time(NULL);
 }
 
+/* Of a request with an Idempotency-Key the same each time: who asks again, of another gateway too, attaches to the answer that there
+ * is. 0: a random one. */
+static uint64_t uid_of(const struct exchange *exchange, uint32_t i)
+{
+	uint64_t of = exchange->params.idempotency;
+
+	return of ? checksum(of, &i, sizeof i) | 1 : 0;
+}
+
 static bool start(struct exchange *exchange)
 {
 	struct gateway *gateway = exchange->gateway;
@@ -70,6 +80,7 @@ static bool start(struct exchange *exchange)
 
 		*choice = (struct choice){.exchange = exchange, .index = i};
 		outrider_request_set_seed(exchange->params.request, exchange->params.seed + i);
+		outrider_request_set_uid(exchange->params.request, uid_of(exchange, i));
 		int code =
 			outrider_start(gateway->client, exchange->params.request, &choice->stream);
 		if (code < 0) {

@@ -495,7 +495,9 @@ bool params_read(struct params *params, const json_t *body, struct fault *fault)
 		json_decref(reading.variables);
 		return fault_set(fault, 500, NULL, "internal_error", "no memory for the request");
 	}
-	if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
+	if (params->idempotency)
+		seed = params->idempotency;
+	else if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
 		seed = 0;
 	/* Clients read JSON numbers as doubles, or as signed 64-bit integers: a seed that is told must survive both. */
 	params->seed = seed >> 12;

@@ -1,6 +1,7 @@
 #include "services/gateway/routes.h"
 
 #include "services/gateway/generate.h"
+#include "shared/base/checksum.h"
 #include "shared/base/json_text.h"
 
 #include <stdlib.h>
@@ -73,7 +74,12 @@ static bool serves(struct exchange *exchange)
 
 static bool complete(struct exchange *exchange, bool chat)
 {
+	const char *key = MHD_lookup_connection_value(
+		exchange->connection, MHD_HEADER_KIND, "Idempotency-Key");
+
 	exchange->params.chat = chat;
+	if (key)
+		exchange->params.idempotency = checksum(0, key, strlen(key)) | 1;
 	return generate_read(exchange) && serves(exchange) && generate_begin(exchange);
 }
 

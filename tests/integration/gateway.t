@@ -199,6 +199,29 @@ def check_kill(gateway, service):
     ok(until(lambda: gateway.get("/health")[0] == 200), "and the service is healthy again")
 
 
+def check_again(gateway, service):
+    """The gateway dies in the middle of an answer; the same request with its Idempotency-Key, of its successor, gets the same one."""
+    body = {"prompt": "And there was light", "max_tokens": 500, "temperature": 0.9, "ignore_eos": True}
+    key = {"Idempotency-Key": "one-of-mine"}
+    connection = gateway.connection()
+    connection.request("POST", "/v1/completions", json.dumps({**body, "stream": True}).encode(), key)
+    seen = connection.getresponse().read(400)
+    gateway.process.kill()
+    gateway.process.wait()
+    connection.close()
+    second = Gateway(service)
+    status, answer = second.post("/v1/completions", body, headers=key)
+    whole = answer["choices"][0]["text"] if status == 200 else ""
+    begun = "".join(json.loads(line[6:])["choices"][0]["text"] for line in seen.decode().split("\n\n")[:-1])
+    ok(status == 200 and begun and whole.startswith(begun) and answer["usage"]["completion_tokens"] == 500,
+       "after the gateway's death the request with its Idempotency-Key gets the same answer", (begun, answer))
+    status, again = second.post("/v1/completions", body, headers=key)
+    ok(status == 200 and again["choices"][0]["text"] == whole, "and again", again)
+    status, other = second.post("/v1/completions", {**body, "prompt": "Another"}, headers=key)
+    ok(status == 409 and "error" in other, "another request under that key is refused", other)
+    return second
+
+
 def check_gone(gateway, service):
     """A client that goes away: its answer is cancelled."""
     body = json.dumps({"prompt": "And it came to pass", "max_tokens": 900, "ignore_eos": True, "stream": True, "outrider": {"k": 0}}).encode()
@@ -276,6 +299,7 @@ with Service(model=TARGET, draft=DRAFTS["small"],
     check_hostile(gateway)
     check_gone(gateway, service)
     check_kill(gateway, service)
+    gateway = check_again(gateway, service)
     ok(gateway.stop()[0] == 0, "SIGTERM ends it with status 0")
     keys = service.directory / "keys"
     keys.write_text("# mine\nsecret\n")
