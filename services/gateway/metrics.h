@@ -16,7 +16,8 @@ struct histogram {
 };
 
 struct metrics {
-	uint64_t responses[METRICS_STATUSES]; /* by HTTP status; 499: the client left before the end */
+	uint64_t responses
+		[METRICS_STATUSES]; /* by HTTP status; 499: the client left before the end */
 	uint64_t prompt_tokens, completion_tokens, drafted, accepted, restarts;
 	uint64_t drafted_at[METRICS_POSITIONS], accepted_at[METRICS_POSITIONS];
 	uint64_t k_used[METRICS_POSITIONS];

@@ -14,7 +14,8 @@ enum { PARAMS_CHOICES = 8 }; /* the most answers to one request */
 
 struct params {
 	bool chat; /* which of the two end points: set by the caller */
-	uint64_t idempotency; /* a number made of the request's Idempotency-Key, set by the caller; 0: none */
+	uint64_t
+		idempotency; /* a number made of the request's Idempotency-Key, set by the caller; 0: none */
 	struct outrider_request *request; /* owned */
 	bool has_input;
 	bool stream, include_usage;

@@ -24,7 +24,8 @@ struct slot {
 	struct session_page *page, *shared; /* our own, and the one in the region (journal.h) */
 	struct stop_match *
 		match; /* of the request's stop strings; NULL: it has none. Its tokens are matched by the engine */
-	struct constraint *constraint; /* of the request's grammar, or NULL; the engine's as match is */
+	struct constraint
+		*constraint; /* of the request's grammar, or NULL; the engine's as match is */
 	uint64_t *hashes; /* [n_context] logits hash of each output token, or NULL */
 	uint32_t restarts;
 
