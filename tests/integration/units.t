@@ -25,7 +25,7 @@ def make_units():
     """As `make install` does, with the programs of the build."""
     units.mkdir()
     for path in SYSTEMD.iterdir():
-        if path.name.endswith((".service", ".service.in", ".target")):
+        if path.name.endswith((".service", ".service.in", ".target", ".socket")):
             text = path.read_text().replace("@BINDIR@", str(BUILD)).replace("@SYSCONFDIR@", "/etc")
             (units / path.name.removesuffix(".in")).write_text(text)
 
