@@ -190,7 +190,6 @@ bool ctl_number(const char *text, uint64_t max, uint64_t *number)
 	return errno == 0 && *number <= max;
 }
 
-/* 0 is none: a variable of a script that was not set must not come to all sessions. */
 const char *ctl_measured(double value, int digits, char *out, size_t bytes)
 {
 	if (value > 0)

@@ -107,7 +107,6 @@ int ctl_session(struct ctl *ctl, const char *text, uint64_t *session);
 int ctl_session_of(struct ctl *ctl, const char *word, uint64_t *session);
 
 /* What a reply says, as JSON. */
-json_t *ctl_processes_json(const struct outrider_status *status);
 json_t *ctl_sessions_json(const Outrider__Sessions *all);
 json_t *ctl_cache_json(const Outrider__CacheStats *s);
 json_t *ctl_cache_hot_json(const Outrider__CacheHot *hot);

@@ -1,8 +1,8 @@
 /* outriderctl policy explain: why a session's K is what it is, now. Words first, then a table. */
 #include "admin/ctl.h"
 
-#include "shared/base/proquint.h"
 #include "shared/base/columns.h"
+#include "shared/base/proquint.h"
 #include "shared/base/units.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"

@@ -1,8 +1,8 @@
 /* outriderctl knob list, get, history. */
 #include "admin/knob.h"
 
-#include "shared/base/proquint.h"
 #include "shared/base/columns.h"
+#include "shared/base/proquint.h"
 #include "shared/base/units.h"
 #include "shared/ipc/bus.h"
 

@@ -2,8 +2,8 @@
  * each before any applies it, and applied in each before any commits. */
 #include "admin/knob.h"
 
-#include "shared/base/proquint.h"
 #include "shared/base/clock.h"
+#include "shared/base/proquint.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/daemon_knobs.h"
 #include "shared/ipc/peers.h"

@@ -2,8 +2,8 @@
 #include "admin/ctl.h"
 #include "admin/plot.h"
 
-#include "shared/base/proquint.h"
 #include "shared/base/limits.h"
+#include "shared/base/proquint.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
 

@@ -2,9 +2,9 @@
 #include "admin/knob.h"
 #include "admin/interrupt.h"
 
-#include "shared/base/proquint.h"
 #include "shared/base/clock.h"
 #include "shared/base/columns.h"
+#include "shared/base/proquint.h"
 #include "shared/base/standard.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"

@@ -42,6 +42,7 @@ static void see_policy(struct ctl *ctl, struct named *named)
 	bus_free(&reply);
 }
 
+/* 0 is none: a variable of a script that was not set must not come to all sessions. */
 bool ctl_session_text(const char *text)
 {
 	uint64_t number;

@@ -1,9 +1,10 @@
 /* outriderctl status, sessions. */
 #include "admin/ctl.h"
 
-#include "shared/base/proquint.h"
 #include "client/include/outrider.h"
+#include "client/summary/process.h"
 #include "client/summary/summary.h"
+#include "shared/base/proquint.h"
 #include "shared/base/units.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/detail.h"
@@ -15,25 +16,6 @@
 #include <sysexits.h>
 
 enum { STATUS_TIMEOUT_MS = 500 };
-
-static json_t *details_json(const struct outrider_process *p)
-{
-	json_t *details = json_object();
-
-	for (size_t i = 0; i < p->n_details; i++) {
-		const char *equals = strchr(p->details[i], '=');
-		char key[128];
-		int64_t number;
-
-		if (!equals || (size_t)(equals - p->details[i]) >= sizeof key)
-			continue;
-		snprintf(key, sizeof key, "%.*s", (int)(equals - p->details[i]), p->details[i]);
-		json_object_set_new(details, key,
-			detail_number(equals + 1, &number) ? json_integer(number)
-							   : json_text(equals + 1));
-	}
-	return details;
-}
 
 /* "32.4 ms": a time as its size asks for. */
 static const char *time_text(double ns, char *out, size_t bytes)
@@ -124,29 +106,6 @@ static void status_text(const struct outrider_status *status, bool counters)
 		process_text(outrider_status_process(status, i), counters);
 }
 
-json_t *ctl_processes_json(const struct outrider_status *status)
-{
-	json_t *list = json_array();
-
-	for (size_t i = 0; i < outrider_status_count(status); i++) {
-		const struct outrider_process *p = outrider_status_process(status, i);
-
-		json_array_append_new(list,
-			json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "name", p->name, "pid",
-				p->pid ? json_integer(p->pid) : json_null(), "state",
-				json_text(p->state), "generation",
-				p->answers ? json_integer((json_int_t)p->generation) : json_null(),
-				"uptime_ns",
-				p->answers ? json_integer((json_int_t)p->uptime_ns) : json_null(),
-				"rss_bytes",
-				p->answers && p->rss_bytes ? json_integer((json_int_t)p->rss_bytes)
-							   : json_null(),
-				"version", p->answers ? json_text(p->version) : json_null(),
-				"details", p->answers ? details_json(p) : json_null()));
-	}
-	return list;
-}
-
 int ctl_status(struct ctl *ctl, int argc, char **argv)
 {
 	struct outrider_status *status;
@@ -161,7 +120,7 @@ int ctl_status(struct ctl *ctl, int argc, char **argv)
 		all &= outrider_status_process(status, i)->answers != 0;
 	const char *given_up = outrider_status_given_up(status);
 	if (ctl->json)
-		ctl_print_json(json_pack("{s:o,s:o}", "processes", ctl_processes_json(status),
+		ctl_print_json(json_pack("{s:o,s:o}", "processes", processes_json(status),
 			"given_up", given_up ? json_text(given_up) : json_null()));
 	else
 		status_text(status, ctl->all);

@@ -2,11 +2,12 @@
 #include "admin/ctl.h"
 #include "admin/interrupt.h"
 
-#include "shared/base/proquint.h"
 #include "client/include/outrider.h"
+#include "client/summary/process.h"
 #include "client/summary/summary.h"
 #include "shared/base/clock.h"
 #include "shared/base/columns.h"
+#include "shared/base/proquint.h"
 #include "shared/base/units.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
@@ -232,7 +233,7 @@ static void draw(struct sink *sink, const struct look *look, const struct look *
 /* What the four commands print one by one; null for a process that does not answer. */
 static void print_json(const struct look *look)
 {
-	ctl_print_json(json_pack("{s:o,s:o,s:o,s:o}", "processes", ctl_processes_json(look->status),
+	ctl_print_json(json_pack("{s:o,s:o,s:o,s:o}", "processes", processes_json(look->status),
 		"sessions",
 		look->sessions ? ctl_sessions_json(look->sessions->sessions) : json_null(),
 		"policy",

@@ -1,6 +1,7 @@
 /* outrider status: what a person asks of the service, and a line per process. */
 #include "client/cli/cli.h"
 #include "client/include/outrider.h"
+#include "client/summary/process.h"
 #include "client/summary/summary.h"
 
 #include "shared/base/options.h"
@@ -14,53 +15,12 @@
 
 enum { TIMEOUT_MS = 500 };
 
-static json_t *details_json(const struct outrider_process *p)
-{
-	json_t *details = json_object();
-
-	for (size_t d = 0; d < p->n_details; d++) {
-		const char *equals = strchr(p->details[d], '=');
-		int64_t number;
-
-		if (!equals)
-			continue;
-		json_t *key = json_stringn(p->details[d], (size_t)(equals - p->details[d]));
-		json_object_set_new(details, json_string_value(key),
-			detail_number(equals + 1, &number) ? json_integer(number)
-							   : json_text(equals + 1));
-		json_decref(key);
-	}
-	return details;
-}
-
-/* What a process that does not answer has not said is null. */
 static void print_json(const struct outrider_status *status)
 {
-	json_t *list = json_array(), *root = json_object();
+	const char *given_up = outrider_status_given_up(status);
+	json_t *root = json_pack("{s:o,s:o}", "processes", processes_json(status), "given_up",
+		given_up ? json_text(given_up) : json_null());
 
-	for (size_t i = 0; i < outrider_status_count(status); i++) {
-		const struct outrider_process *p = outrider_status_process(status, i);
-		json_t *process = json_object();
-
-		json_object_set_new(process, "name", json_string(p->name));
-		json_object_set_new(process, "pid", p->pid ? json_integer(p->pid) : json_null());
-		json_object_set_new(process, "state", json_text(p->state));
-		json_object_set_new(process, "generation",
-			p->answers ? json_integer((json_int_t)p->generation) : json_null());
-		json_object_set_new(process, "uptime_ns",
-			p->answers ? json_integer((json_int_t)p->uptime_ns) : json_null());
-		json_object_set_new(process, "rss_bytes",
-			p->answers && p->rss_bytes ? json_integer((json_int_t)p->rss_bytes)
-						   : json_null());
-		json_object_set_new(
-			process, "version", p->answers ? json_text(p->version) : json_null());
-		json_object_set_new(process, "details", p->answers ? details_json(p) : json_null());
-		json_array_append_new(list, process);
-	}
-	json_object_set_new(root, "processes", list);
-	json_object_set_new(root, "given_up",
-		outrider_status_given_up(status) ? json_text(outrider_status_given_up(status))
-						 : json_null());
 	json_dumpf(root, stdout, JSON_INDENT(2));
 	putchar('\n');
 	json_decref(root);

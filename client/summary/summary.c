@@ -1,5 +1,6 @@
 #include "client/summary/summary.h"
 
+#include "client/summary/process.h"
 #include "shared/base/plural.h"
 #include "shared/base/units.h"
 #include "shared/ipc/peers.h"
@@ -7,7 +8,6 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct lines {
@@ -31,59 +31,32 @@ static void add(struct lines *lines, const char *title, const char *format, ...)
 	snprintf(lines->text[lines->n++], SUMMARY_BYTES, "%-9s %s", title, said);
 }
 
-static const struct outrider_process *find(const struct outrider_status *status, const char *name)
-{
-	for (size_t i = 0; i < outrider_status_count(status); i++) {
-		const struct outrider_process *p = outrider_status_process(status, i);
-
-		if (strcmp(p->name, name) == 0 && p->answers)
-			return p;
-	}
-	return NULL;
-}
-
-/* The value of a "key=value" line, or NULL; also of a process that is NULL. */
-static const char *detail(const struct outrider_process *p, const char *key)
-{
-	size_t n = strlen(key);
-
-	for (size_t i = 0; p && i < p->n_details; i++)
-		if (strncmp(p->details[i], key, n) == 0 && p->details[i][n] == '=')
-			return p->details[i] + n + 1;
-	return NULL;
-}
-
-static uint64_t number(const struct outrider_process *p, const char *key)
-{
-	const char *value = detail(p, key);
-
-	return value ? strtoull(value, NULL, 10) : 0;
-}
-
 static void add_serving(struct lines *lines, const struct outrider_process *verifier)
 {
-	const char *path = detail(verifier, "model"), *slash = path ? strrchr(path, '/') : NULL;
+	const char *model = process_file(verifier, "model");
 	char uptime[UNITS_BYTES];
 
-	if (!path) {
+	if (!model) {
 		add(lines, "serving", "nothing: the verifier does not answer");
 		return;
 	}
-	add(lines, "serving", "%s for %s, up to %" PRIu64 " tokens of context (%s)",
-		slash ? slash + 1 : path, units_period(verifier->uptime_ns, uptime),
-		number(verifier, "context"), detail(verifier, "kernels"));
+	add(lines, "serving", "%s for %s, up to %" PRIu64 " tokens of context (%s)", model,
+		units_period(verifier->uptime_ns, uptime), process_number(verifier, "context"),
+		process_detail(verifier, "kernels"));
 }
 
 static void add_speed(struct lines *lines, const struct outrider_process *verifier)
 {
-	uint64_t tokens = number(verifier, "recent_tokens"), ns = number(verifier, "recent_ns");
-	uint64_t running = number(verifier, "running"), waiting = number(verifier, "waiting");
+	uint64_t tokens = process_number(verifier, "recent_tokens"),
+		 ns = process_number(verifier, "recent_ns");
+	uint64_t running = process_number(verifier, "running"),
+		 waiting = process_number(verifier, "waiting");
 
-	if (!detail(verifier, "recent_tokens"))
+	if (!process_detail(verifier, "recent_tokens"))
 		return;
 	if (running + waiting == 0 && tokens == 0)
 		add(lines, "speed", "idle; %" PRIu64 " tokens since it started",
-			number(verifier, "output_tokens"));
+			process_number(verifier, "output_tokens"));
 	else
 		add(lines, "speed",
 			"%.1f tokens/s in the last 10 s; %" PRIu64 " answer%s running, %" PRIu64
@@ -96,36 +69,36 @@ static void add_room(struct lines *lines, const struct outrider_process *verifie
 	const struct outrider_process *cache)
 {
 	char experts[96] = "", memory[UNITS_BYTES];
-	uint64_t all = number(cache, "experts");
+	uint64_t all = process_number(cache, "experts");
 
-	if (!detail(verifier, "places"))
+	if (!process_detail(verifier, "places"))
 		return;
 	if (all)
 		snprintf(experts, sizeof experts,
 			", %" PRIu64 " of %" PRIu64 " experts in memory (room for %s)",
-			number(cache, "resident"), all,
-			units_size(number(cache, "budget_bytes"), memory));
+			process_number(cache, "resident"), all,
+			units_size(process_number(cache, "budget_bytes"), memory));
 	add(lines, "room",
 		"%" PRIu64 " of %" PRIu64 " places taken, %" PRIu64 " of %" PRIu64
 		" tokens of KV cache%s",
-		number(verifier, "running"), number(verifier, "places"),
-		number(verifier, "kv_held_tokens"), number(verifier, "kv_tokens"), experts);
+		process_number(verifier, "running"), process_number(verifier, "places"),
+		process_number(verifier, "kv_held_tokens"), process_number(verifier, "kv_tokens"),
+		experts);
 }
 
 static void add_drafts(struct lines *lines, const struct outrider_process *verifier,
 	const struct outrider_process *drafter)
 {
-	const char *model = detail(drafter, "draft"), *slash = model ? strrchr(model, '/') : NULL;
-	uint64_t drafted = number(verifier, "drafted");
+	const char *model = process_file(drafter, "draft");
+	uint64_t drafted = process_number(verifier, "drafted");
 	char right[64] = "none made for the latest answers";
 
 	if (!verifier || !model)
 		return;
 	if (drafted)
 		snprintf(right, sizeof right, "%.0f%% right in the latest answers",
-			(double)number(verifier, "accepted") * 100 / (double)drafted);
-	add(lines, "drafts", "from %s; %s",
-		strcmp(model, "none") == 0 ? "n-grams" : (slash ? slash + 1 : model), right);
+			(double)process_number(verifier, "accepted") * 100 / (double)drafted);
+	add(lines, "drafts", "from %s; %s", strcmp(model, "none") == 0 ? "n-grams" : model, right);
 }
 
 /* A process that is neither ready nor idle because it has nothing to do. */
@@ -149,13 +122,13 @@ static void add_trouble(struct lines *lines, const struct outrider_status *statu
 
 size_t summary(const struct outrider_status *status, char text[static SUMMARY_LINES][SUMMARY_BYTES])
 {
-	const struct outrider_process *verifier = find(status, PEER_VERIFIER);
+	const struct outrider_process *verifier = process_find(status, PEER_VERIFIER);
 	struct lines lines = {.text = text};
 
 	add_serving(&lines, verifier);
 	add_speed(&lines, verifier);
-	add_room(&lines, verifier, find(status, PEER_CACHE));
-	add_drafts(&lines, verifier, find(status, PEER_DRAFTER));
+	add_room(&lines, verifier, process_find(status, PEER_CACHE));
+	add_drafts(&lines, verifier, process_find(status, PEER_DRAFTER));
 	add_trouble(&lines, status);
 	return lines.n;
 }

@@ -1,50 +1,34 @@
 #include "services/gateway/watch.h"
 
-#include "client/include/outrider.h"
+#include "client/summary/process.h"
 #include "shared/ipc/peers.h"
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 enum { TIMEOUT_MS = 500, PERIOD_MS = 1000, PERIOD_MS_LOADING = 100 };
 
-static const char *detail(const struct outrider_process *p, const char *key)
-{
-	size_t n = strlen(key);
-
-	for (size_t i = 0; i < p->n_details; i++)
-		if (strncmp(p->details[i], key, n) == 0 && p->details[i][n] == '=')
-			return p->details[i] + n + 1;
-	return "";
-}
-
-static uint64_t number(const struct outrider_process *p, const char *key)
-{
-	return strtoull(detail(p, key), NULL, 10);
-}
-
 static void hear_verifier(struct watch_news *news, const struct outrider_process *p)
 {
-	const char *path = detail(p, "model"), *slash = strrchr(path, '/');
+	const char *model = process_file(p, "model");
 
 	snprintf(news->state, sizeof news->state, "%s", p->state);
 	news->ready = p->answers &&
 		      (strncmp(p->state, "ready", 5) == 0 || strncmp(p->state, "degraded", 8) == 0);
 	if (!p->answers)
 		return;
-	if (*path) {
-		snprintf(news->model, sizeof news->model, "%s", slash ? slash + 1 : path);
+	if (model) {
+		snprintf(news->model, sizeof news->model, "%s", model);
 		char *end = strstr(news->model, ".gguf");
 		if (end && end[5] == '\0')
 			*end = '\0';
 	}
-	news->context = number(p, "context");
-	news->running = number(p, "running");
-	news->waiting = number(p, "waiting");
-	news->output_tokens = number(p, "output_tokens");
+	news->context = process_number(p, "context");
+	news->running = process_number(p, "running");
+	news->waiting = process_number(p, "waiting");
+	news->output_tokens = process_number(p, "output_tokens");
 }
 
 static void look(struct watch *watch)
@@ -60,13 +44,14 @@ static void look(struct watch *watch)
 		const struct outrider_process *p = outrider_status_process(status, i);
 
 		news.processes += p->answers != 0;
-		if (strcmp(p->name, PEER_VERIFIER) == 0) {
+		if (strcmp(p->name, PEER_VERIFIER) == 0)
 			hear_verifier(&news, p);
-		} else if (strcmp(p->name, PEER_CACHE) == 0 && p->answers) {
-			news.expert_hits = number(p, "hits");
-			news.expert_misses = number(p, "misses");
-			news.expert_bytes = number(p, "budget_bytes");
-		}
+	}
+	const struct outrider_process *cache = process_find(status, PEER_CACHE);
+	if (cache) {
+		news.expert_hits = process_number(cache, "hits");
+		news.expert_misses = process_number(cache, "misses");
+		news.expert_bytes = process_number(cache, "budget_bytes");
 	}
 	outrider_status_free(&status);
 	pthread_mutex_lock(&watch->mutex);
