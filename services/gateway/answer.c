@@ -2,26 +2,9 @@
 
 #include "shared/base/json_text.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-
-static bool add_json(struct text *out, json_t *value, const char *before, const char *after)
-{
-	char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
-
-	json_decref(value);
-	if (!text)
-		return false;
-	text_add_string(out, before);
-	text_add_string(out, text);
-	text_add_string(out, after);
-	free(text);
-	return !out->failed;
-}
-
 static bool add_event(struct exchange *exchange, json_t *value)
 {
-	return add_json(&exchange->out, value, "data: ", "\n\n");
+	return text_add_json(&exchange->out, value, "data: ", "\n\n");
 }
 
 static const char *model_of(const struct exchange *exchange, struct watch_news *news)
@@ -200,5 +183,5 @@ bool answer_whole(struct exchange *exchange)
 		json_decref(body);
 		return false;
 	}
-	return add_json(&exchange->out, body, "", "\n");
+	return text_add_json(&exchange->out, body, "", "\n");
 }

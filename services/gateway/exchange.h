@@ -24,7 +24,6 @@ struct exchange {
 	struct gateway *gateway;
 	struct MHD_Connection *connection;
 	const struct route *route; /* NULL: there is none */
-	char method[8], path[64]; /* shortened, for messages */
 	struct text body;
 	bool body_too_large;
 	struct fault fault; /* why it is refused */

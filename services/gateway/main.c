@@ -76,10 +76,8 @@ static int open_server(struct gateway *gateway, struct error *err)
 
 static int serve(struct gateway *gateway, struct error *err)
 {
-	int code = keys_read(&gateway->keys, gateway->config->keys, err);
+	int code = open_client(gateway, err);
 
-	if (code == 0)
-		code = open_client(gateway, err);
 	if (code == 0)
 		code = open_server(gateway, err);
 	if (code == 0)
@@ -111,16 +109,12 @@ static const struct options_spec spec = {
 	.shortcuts = {{"listen", "listen", "ADDRESS:PORT", "where HTTP requests are accepted"}},
 };
 
-/* Everything that can be known before anything is opened. */
-static int check(const struct gateway_config *config, struct error *err)
+/* Everything that can be known before anything is opened; reads the keys. */
+static int check(struct gateway *gateway, struct error *err)
 {
-	struct keys keys = {0};
-	int code = listen_check(config->listen, err);
+	int code = listen_check(gateway->config->listen, err);
 
-	if (code == 0)
-		code = keys_read(&keys, config->keys, err);
-	keys_free(&keys);
-	return code;
+	return code ? code : keys_read(&gateway->keys, gateway->config->keys, err);
 }
 
 int main(int argc, char **argv)
@@ -134,15 +128,15 @@ int main(int argc, char **argv)
 
 	standard_begin();
 	log_init("gateway", 0);
+	gateway.config = &config;
 	int r = options_read(&spec, argc, argv, &options, &config, stdout, &err);
 	if (r == 1)
-		r = check(&config, &err) < 0 ? -ENOEXEC : !options.check;
+		r = check(&gateway, &err) < 0 ? -ENOEXEC : !options.check;
 	if (r < 0)
 		log_error("%s", err.text);
 	if (r < 1)
 		return options_exit_status(r);
 	log_set_verbosity(options.verbosity);
-	gateway.config = &config;
 	r = peers_runtime_dir(options.runtime_dir, true, runtime_dir, sizeof runtime_dir, &err);
 	if (r == 0) {
 		struct daemon_options daemon = {.name = PEER_GATEWAY, .runtime_dir = runtime_dir};

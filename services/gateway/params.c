@@ -57,12 +57,12 @@ static bool take_count(struct reading *reading, const json_t *value, json_int_t 
 	return true;
 }
 
-static bool take_number(struct reading *reading, const json_t *value, float *out)
+static bool take_number(struct reading *reading, const json_t *value,
+	int (*set)(struct outrider_request *request, float number))
 {
 	if (!json_is_number(value))
 		return wrong(reading, "a number");
-	*out = (float)json_number_value(value);
-	return true;
+	return took(reading, set(reading->params->request, (float)json_number_value(value)));
 }
 
 static bool take_model(struct reading *reading, const json_t *value)
@@ -149,26 +149,17 @@ static bool take_max_tokens(struct reading *reading, const json_t *value)
 
 static bool take_temperature(struct reading *reading, const json_t *value)
 {
-	float x = 0;
-
-	return take_number(reading, value, &x) &&
-	       took(reading, outrider_request_set_temperature(reading->params->request, x));
+	return take_number(reading, value, outrider_request_set_temperature);
 }
 
 static bool take_top_p(struct reading *reading, const json_t *value)
 {
-	float x = 0;
-
-	return take_number(reading, value, &x) &&
-	       took(reading, outrider_request_set_top_p(reading->params->request, x));
+	return take_number(reading, value, outrider_request_set_top_p);
 }
 
 static bool take_min_p(struct reading *reading, const json_t *value)
 {
-	float x = 0;
-
-	return take_number(reading, value, &x) &&
-	       took(reading, outrider_request_set_min_p(reading->params->request, x));
+	return take_number(reading, value, outrider_request_set_min_p);
 }
 
 static bool take_top_k(struct reading *reading, const json_t *value)
@@ -179,12 +170,15 @@ static bool take_top_k(struct reading *reading, const json_t *value)
 	       took(reading, outrider_request_set_top_k(reading->params->request, n));
 }
 
+/* Over all tokens. */
+static int set_repeat(struct outrider_request *request, float penalty)
+{
+	return outrider_request_set_repeat(request, penalty, 0);
+}
+
 static bool take_repeat(struct reading *reading, const json_t *value)
 {
-	float x = 0;
-
-	return take_number(reading, value, &x) &&
-	       took(reading, outrider_request_set_repeat(reading->params->request, x, 0));
+	return take_number(reading, value, set_repeat);
 }
 
 static bool take_seed(struct reading *reading, const json_t *value)
@@ -214,22 +208,24 @@ static bool take_n(struct reading *reading, const json_t *value)
 	return take_count(reading, value, 1, PARAMS_CHOICES, &reading->params->n);
 }
 
+static bool add_stop(struct reading *reading, const json_t *text)
+{
+	if (!json_is_string(text))
+		return wrong(reading, "a string or an array of strings");
+	return took(reading,
+		outrider_request_add_stop(reading->params->request, json_string_value(text)));
+}
+
 static bool take_stop(struct reading *reading, const json_t *value)
 {
 	size_t i;
 	json_t *text;
 
-	if (json_is_string(value))
-		return took(reading, outrider_request_add_stop(
-					     reading->params->request, json_string_value(value)));
 	if (!json_is_array(value))
-		return wrong(reading, "a string or an array of strings");
+		return add_stop(reading, value);
 	json_array_foreach(value, i, text)
 	{
-		if (!json_is_string(text))
-			return wrong(reading, "a string or an array of strings");
-		if (!took(reading, outrider_request_add_stop(
-					   reading->params->request, json_string_value(text))))
+		if (!add_stop(reading, text))
 			return false;
 	}
 	return true;

@@ -4,22 +4,18 @@
 #include "shared/base/checksum.h"
 #include "shared/base/json_text.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-static bool add_json(struct exchange *exchange, json_t *value)
+static bool no_memory(struct exchange *exchange)
 {
-	char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+	return fault_set(&exchange->fault, 500, NULL, "internal_error", "no memory for the answer");
+}
 
-	json_decref(value);
-	if (text) {
-		text_add_string(&exchange->out, text);
-		text_add_string(&exchange->out, "\n");
-	}
-	free(text);
+/* The whole answer. */
+static bool answer(struct exchange *exchange, json_t *value)
+{
 	exchange->complete = true;
-	return (text && !exchange->out.failed) ||
-	       fault_set(&exchange->fault, 500, NULL, "internal_error", "no memory for the answer");
+	return text_add_json(&exchange->out, value, "", "\n") || no_memory(exchange);
 }
 
 static bool health(struct exchange *exchange)
@@ -30,7 +26,7 @@ static bool health(struct exchange *exchange)
 	if (!news.ready)
 		return fault_set(&exchange->fault, 503, NULL, "not_ready",
 			"the service does not take requests yet: the verifier is %s", news.state);
-	return add_json(exchange, json_pack("{s:s}", "status", "ok"));
+	return answer(exchange, json_pack("{s:s}", "status", "ok"));
 }
 
 static bool models(struct exchange *exchange)
@@ -44,7 +40,7 @@ static bool models(struct exchange *exchange)
 			list, json_pack("{s:o,s:s,s:i,s:s,s:{s:I}}", "id", json_text(news.model),
 				      "object", "model", "created", 0, "owned_by", "outrider",
 				      "meta", "n_ctx", (json_int_t)news.context));
-	return add_json(exchange, json_pack("{s:s,s:o}", "object", "list", "data", list));
+	return answer(exchange, json_pack("{s:s,s:o}", "object", "list", "data", list));
 }
 
 static bool metrics(struct exchange *exchange)
@@ -54,8 +50,7 @@ static bool metrics(struct exchange *exchange)
 	watch_read(&exchange->gateway->watch, &news);
 	metrics_print(&exchange->gateway->metrics, &news, &exchange->out);
 	exchange->complete = true;
-	return !exchange->out.failed ||
-	       fault_set(&exchange->fault, 500, NULL, "internal_error", "no memory for the page");
+	return !exchange->out.failed || no_memory(exchange);
 }
 
 /* The model that is served is the only one there is. */
@@ -93,15 +88,13 @@ static bool chat(struct exchange *exchange)
 	return complete(exchange, true);
 }
 
-#define JSON "application/json; charset=utf-8"
-
 static const struct route routes[] = {
-	{"GET", "/health", true, JSON, health},
-	{"GET", "/v1/health", true, JSON, health},
-	{"GET", "/v1/models", false, JSON, models},
+	{"GET", "/health", true, ROUTES_JSON, health},
+	{"GET", "/v1/health", true, ROUTES_JSON, health},
+	{"GET", "/v1/models", false, ROUTES_JSON, models},
 	{"GET", "/metrics", false, "text/plain; version=0.0.4; charset=utf-8", metrics},
-	{"POST", "/v1/completions", false, JSON, completions},
-	{"POST", "/v1/chat/completions", false, JSON, chat},
+	{"POST", "/v1/completions", false, ROUTES_JSON, completions},
+	{"POST", "/v1/chat/completions", false, ROUTES_JSON, chat},
 };
 
 const struct route *routes_find(const char *method, const char *path, bool *known)

@@ -5,6 +5,8 @@
 
 struct exchange;
 
+#define ROUTES_JSON "application/json; charset=utf-8"
+
 struct route {
 	const char *method, *path;
 	bool open; /* no key is asked for */

@@ -156,15 +156,14 @@ static enum MHD_Result send_response(
 
 static enum MHD_Result send_fault(struct exchange *exchange)
 {
-	json_t *body = fault_json(&exchange->fault);
-	char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+	struct text *out = &exchange->out;
 
-	json_decref(body);
-	if (!text)
+	text_drop(out, out->n);
+	if (!text_add_json(out, fault_json(&exchange->fault), "", "\n"))
 		return MHD_NO;
 	return send_response(exchange,
-		MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE),
-		exchange->fault.status, "application/json; charset=utf-8");
+		MHD_create_response_from_buffer(out->n, out->data, MHD_RESPMEM_MUST_COPY),
+		exchange->fault.status, ROUTES_JSON);
 }
 
 /* What there is to be sent, or rest until there is something. */
@@ -230,15 +229,13 @@ static struct exchange *begin(
 		return NULL;
 	exchange->gateway = gateway;
 	exchange->connection = http;
-	snprintf(exchange->method, sizeof exchange->method, "%s", method);
-	snprintf(exchange->path, sizeof exchange->path, "%s", path);
 	exchange->route = routes_find(method, path, &known);
 	if (!exchange->route)
 		fault_set(&exchange->fault,
 			known ? MHD_HTTP_METHOD_NOT_ALLOWED : MHD_HTTP_NOT_FOUND, NULL,
 			known ? "method_not_allowed" : "not_found",
-			known ? "%s is not possible with %s" : "unknown request: %s %s",
-			exchange->method, exchange->path);
+			known ? "%.8s is not possible with %.64s" : "unknown request: %.8s %.64s",
+			method, path);
 	return exchange;
 }
 

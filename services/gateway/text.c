@@ -31,8 +31,24 @@ void text_add_string(struct text *text, const char *string)
 	text_add(text, string, strlen(string));
 }
 
+bool text_add_json(struct text *text, json_t *value, const char *before, const char *after)
+{
+	char *line = value ? json_dumps(value, JSON_COMPACT) : NULL;
+
+	json_decref(value);
+	if (!line)
+		return false;
+	text_add_string(text, before);
+	text_add_string(text, line);
+	text_add_string(text, after);
+	free(line);
+	return !text->failed;
+}
+
 void text_drop(struct text *text, size_t n)
 {
+	if (n == 0)
+		return;
 	text->n -= n;
 	memmove(text->data, text->data + n, text->n);
 }
