@@ -22,6 +22,13 @@ int failure_null(const char *what)
 	return failure_set(EINVAL, "there is no %s: NULL was given", what);
 }
 
+int failure_code(int said)
+{
+	if (said <= 0 || said >= 4096)
+		return EREMOTEIO;
+	return said == EAGAIN ? EBUSY : said;
+}
+
 int failure_take(int code, const struct error *err)
 {
 	return failure_set(-code, "%s", err->text[0] ? err->text : strerror(-code));

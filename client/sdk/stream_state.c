@@ -1,8 +1,8 @@
 /* What a stream does with messages and with silence. */
 #include "client/sdk/stream.h"
 
+#include "client/sdk/failure.h"
 #include "client/sdk/ready.h"
-
 #include "shared/ipc/bus.h"
 #include "shared/ipc/given_up.h"
 #include "shared/ipc/peers.h"
@@ -247,7 +247,7 @@ static void handle_done(struct outrider_stream *stream, Outrider__Envelope **env
 static void handle_failure(struct outrider_stream *stream, const Outrider__Envelope *envelope)
 {
 	const Outrider__Failure *failure = envelope->failure;
-	int code = failure->code > 0 && failure->code < 4096 ? failure->code : EREMOTEIO;
+	int code = failure_code(failure->code);
 
 	/* Only a Resume, Credit or Cancel can be about a session that is not known. */
 	bool unknown = code == ENOENT &&
@@ -263,8 +263,7 @@ static void handle_failure(struct outrider_stream *stream, const Outrider__Envel
 		fail(stream, ECANCELED, "cancelled");
 		return;
 	}
-	/* EAGAIN means something else to the callers of outrider_next. */
-	fail(stream, code == EAGAIN ? EBUSY : code, "%s",
+	fail(stream, code, "%s",
 		failure->message && *failure->message ? failure->message : strerror(code));
 }
 

@@ -55,10 +55,9 @@ static int wait_for_answer(struct outrider *client, int timeout_ms)
 
 static int refusal(const Outrider__Failure *failure)
 {
-	int code = failure->code > 0 && failure->code < 4096 ? failure->code : EREMOTEIO;
+	int code = failure_code(failure->code);
 
-	return failure_set(code == EAGAIN ? EBUSY : code, "%s",
-		*failure->message ? failure->message : strerror(code));
+	return failure_set(code, "%s", *failure->message ? failure->message : strerror(code));
 }
 
 /* Asks, and waits for the answer, which is the caller's then. */
