@@ -96,16 +96,7 @@ static bool model(const struct front *front, Outrider__Envelope *reply)
 	reply->model = out;
 	if (out->path == NULL || out->arch == NULL || out->kernels == NULL || out->kv_type == NULL)
 		return false;
-	for (uint32_t id = 0; id < config->n_vocab; id++) {
-		if (!tokenizer_is_eog(front->tokenizer, (int32_t)id))
-			continue;
-		int32_t *more = realloc(out->eog, (out->n_eog + 1) * sizeof(*more));
-		if (more == NULL)
-			break;
-		out->eog = more;
-		out->eog[out->n_eog++] = (int32_t)id;
-	}
-	return true;
+	return tokenizer_list_eog(front->tokenizer, config->n_vocab, &out->eog, &out->n_eog) == 0;
 }
 
 int admin_handle(void *arg, const Outrider__Envelope *request, Outrider__Envelope *reply)

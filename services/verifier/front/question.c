@@ -101,21 +101,6 @@ static int32_t token_of(const struct gguf *gguf, const char *key, uint32_t n_voc
 	return gguf_get_u64(gguf, key, 0, n_vocab - 1, &id, NULL) == 0 ? (int32_t)id : -1;
 }
 
-static int list_eog(
-	const struct tokenizer *tokenizer, uint32_t n_vocab, Outrider__ServedModel *model)
-{
-	for (uint32_t id = 0; id < n_vocab; id++) {
-		if (!tokenizer_is_eog(tokenizer, (int32_t)id))
-			continue;
-		int32_t *more = realloc(model->eog, (model->n_eog + 1) * sizeof(*more));
-		if (more == NULL)
-			return -ENOMEM;
-		model->eog = more;
-		model->eog[model->n_eog++] = (int32_t)id;
-	}
-	return 0;
-}
-
 static int model_facts(const struct request_limits *limits, Outrider__Text *out, struct error *err)
 {
 	const struct gguf *gguf = limits->model->gguf;
@@ -140,7 +125,8 @@ static int model_facts(const struct request_limits *limits, Outrider__Text *out,
 		model->bytes += gguf_part_at(gguf, i)->bytes;
 	if (model->file == NULL || model->name == NULL || model->arch == NULL ||
 		model->chat_template == NULL ||
-		list_eog(limits->tokenizer, model->n_vocab, model) != 0)
+		tokenizer_list_eog(limits->tokenizer, model->n_vocab, &model->eog, &model->n_eog) !=
+			0)
 		return no_memory(err);
 	return 0;
 }

@@ -185,6 +185,27 @@ bool tokenizer_is_eog(const struct tokenizer *tokenizer, int32_t id)
 	return in_vocab(tokenizer, id) && tokenizer->eog[id];
 }
 
+int tokenizer_list_eog(
+	const struct tokenizer *tokenizer, uint32_t n_vocab, int32_t **ids, size_t *n)
+{
+	*ids = NULL;
+	*n = 0;
+	for (uint32_t id = 0; id < n_vocab; id++) {
+		if (!tokenizer_is_eog(tokenizer, (int32_t)id))
+			continue;
+		int32_t *more = realloc(*ids, (*n + 1) * sizeof(*more));
+		if (!more) {
+			free(*ids);
+			*ids = NULL;
+			*n = 0;
+			return -ENOMEM;
+		}
+		*ids = more;
+		more[(*n)++] = (int32_t)id;
+	}
+	return 0;
+}
+
 uint64_t tokenizer_fingerprint(const struct tokenizer *tokenizer)
 {
 	return tokenizer->fingerprint;

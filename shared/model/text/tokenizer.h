@@ -40,6 +40,9 @@ struct gguf_string tokenizer_piece(const struct tokenizer *tokenizer, int32_t id
 
 /* End of generation (eos, eot, and the tokens found by text, GGUF_NOTES section 4). */
 bool tokenizer_is_eog(const struct tokenizer *tokenizer, int32_t id);
+/* All tokens of that kind among the first n_vocab, in *ids, which the caller frees. -ENOMEM: *ids is NULL. */
+int tokenizer_list_eog(
+	const struct tokenizer *tokenizer, uint32_t n_vocab, int32_t **ids, size_t *n);
 
 /* Equal for tokenizers that map every id to the same string and type. */
 uint64_t tokenizer_fingerprint(const struct tokenizer *tokenizer);
