@@ -1,6 +1,7 @@
 /* Sets of small numbers, a bit for each. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define BITS_WORDS(n) (((n) + 63u) / 64u)
@@ -15,7 +16,7 @@ static inline void bits_clear(uint64_t *words, uint32_t i)
 	words[i / 64] &= ~(UINT64_C(1) << (i % 64));
 }
 
-static inline int bits_get(const uint64_t *words, uint32_t i)
+static inline bool bits_get(const uint64_t *words, uint32_t i)
 {
 	return (words[i / 64] >> (i % 64)) & 1;
 }

@@ -1,5 +1,6 @@
 #include "services/expert-cache/hints/hint_quality.h"
 
+#include "shared/base/bits.h"
 #include "shared/base/counter.h"
 
 #include <errno.h>
@@ -64,16 +65,6 @@ static uint32_t *made_of(const struct hint_quality *q, size_t pass, unsigned sou
 	return q->made_us + (pass * HINT_SOURCES + source) * q->n_experts;
 }
 
-static bool test(const uint64_t *bits, uint32_t i)
-{
-	return bits[i / 64] >> (i % 64) & 1;
-}
-
-static void set(uint64_t *bits, uint32_t i)
-{
-	bits[i / 64] |= UINT64_C(1) << (i % 64);
-}
-
 /* How long before the use an expert was hinted for, by this source or (HINT_SOURCES) the first that did; false: it was not.
  * Negative: after. */
 static bool hinted(const struct hint_quality *q, size_t pass, unsigned source, uint32_t expert,
@@ -84,7 +75,7 @@ static bool hinted(const struct hint_quality *q, size_t pass, unsigned source, u
 	unsigned end = source < HINT_SOURCES ? source + 1 : HINT_SOURCES;
 	bool any = false;
 	for (unsigned s = first; s < end; s++) {
-		if (!test(bits_of(q, pass, BITS_HINTED + s), expert))
+		if (!bits_get(bits_of(q, pass, BITS_HINTED + s), expert))
 			continue;
 		/* Modulo 2^32, more than an hour. */
 		int32_t us = (int32_t)(begun_us - made_of(q, pass, s)[expert]);
@@ -101,7 +92,7 @@ static void count_pass(
 	uint64_t n_used = 0, n_found = 0, n_hinted = 0, n_late = 0, lead_us = 0;
 	for (uint32_t e = 0; e < q->n_experts; e++) {
 		int32_t before_us = 0;
-		bool is_used = test(used, e), is_hinted = hinted(q, pass, source, e, &before_us);
+		bool is_used = bits_get(used, e), is_hinted = hinted(q, pass, source, e, &before_us);
 		/* The ring of a hint may have been read before that of the activation it came after. */
 		bool in_time = is_hinted && before_us >= 0;
 		n_used += is_used;
@@ -169,7 +160,7 @@ void hint_quality_used(struct hint_quality *quality, uint32_t layer, uint32_t ex
 	if (pass == SIZE_MAX)
 		return;
 	quality->passes[pass].begun_ns = begun_ns;
-	set(bits_of(quality, pass, BITS_USED), expert);
+	bits_set(bits_of(quality, pass, BITS_USED), expert);
 }
 
 static void count_late(struct hint_quality *q, const struct slot_hint *hint)
@@ -196,8 +187,8 @@ bool hint_quality_hinted(struct hint_quality *quality, const struct slot_hint *h
 		return false;
 	}
 	uint64_t *told = bits_of(quality, pass, BITS_HINTED + hint->source);
-	if (!test(told, hint->expert)) {
-		set(told, hint->expert);
+	if (!bits_get(told, hint->expert)) {
+		bits_set(told, hint->expert);
 		made_of(quality, pass, hint->source)[hint->expert] =
 			(uint32_t)(hint->made_ns / 1000);
 	}

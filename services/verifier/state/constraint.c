@@ -1,5 +1,7 @@
 #include "services/verifier/state/constraint.h"
 
+#include "shared/base/bits.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,11 +126,6 @@ enum constraint_said constraint_token(struct constraint *c, uint32_t index, int3
 									   : CONSTRAINT_MORE;
 }
 
-static bool has(const uint64_t *allowed, int32_t token)
-{
-	return allowed[(uint32_t)token / 64] >> ((uint32_t)token % 64) & 1;
-}
-
 bool constraint_draft(struct constraint *c, const struct draft_reply *draft,
 	const uint64_t **allowed, const uint16_t **kept, uint32_t *n_kept)
 {
@@ -157,7 +154,7 @@ bool constraint_draft(struct constraint *c, const struct draft_reply *draft,
 			state = c->states[node->parent];
 			before = masks_of(c->masks, state);
 		}
-		if (before == NULL || !has(before, node->token))
+		if (before == NULL || !bits_get(before, (uint32_t)node->token))
 			continue;
 		/* Behind the end of the output nothing follows; a state without room is left out. */
 		state = vocab_token(c->vocab, c->matcher, state, node->token);
