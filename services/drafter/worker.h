@@ -57,8 +57,8 @@ struct worker {
 	struct draft_model *model;
 	struct draft_context context;
 	struct hints hints;
-	struct draft_session
-		*sessions; /* [LIMIT_SESSIONS], owned; what is unused takes no memory */
+	/* [LIMIT_SESSIONS], owned. What is unused takes no memory. */
+	struct draft_session *sessions;
 	struct draft_item items[LIMIT_RUNNING];
 	struct draft_request asked[LIMIT_RUNNING];
 	struct draft_reply replies[LIMIT_RUNNING];

@@ -7,42 +7,20 @@ from typing import Self, Unpack
 
 from . import _admin
 from ._connection import CANCEL_WAIT_S, LOOK_S, Connection
-from ._events import Answer, Collector, Done, Event, Usage
+from ._events import Answer, Event
 from ._request import Options
 from ._session import Session
+from ._stream import BaseStream
 
 
-class AsyncStream:
+class AsyncStream(BaseStream):
     """One answer under way: an asynchronous iterator of events. An asynchronous context manager: who leaves before the last event
     cancels the rest. One task reads a stream."""
 
     def __init__(self, client: "AsyncClient", session: Session) -> None:
+        super().__init__(client._connection, session)
         self._client = client
-        self._session = session
-        self._collector = Collector()
-        self._done: Done | None = None
-        self._over = False  # its last event was given, or nobody wants it any more
         self._news = asyncio.Event()
-
-    @property
-    def uid(self) -> int:
-        """The number that names the session, for resume() in this or another process."""
-        return self._session.uid
-
-    @property
-    def have(self) -> int:
-        """How many output tokens the caller holds."""
-        return self._session.taken
-
-    @property
-    def restarts(self) -> int:
-        """How many restarts of the service this stream has seen."""
-        return self._session.restarts
-
-    @property
-    def usage(self) -> Usage | None:
-        """What the answer took; None before its last event."""
-        return self._session.last_usage
 
     async def next(self) -> Event | None:
         """The next event; None after the last. Raises OutriderError for what the service refuses. To wait a limited time, use
@@ -53,21 +31,13 @@ class AsyncStream:
             await self._news.wait()
         if self._over:
             return None
-        try:
-            with self._client._connection.used():
-                event = self._session.take()
-                self._client._look_soon()
-        except Exception:
-            self._leave()
-            raise
-        self._collector.add(event)
-        if isinstance(event, Done):
-            self._done = event
-            self._leave()
-        return event
+        return self._take()
+
+    def _looked(self) -> None:
+        self._client._look_soon()
 
     def _leave(self) -> None:
-        self._over = True
+        super()._leave()
         self._news.set()
         self._client._forget(self)
 
@@ -84,26 +54,14 @@ class AsyncStream:
         """Reads on to the end. The answer has all events of this stream, those that were taken before too."""
         async for _ in self:
             pass
-        if self._done is None:
-            raise EOFError("the stream was left before its end")
-        return self._collector.answer(self._done, self.uid)
-
-    def cancel(self) -> None:
-        """Asks for the end. The Done event, which says "cancelled" unless the answer had ended before, still comes."""
-        with self._client._connection.used():
-            self._session.cancel()
-            self._client._look_soon()
-
-    def detach(self) -> None:
-        """Leaves the session to whoever resumes it, and does not cancel it. Nothing more comes from this stream."""
-        self._leave()
+        return self._whole()
 
     async def close(self) -> None:
         """Cancels what has not ended. Nothing more comes from this stream."""
-        connection, session = self._client._connection, self._session
         if self._over:
             return
-        if not session.ended and not connection.closed and connection.owner == os.getpid():
+        connection, session = self._connection, self._session
+        if self._needs_cancel():
             self.cancel()
             try:
                 # Waits for the answer: closing right behind the message could lose it.

@@ -11,40 +11,18 @@ import zmq
 
 from . import _admin
 from ._connection import CANCEL_WAIT_S, LOOK_S, Connection
-from ._events import Answer, Collector, Done, Event, Usage
+from ._events import Answer, Event
 from ._request import Options
 from ._session import Session
+from ._stream import BaseStream
 
 
-class Stream:
+class Stream(BaseStream):
     """One answer under way: an iterator of events. A context manager: who leaves before the last event cancels the rest."""
 
     def __init__(self, client: "Client", session: Session) -> None:
+        super().__init__(client._connection, session)
         self._client = client
-        self._session = session
-        self._collector = Collector()
-        self._done: Done | None = None
-        self._over = False  # its last event was given, or nobody wants it any more
-
-    @property
-    def uid(self) -> int:
-        """The number that names the session, for Client.resume() in this or another process."""
-        return self._session.uid
-
-    @property
-    def have(self) -> int:
-        """How many output tokens the caller holds."""
-        return self._session.taken
-
-    @property
-    def restarts(self) -> int:
-        """How many restarts of the service this stream has seen."""
-        return self._session.restarts
-
-    @property
-    def usage(self) -> Usage | None:
-        """What the answer took; None before its last event."""
-        return self._session.last_usage
 
     def next(self, timeout: float | None = None) -> Event | None:
         """The next event. It is waited for at most so many seconds; with None, for as long as the client waits for the service. None
@@ -53,21 +31,8 @@ class Stream:
             return None
         return self._take()
 
-    def _take(self) -> Event:
-        try:
-            with self._client._connection.used():
-                event = self._session.take()
-        except Exception:
-            self._leave()
-            raise
-        self._collector.add(event)
-        if isinstance(event, Done):
-            self._done = event
-            self._leave()
-        return event
-
     def _leave(self) -> None:
-        self._over = True
+        super()._leave()
         self._client._forget(self)
 
     def __iter__(self) -> Self:
@@ -83,25 +48,14 @@ class Stream:
         """Reads on to the end. The answer has all events of this stream, those that were taken before too."""
         for _ in self:
             pass
-        if self._done is None:
-            raise EOFError("the stream was left before its end")
-        return self._collector.answer(self._done, self.uid)
-
-    def cancel(self) -> None:
-        """Asks for the end. The Done event, which says "cancelled" unless the answer had ended before, still comes."""
-        with self._client._connection.used():
-            self._session.cancel()
-
-    def detach(self) -> None:
-        """Leaves the session to whoever resumes it, and does not cancel it. Nothing more comes from this stream."""
-        self._leave()
+        return self._whole()
 
     def close(self) -> None:
         """Cancels what has not ended. Nothing more comes from this stream."""
-        connection, session = self._client._connection, self._session
         if self._over:
             return
-        if not session.ended and not connection.closed and connection.owner == os.getpid():
+        connection, session = self._connection, self._session
+        if self._needs_cancel():
             self.cancel()
             # Waits for the answer: closing right behind the message could lose it.
             self._client._wait(lambda: session.ended or not connection.connected, CANCEL_WAIT_S)
