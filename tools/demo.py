@@ -182,15 +182,15 @@ def show_speed(demo):
     say(bold("4. What drafts bring and cost: tokens per second"))
     say("   Now only 30% of the experts fit in memory, so that most tokens wait for some. A wrong draft makes others wait for nothing.")
     say("   K is the number of tokens drafted ahead: none (K = 0), always three, or what the policy chooses. x is the speed relative to K = 0.")
-    say("   Look at the last column: it should not be far below 1.00 anywhere, and above it where drafts are good. Medians of 3 rounds; where the"
+    say("   Look at the column 'K chosen': x should not be far below 1.00 anywhere, and above it where drafts are good. Medians of 3 rounds; where the"
         " chosen K is 0.0 nothing was drafted, and the ratio's distance from 1 is the noise of this machine.\n")
-    say(f"   {'workload':9} {'drafts from':12} {'K = 0':>7} {'K = 3':>14} {'K chosen':>14}")
+    say(f"   {'workload':9} {'drafts from':12} {'K = 0':>7} {'K = 3':>14} {'K chosen':>14} {'mean K':>9} {'tokens per pass':>17}")
     for name in WORKLOADS:
         for drafter, title in (("ngram", "n-grams"), ("model", "draft model")):
             rows = measured(demo, name, drafter)
             base, fixed, chosen = (rows[k]["tokens_per_s"] for k in ("0", "3", "auto"))
             say(f"   {name:9} {title:12} {base:7.0f} {fixed:7.0f} {fixed / base:5.2f}x {chosen:7.0f} {chosen / base:5.2f}x"
-                f"   K was {rows['auto']['mean_k']:.1f} on average, {rows['auto']['tokens_per_iteration']:.2f} tokens per pass")
+                f" {rows['auto']['mean_k']:9.1f} {rows['auto']['tokens_per_iteration']:17.2f}")
     say()
 
 

@@ -47,6 +47,7 @@ struct up {
 	char runtime_dir[256];
 	char programs[N_SERVICES][4096];
 	bool detach, quiet;
+	bool gateway_set; /* --set gateway.KEY=VALUE was given */
 	int ready_fd; /* of the pipe to the foreground process, when detached */
 	double watchdog_s; /* 0: none */
 	int n_verbose;
@@ -123,8 +124,10 @@ static int add_named_setting(struct up *up, const char *text)
 	for (int i = 0; i < N_SERVICES; i++) {
 		size_t n = strlen(services[i].name);
 
-		if (strncmp(text, services[i].name, n) == 0 && text[n] == '.')
-			return add(up, i, "--set", text + n + 1);
+		if (strncmp(text, services[i].name, n) != 0 || text[n] != '.')
+			continue;
+		up->gateway_set |= i == GATEWAY;
+		return add(up, i, "--set", text + n + 1);
 	}
 	return cli_fail(EX_USAGE,
 		"--set %.64s: expected NAME.KEY=VALUE with NAME one of verifier, drafter, "
@@ -278,6 +281,8 @@ static int check(struct up *up)
 
 	if (!up->model)
 		return cli_fail(EX_USAGE, "up: --model FILE is needed");
+	if (up->gateway_set && !up->http)
+		return cli_fail(EX_USAGE, "up: --set gateway.KEY=VALUE needs --http ADDRESS:PORT");
 	if (access(up->model, R_OK) < 0)
 		return cli_fail(
 			error_exit_status(errno), "up: model %s: %s", up->model, strerror(errno));

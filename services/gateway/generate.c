@@ -59,8 +59,8 @@ static void make_id(struct exchange *exchange)
 	exchange->created = (int64_t)time(NULL);
 }
 
-/* Of a request with an Idempotency-Key the same each time: who asks again, of another gateway too, attaches to the answer that there
- * is. 0: a random one. */
+/* The number of the session. A request with an Idempotency-Key always has the same, so that it attaches to the answer that was begun,
+ * through another gateway too. 0: a random one. */
 static uint64_t uid_of(const struct exchange *exchange, uint32_t i)
 {
 	uint64_t of = exchange->params.idempotency;
@@ -166,7 +166,7 @@ static void give_up(struct exchange *exchange)
 	exchange_wake(exchange);
 }
 
-/* Its client has gone: what it would still get is not made. */
+/* The client has gone: the rest of its answer is not made. */
 static void leave(struct exchange *exchange)
 {
 	exchange->gateway->metrics.responses[STATUS_GONE]++;

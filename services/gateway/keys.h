@@ -15,6 +15,7 @@ struct keys {
 
 /* path "": none. -errno with *err; a file without any key is -EINVAL. */
 int keys_read(struct keys *keys, const char *path, struct error *err);
-/* Whether an Authorization header ("Bearer KEY"; NULL: there is none) has one of them. Takes as long for any wrong key. */
+/* Whether an Authorization header ("Bearer KEY"; NULL: there is none) has one of them. A wrong key takes equally long
+ * to refuse, however much of it is right. */
 bool keys_allow(const struct keys *keys, const char *authorization);
 void keys_free(struct keys *keys);

@@ -106,7 +106,8 @@ static const struct options_spec spec = {
 	.summary = "Serves OpenAI's HTTP interface, for a service that runs on this machine.",
 	.config_path = OUTRIDER_SYSCONFDIR "/outrider/gateway.conf",
 	.keys = gateway_keys,
-	.shortcuts = {{"listen", "listen", "ADDRESS:PORT", "where HTTP requests are accepted"}},
+	.shortcuts = {{"listen", "listen", "ADDR:PORT",
+		"the address that HTTP clients connect to"}},
 };
 
 /* Everything that can be known before anything is opened; reads the keys. */

@@ -332,6 +332,8 @@ def health():
 ok(until(lambda: health() == 503), "without a service /health says 503")
 down.kill()
 down.wait()
+idle = run(program("outrider"), "up", "--model", TARGET, "--set", "gateway.ping=5s")
+ok(idle.returncode == 64 and "--http" in idle.stderr, "a setting of a gateway that is not started is refused", idle.stderr)
 for setting, word in (("listen=nonsense", "ADDRESS:PORT"), ("listen=127.0.0.1:99999999", "127.0.0.1"), ("keys=/nowhere/keys", "/nowhere/keys")):
     bad = run(program("outrider-gateway"), "--check", "--set", setting)
     ok(bad.returncode != 0 and word in bad.stderr, f"{setting} is refused", bad.stderr)

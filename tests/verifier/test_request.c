@@ -88,15 +88,15 @@ static void grammars_are_bounded_and_stand_alone(void **state)
 	assert_memory_equal(session_grammar(&got), source, LIMIT_GRAMMAR_BYTES);
 	request_input_free(&input);
 	sampling.coupling = COUPLING_MAXIMAL;
-	expect_refusal(&generate, -EINVAL, "coupling: with a grammar only gumbel");
+	expect_refusal(&generate, -EINVAL, "coupling: a grammar needs gumbel");
 	sampling.coupling = COUPLING_GUMBEL;
 	generate.ignore_eos = true;
 	expect_refusal(&generate, -EINVAL, "ignore_eos");
 	generate.ignore_eos = false;
 	generate.grammar_kind = GRAMMAR_JSON_OBJECT;
-	expect_refusal(&generate, -EINVAL, "grammar: of the kind json-object there is no source");
+	expect_refusal(&generate, -EINVAL, "grammar: the kind json-object takes no source");
 	generate.grammar_kind = GRAMMAR_NONE;
-	expect_refusal(&generate, -EINVAL, "grammar: of the kind none there is no source");
+	expect_refusal(&generate, -EINVAL, "grammar: the kind none takes no source");
 	generate.grammar_kind = GRAMMAR_KINDS;
 	expect_refusal(&generate, -EINVAL, "grammar_kind: 5 is not 0..4");
 	source[LIMIT_GRAMMAR_BYTES] = 'a';

@@ -92,7 +92,8 @@ static void count_pass(
 	uint64_t n_used = 0, n_found = 0, n_hinted = 0, n_late = 0, lead_us = 0;
 	for (uint32_t e = 0; e < q->n_experts; e++) {
 		int32_t before_us = 0;
-		bool is_used = bits_get(used, e), is_hinted = hinted(q, pass, source, e, &before_us);
+		bool is_used = bits_get(used, e),
+		     is_hinted = hinted(q, pass, source, e, &before_us);
 		/* The ring of a hint may have been read before that of the activation it came after. */
 		bool in_time = is_hinted && before_us >= 0;
 		n_used += is_used;

@@ -72,7 +72,7 @@ static struct inbox_entry *append(struct inbox *inbox, const struct bus_address 
 	entry->begun = entry->read = reading == NULL;
 	entry->round = round_of(inbox, client);
 	if (reading != NULL && reading->is_question)
-		/* Of a sender of its own: no order binds it to the client's requests. */
+		/* A question has a sender of its own, because it need not wait for the client's requests. */
 		entry->sender = ++inbox->senders;
 	else
 		join_sender(inbox, entry);

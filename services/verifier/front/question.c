@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Beside text and tokens of an answer: its envelope. */
+/* What the envelope of an answer takes at most. */
 #define OVERHEAD_BYTES 256
 
 static int no_memory(struct error *err)

@@ -12,9 +12,8 @@ static enum session_end broken(const struct engine *engine, struct engine_sessio
 	char *message = s->slot->usage.message;
 
 	snprintf(message, sizeof(s->slot->usage.message),
-		"no token can follow: the grammar allows none that this model has, nests deeper "
-		"than %d "
-		"rules, or takes more than %d MiB for what the answer may go on with",
+		"no token can follow: the grammar allows no token of this model here, nests deeper "
+		"than %d rules, or needs more than %d MiB",
 		GRAMMAR_DEPTH_MAX, MATCHER_BYTES_DEFAULT >> 20);
 	log_session(LOG_LEVEL_NOTICE, s->uid, engine->iteration, "%s", message);
 	return SESSION_END_ERROR;

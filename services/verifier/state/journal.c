@@ -321,15 +321,14 @@ static int check_grammar(const struct session_request *request, struct error *er
 		return error_set(err, EINVAL, "grammar: %u bytes, the limit is %d",
 			request->grammar_bytes, LIMIT_GRAMMAR_BYTES);
 	if (without && request->grammar_bytes > 0)
-		return error_set(err, EINVAL, "grammar: of the kind %s there is no source",
+		return error_set(err, EINVAL, "grammar: the kind %s takes no source",
 			grammar_kind_names[request->grammar_kind]);
 	if (request->grammar_kind == GRAMMAR_NONE)
 		return 0;
 	if (request->ignore_eos)
-		return error_set(
-			err, EINVAL, "ignore_eos: what a grammar describes ends where it says");
+		return error_set(err, EINVAL, "ignore_eos: a grammar says where the answer ends");
 	if (request->sampling.coupling == COUPLING_MAXIMAL)
-		return error_set(err, EINVAL, "coupling: with a grammar only gumbel");
+		return error_set(err, EINVAL, "coupling: a grammar needs gumbel");
 	return 0;
 }
 
