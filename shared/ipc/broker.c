@@ -16,16 +16,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define ACCEPT_NS 100000000u /* to the next look for a descriptor where there was none */
+#define ACCEPT_NS 100000000u /* pause before it looks again for a free descriptor */
 
 enum { KEPT_MAX = 16 };
 
 struct connection {
 	struct broker *broker;
-	int fd; /* -1: free */
+	int fd; /* -1: unused entry */
 	bool joined;
 	uint64_t serial, generation;
-	uint32_t pid; /* the kernel's; 0: it does not say */
+	uint32_t pid; /* from the kernel; 0: the kernel does not tell */
 	char name[LIMIT_NAME];
 };
 
@@ -36,8 +36,8 @@ struct named_fd {
 
 struct offer {
 	char name[LIMIT_NAME];
-	int fd; /* borrowed; for those who write */
-	int read_fd; /* our own, O_RDONLY; -1: there is none, and everybody gets the other */
+	int fd; /* borrowed; given to peers that write */
+	int read_fd; /* our own, O_RDONLY; -1: it could not be opened, and every peer gets fd */
 };
 
 struct broker {
@@ -45,9 +45,9 @@ struct broker {
 	struct broker_events events;
 	int listen_fd, lock_fd;
 	int timer; /* 0: none */
-	bool crowded; /* somebody waits for a descriptor, which was logged */
-	bool closes; /* it is we who leave */
-	bool activated; /* the service manager's socket: not ours to unlink */
+	bool crowded; /* a peer waits because no descriptor is free, which was logged */
+	bool closes; /* this process is leaving */
+	bool activated; /* the socket is the service manager's, and not ours to unlink */
 	char path[128];
 	uint64_t serial;
 	struct connection connections[LIMIT_PEERS];
@@ -124,7 +124,8 @@ static void give_offered(struct connection *connection)
 					: reading_fd(offer);
 	}
 	code = send_regions(connection, regions, broker->n_offered);
-	/* A peer that reads nothing is cut off; when it comes back it gets the whole set. */
+	/* A peer that does not read its packets is disconnected; when it comes back it gets the
+	 * whole set. */
 	if (code < 0) {
 		log_notice("%s: cannot hand over regions: %s", connection->name, strerror(-code));
 		drop(connection);
@@ -169,7 +170,7 @@ static void forget(struct broker *broker, struct named_fd *kept)
 	*kept = broker->kept[--broker->n_kept];
 }
 
-/* Gives back what is kept for its owner, or lets it go. */
+/* Gives a kept region back to its owner's successor, or drops it. */
 static void serve_owner(struct connection *connection, const struct hello *hello)
 {
 	struct broker *broker = connection->broker;
@@ -208,8 +209,8 @@ static void join(struct connection *connection, const struct hello *hello)
 		refuse(connection, err.text);
 		return;
 	}
-	/* The lock file allows one process of a name, so an older connection is a dead one's whose end we have not
-	 * seen yet. */
+	/* The lock file allows one process of a name, so an older connection belongs to a dead
+	 * process whose end we have not seen yet. */
 	for (size_t i = 0; i < LIMIT_PEERS; i++) {
 		struct connection *other = &broker->connections[i];
 
@@ -268,7 +269,8 @@ static void handle_connection(void *arg)
 		handle_hello(connection, &hello);
 }
 
-/* A place for a new connection: a free one, else that of the oldest which has not said who it is. */
+/* An entry for a new connection: an unused one, or else that of the oldest connection that has not
+ * said hello. */
 static struct connection *place(struct broker *broker)
 {
 	struct connection *oldest = NULL;
@@ -295,7 +297,8 @@ static void accept_again(void *arg)
 	daemon_set_events(broker->daemon, broker->listen_fd, POLLIN);
 }
 
-/* No descriptor is left for another peer: not looked for again at once, which would never end. */
+/* No descriptor is left for another peer. The socket stays readable, so looking again at once would
+ * never end. */
 static void accept_later(struct broker *broker)
 {
 	if (!broker->crowded)
@@ -418,8 +421,9 @@ void broker_close(struct broker **broker)
 		daemon_remove_timer(b->daemon, b->timer);
 	daemon_remove_fd(b->daemon, b->listen_fd);
 	close(b->listen_fd);
-	/* Before the lock goes: afterwards it might be a successor's socket. The lock file stays; unlinking it would
-	 * let two starters lock two different files of one name. */
+	/* Unlinked before the lock is released: afterwards the path might belong to a successor's
+	 * socket. The lock file stays; if it were unlinked, two starting processes could lock two
+	 * different files of one name. */
 	if (!b->activated)
 		unlink(b->path);
 	close(b->lock_fd);
@@ -432,7 +436,7 @@ struct daemon *broker_daemon(const struct broker *broker)
 	return broker->daemon;
 }
 
-/* The name is the header's, in memory that peers may write. */
+/* Copied and terminated: the name lies in the header, in memory that peers may write to. */
 static void region_name(const struct region *region, char out[LIMIT_NAME])
 {
 	memcpy(out, region->header->name, LIMIT_NAME);

@@ -1,6 +1,7 @@
 /*
- * The other end of a broker: this process asks the brokers of its peers for a region of its own that they keep, or to
- * keep it no longer, or looks at one of theirs. A connection for each question, and never one to ourselves.
+ * Questions to the brokers of peers: this process asks for a region of its own that a peer keeps,
+ * asks a peer to stop keeping one, or looks at a region that a peer offers. Each question has a
+ * connection of its own; a process never asks itself.
  */
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
@@ -15,7 +16,8 @@
 
 enum { RECOVER_MS = 300 /* for one peer; a live one answers in well under a millisecond */ };
 
-/* The answer to what was asked RECOVER_MS before end_ns; -ETIMEDOUT when none has come by then. */
+/* Waits for the answer to a question until end_ns, which is RECOVER_MS after the question.
+ * -ETIMEDOUT when none came. */
 static int await_answer(
 	int socket, uint64_t end_ns, struct hello_answer *answer, int *fds, struct error *err)
 {
@@ -32,7 +34,8 @@ static int await_answer(
 	}
 }
 
-/* Of the regions that an answer brought the one that is wanted; the rest are closed. -EAGAIN when it is not among them. */
+/* Picks the wanted region among those of an answer and closes the others. -EAGAIN when it is not
+ * among them. */
 static int take_wanted(
 	const struct hello_answer *answer, const int *fds, const char *wanted, int *fd)
 {
@@ -49,7 +52,7 @@ static int take_wanted(
 	return code;
 }
 
-/* The answer of one peer within RECOVER_MS; fails as broker_look does. */
+/* Asks one peer and waits at most RECOVER_MS for its answer; fails like broker_look. */
 static int ask_peer(struct daemon *daemon, const char *peer, enum hello_kind kind,
 	const char *wanted, int *fd, struct error *err)
 {
@@ -83,7 +86,8 @@ static int ask_peer(struct daemon *daemon, const char *peer, enum hello_kind kin
 	return err->text[0] ? code : error_set(err, -code, "%s", strerror(-code));
 }
 
-/* About a region of our own. Who is not there or keeps none is no news. */
+/* Asks one peer about a region of our own. Nothing is logged when the peer is not running or keeps
+ * no such region. */
 static int ask_keeper(
 	struct daemon *daemon, const char *peer, enum hello_kind kind, const char *wanted, int *fd)
 {
@@ -94,7 +98,7 @@ static int ask_keeper(
 	if (code == 0 || code == -ENOENT || code == -EAGAIN)
 		return code;
 	peers_socket_path(daemon_runtime_dir(daemon), peer, path, sizeof path);
-	/* One that is starting itself keeps nothing yet. */
+	/* A peer that is itself starting keeps nothing yet. */
 	log_write(code == -ETIMEDOUT && peers_starting(path) ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE,
 		"region %s: %s was asked for it: %s", wanted, peer, err.text);
 	return code;

@@ -19,13 +19,13 @@ enum {
 	QUEUE_MESSAGES = 1000, /* per peer and direction */
 	RECONNECT_MS_MIN = 20,
 	RECONNECT_MS_MAX = 500,
-	CONTEXT_THREADS = 2, /* of ZeroMQ: the reaper and one for I/O */
-	CLIENT_LINGER_MS = 200, /* a client's last message (Cancel) gets this long to leave */
+	CONTEXT_THREADS = 2, /* that ZeroMQ starts for a context: the reaper and one for I/O */
+	CLIENT_LINGER_MS = 200, /* time for a client's last message (Cancel) to leave */
 };
 
 #ifdef __SANITIZE_THREAD__
-/* libzmq is not built with the thread sanitizer, which so does not see the queues that order its threads, and takes
- * each message handed to the I/O thread for a race. */
+/* libzmq is not built with the thread sanitizer, which therefore does not see the queues that order
+ * libzmq's threads, and reports each message handed to the I/O thread as a race. */
 const char *__tsan_default_suppressions(void);
 const char *__tsan_default_suppressions(void)
 {
@@ -47,8 +47,9 @@ static void *wait_for_end(void *arg)
 	return NULL;
 }
 
-/* As many threads as a context starts, all at once, and a megabyte for what it allocates for them: for that libzmq aborts. The
- * stacks stay with the C library, for those that follow. */
+/* Tests for the resources whose lack makes libzmq abort: starts as many threads as a context does,
+ * all at once, and allocates a megabyte, as a context does for them. The C library keeps the stacks
+ * for the threads that follow. */
 static int probe_threads(void)
 {
 	enum { CONTEXT_BYTES = 1 << 20 };
@@ -71,7 +72,7 @@ static int probe_threads(void)
 	return -code;
 }
 
-/* As many descriptors as a context and its first sockets take: without one of them libzmq aborts. */
+/* Opens as many descriptors as a context and its first sockets take: without them libzmq aborts. */
 static int probe_descriptors(void)
 {
 	enum { CONTEXT_DESCRIPTORS = 12 };
@@ -99,7 +100,7 @@ int bus_context(void **zmq, struct error *err)
 	if (probe_threads() < 0)
 		return error_set(err, ENOMEM, "no memory for the threads of ZeroMQ");
 	*zmq = zmq_ctx_new();
-	/* The threads start with the first socket. */
+	/* The context's threads start with its first socket. */
 	first = *zmq ? zmq_socket(*zmq, ZMQ_DEALER) : NULL;
 	if (!first) {
 		int code = errno;
@@ -126,7 +127,7 @@ int bus_probe(const char *path, int type, int *pid)
 	fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
-	/* EAGAIN: its backlog is full, so there is one. */
+	/* EAGAIN: the backlog is full, so somebody listens. */
 	if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0 && errno != EAGAIN)
 		code = -errno;
 	else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0)
@@ -153,7 +154,7 @@ static int set_options(void *socket, int linger_ms)
 {
 	int64_t bytes_max = LIMIT_MESSAGE_CUT;
 
-	/* A larger message ends the connection before memory is taken for it. */
+	/* A larger message ends the connection before any memory is allocated for it. */
 	if (zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &bytes_max, sizeof bytes_max) < 0 ||
 		set_int(socket, ZMQ_LINGER, linger_ms) < 0 ||
 		set_int(socket, ZMQ_SNDHWM, QUEUE_MESSAGES) < 0 ||
@@ -195,7 +196,8 @@ void bus_close(void **socket)
 	*socket = NULL;
 }
 
-/* Receives one message of however many frames; keeps the first, drops the rest. *n_frames counts all. */
+/* Receives one message with any number of frames; keeps the first frame and drops the rest.
+ * *n_frames counts all. */
 static int receive_frames(void *socket, zmq_msg_t *first, size_t *n_frames)
 {
 	bool more = true;
@@ -206,7 +208,7 @@ static int receive_frames(void *socket, zmq_msg_t *first, size_t *n_frames)
 		int rc;
 
 		zmq_msg_init(frame);
-		/* The frames of a message arrive together: only the first can be missing. */
+		/* The frames of a message arrive together, so only the first can be missing. */
 		do
 			rc = zmq_msg_recv(frame, socket, ZMQ_DONTWAIT);
 		while (rc < 0 && errno == EINTR);
@@ -259,7 +261,7 @@ static int pack(zmq_msg_t *frame, Outrider__Envelope *envelope)
 	return 0;
 }
 
-/* Takes the frame, whatever it returns. */
+/* Sends the frame and takes it over, whatever it returns. */
 static int send_frame(void *socket, zmq_msg_t *frame)
 {
 	int code;
@@ -308,7 +310,7 @@ void bus_free(Outrider__Envelope **envelope)
 	*envelope = NULL;
 }
 
-/* The reply to request_id; others (to an earlier call that was given up) are passed over. */
+/* Waits for the reply to request_id. Replies to earlier calls that were given up are skipped. */
 static int await(void *socket, const char *endpoint, uint64_t request_id, int timeout_ms,
 	const struct bus_late *late, Outrider__Envelope **reply, struct error *err)
 {
@@ -333,7 +335,8 @@ static int await(void *socket, const char *endpoint, uint64_t request_id, int ti
 		if (code < 0)
 			return error_prefix(err, code, "%s", endpoint);
 		assert(*reply);
-		/* A server that could not read the request does not know its number. */
+		/* A server that could not read the request does not know its id, and answers with
+		 * id 0. */
 		if ((*reply)->request_id == request_id ||
 			((*reply)->request_id == 0 &&
 				(*reply)->body_case == OUTRIDER__ENVELOPE__BODY_FAILURE))

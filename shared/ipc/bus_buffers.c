@@ -13,9 +13,9 @@
 static_assert(LIMIT_HELD_BYTES >= 2 * (LIMIT_MESSAGE_BYTES + SCRATCH_BYTES) + LIMIT_UNREAD_BYTES,
 	"what one connection may hold fits what all of them may");
 
-enum { STEP_BYTES = 4096 }; /* a buffer grows by a multiple */
+enum { STEP_BYTES = 4096 }; /* a buffer's size is a multiple of this */
 
-/* What it keeps of this process's memory. */
+/* Bytes of this process's memory that the connection holds. */
 static size_t held(const struct connection *connection)
 {
 	return connection->in.capacity + connection->out.capacity;
@@ -28,8 +28,8 @@ void bus_drop(struct bus_server *server, struct connection *connection)
 	if (connection->ready)
 		TAILQ_REMOVE(&server->ready, connection, link);
 	connection->ready = false;
-	/* Closing alone would not do where a child process holds a copy of the descriptor: its events would still come, with a
-	 * pointer to a connection that is gone. */
+	/* Closing alone would not do if a child process holds a copy of the descriptor: its events
+	 * would still arrive, with a pointer to a connection that no longer exists. */
 	(void)epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, connection->fd, NULL);
 	close(connection->fd);
 	connection->fd = -1;
@@ -57,8 +57,8 @@ void bus_cut_off(struct bus_server *server, struct connection *connection, const
 	bus_drop(server, connection);
 }
 
-/* The connection that holds most, of equals the one that got further last: who sends or reads holds its share for a moment
- * only. */
+/* The connection that holds most; among equals, the one that made progress last. A connection that
+ * sends or reads holds its share only for a moment. */
 static struct connection *largest(const struct bus_server *server)
 {
 	struct connection *most = NULL;
@@ -75,7 +75,8 @@ static struct connection *largest(const struct bus_server *server)
 	return most;
 }
 
-/* What all connections hold stays within its bound at the cost of those that hold most; false when that is this one. */
+/* Closes the connections that hold most until all connections together are within their bound.
+ * False when `connection` was among them. */
 static bool make_room(struct bus_server *server, struct connection *connection, size_t more)
 {
 	while (server->held + more > LIMIT_HELD_BYTES) {
@@ -157,7 +158,7 @@ static void watch_writable(struct bus_server *server, struct connection *connect
 	connection->waits = on;
 }
 
-/* How many of these bytes the socket takes, or -EPIPE when the other end is gone. */
+/* Returns how many of the bytes the socket took, or -EPIPE when the other end is gone. */
 static ssize_t write_some(const struct connection *connection, const uint8_t *data, size_t bytes)
 {
 	ssize_t n;
@@ -165,7 +166,7 @@ static ssize_t write_some(const struct connection *connection, const uint8_t *da
 	do
 		n = send(connection->fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
 	while (n < 0 && errno == EINTR);
-	/* The kernel may be short of memory for a moment, as the socket is of room. */
+	/* The kernel may lack memory for a moment, just as the socket may lack room. */
 	if (n < 0 && (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM))
 		return 0;
 	return n < 0 ? -EPIPE : n;

@@ -15,17 +15,18 @@
 #include <unistd.h>
 
 #define MS UINT64_C(1000000)
-/* A handshake takes a millisecond once it has begun. */
+/* Once a handshake has begun it takes a millisecond. */
 #define HANDSHAKE_NS (10000 * MS)
-/* How long a connection may be idle while others wait for its place: one that has never sent a message, one that has begun its
- * first, and one that has sent some. */
+/* How long a connection may be idle while others wait for its place: one that has never sent
+ * anything, one that has begun its first message, and one that has sent messages. */
 #define IDLE_SILENT_NS (100 * MS)
 #define IDLE_MESSAGE_NS (500 * MS)
 #define IDLE_ASKED_NS (2000 * MS)
 #define TICK_NS (100 * MS)
 #define OVER_NS (2000 * MS)
 
-enum { ACCEPTS = 64 }; /* at once: a burst of clients does not keep those waiting that are there */
+/* accepted at once, so that a burst of clients does not delay the clients that are connected */
+enum { ACCEPTS = 64 };
 
 static_assert(
 	LIMIT_CLIENTS + LIMIT_PEERS < 1 << SLOT_BITS && LIMIT_ADMINS + LIMIT_PEERS < 1 << SLOT_BITS,
@@ -52,7 +53,7 @@ int bus_start_accepting(struct bus_server *server)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = &server->listen_fd};
 
-	/* Where the kernel has no memory for it now, the next tick tries again. */
+	/* If the kernel has no memory for it now, the next tick tries again. */
 	if (epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, server->listen_fd, &event) < 0)
 		return -errno;
 	server->paused = false;
@@ -107,7 +108,7 @@ static bool is_readable(int fd)
 	return poll(&item, 1, 0) > 0;
 }
 
-/* How long one may be idle while others wait. */
+/* How long this connection may be idle while others wait. */
 static uint64_t patience_ns(const struct connection *connection)
 {
 	if (connection->known)
@@ -124,14 +125,15 @@ static bool yields(
 	       !(server->keeps && server->keeps(server->keeps_arg, &address));
 }
 
-/* Of two that may be closed: one that has never asked for anything first, then the one that is idle for longer. */
+/* True when a is to be closed before b: a connection that has never sent a message goes first, then
+ * the one idle for longer. */
 static bool is_before(const struct connection *a, const struct connection *b)
 {
 	return a->known != b->known ? !a->known : a->active_ns < b->active_ns;
 }
 
-/* Closes a connection for one that waits. One that has sent something which was not read yet is not idle. libzmq's clients
- * connect again by themselves. */
+/* Closes an idle connection for a client that waits. A connection that has sent something not read
+ * yet is not idle. libzmq's clients reconnect automatically. */
 static bool make_place(struct bus_server *server)
 {
 	uint64_t now_ns = clock_ns();
@@ -149,7 +151,7 @@ static bool make_place(struct bus_server *server)
 	return found != NULL;
 }
 
-/* Once, until it is over. */
+/* Logs once that clients wait; not again until say_over. */
 static void say_crowded(struct bus_server *server, int code)
 {
 	const char *is_or_are = server->n == 1 ? " is" : "s are";
@@ -175,7 +177,8 @@ static void say_crowded(struct bus_server *server, int code)
 			server->path, server->n, is_or_are);
 }
 
-/* When nobody has had to wait for some time: where clients come and go it would be logged each time. */
+/* Logs that no client has waited for some time. Without that pause, clients that come and go would
+ * cause a log line each time. */
 static void say_over(struct bus_server *server)
 {
 	if (server->crowded_ns == 0 || clock_ns() - server->crowded_ns < OVER_NS ||
@@ -185,8 +188,9 @@ static void say_over(struct bus_server *server)
 	server->crowded_ns = 0;
 }
 
-/* How many connections it may have: its part of the descriptors that connections of this process hold or could hold, so that
- * a crowd of clients leaves places for administrators, and the other way round. */
+/* How many connections this server may have: its part of the descriptors that the connections of
+ * this process hold or could hold. A crowd of clients thus leaves places for administrators, and
+ * vice versa. */
 static uint32_t places(const struct bus_server *server)
 {
 	uint64_t all = listener_free(server->listen_fd) + atomic_load(&bus_connections);
@@ -230,7 +234,8 @@ void bus_tick(struct bus_server *server)
 	for (uint32_t i = 0; i < server->n_slots; i++) {
 		struct connection *c = server->slots[i];
 
-		/* A process that this one has connected to may still be loading its model. */
+		/* A process that this one has connected to may still be loading its model, and may
+		 * take its time. */
 		if (!c || c->own || connection_is_open(c))
 			continue;
 		needed = true;

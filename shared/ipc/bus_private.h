@@ -1,6 +1,6 @@
 /*
- * What bus_server.c (messages), bus_places.c (who may connect) and bus_buffers.c (bytes that wait) share. Nobody else
- * includes it.
+ * What bus_server.c (messages), bus_places.c (admission of connections) and bus_buffers.c (waiting
+ * bytes) share. No other file includes it. All of it belongs to the thread that calls the server.
  */
 #pragma once
 
@@ -13,32 +13,36 @@
 #include <sys/types.h>
 
 enum {
-	SCRATCH_BYTES = 64 << 10, /* of one read */
-	SLOT_BITS = 16, /* of a connection's address; above them is a serial number */
+	SCRATCH_BYTES = 64 << 10, /* read at once */
+	/* bits of a connection's address that hold its slot; the bits above hold a serial number */
+	SLOT_BITS = 16,
 };
 
 struct buffer {
 	uint8_t *data;
-	size_t begin, end, capacity; /* what waits is [begin, end) */
+	size_t begin, end, capacity; /* the bytes that wait are data[begin, end) */
 };
 
 struct connection {
 	int fd; /* -1: closed */
-	uint32_t slot; /* its place in the server's table */
-	uint64_t address; /* never that of another connection */
-	struct ucred peer; /* who opened it */
-	bool has_peer; /* and the kernel knows */
+	uint32_t slot; /* its index in the server's table */
+	uint64_t address; /* never equal to that of another connection */
+	struct ucred peer; /* the process that opened it */
+	bool has_peer; /* the kernel filled in `peer` */
 	struct zmtp zmtp;
 	struct buffer in, out;
 	uint64_t
-		active_ns; /* when it got further last: was accepted, opened, sent a message or took one */
-	bool known; /* its end is told: a message of it was handed out, or it was made by bus_connect */
-	bool own; /* to another process of this service: not among those that make room for others */
+		/* when it last made progress: was accepted, opened, sent a message or took one */
+		active_ns;
+	/* its end will be reported: a message of it was handed out, or bus_connect made it */
+	bool known;
+	/* it leads to another process of this service, and is never closed to make room */
+	bool own;
 	bool opener; /* made by bus_connect */
-	bool ready; /* it is in the list of those that may have something */
+	bool ready; /* it is in the server's list `ready` */
 	bool waits; /* for room in its socket */
-	TAILQ_ENTRY(connection) link; /* of that list */
-	struct connection *next; /* of those that have ended */
+	TAILQ_ENTRY(connection) link; /* in the list `ready` */
+	struct connection *next; /* in the list of connections that have ended */
 };
 
 TAILQ_HEAD(connections, connection);
@@ -46,20 +50,22 @@ TAILQ_HEAD(connections, connection);
 struct bus_server {
 	char *path;
 	enum bus_kind kind;
-	uint32_t most; /* connections, those of its own aside */
+	uint32_t most; /* most connections from outside; the server's own are not counted */
 	int listen_fd, epoll_fd, timer_fd;
-	struct connection **slots; /* n_slots; NULL: free */
+	struct connection **slots; /* n_slots entries; NULL: free */
 	uint32_t n_slots, next_slot;
-	uint32_t n, n_own; /* connections that are not its own, and that are */
+	uint32_t n, n_own; /* connections from outside, and the server's own */
 	uint64_t serial;
-	size_t held; /* by the buffers of all connections */
-	struct connections ready; /* may have a message */
-	struct connection *ended; /* closed; their end is to be told */
-	bool paused; /* nobody is accepted before a connection closes or the next tick */
+	size_t held; /* bytes that the buffers of all connections hold */
+	struct connections ready; /* connections that may have a message */
+	struct connection *ended; /* closed connections whose end is still to be reported */
+	bool paused; /* no connection is accepted until one closes or until the next tick */
 	bool ticks;
 	uint64_t
-		crowded_ns; /* when somebody had to wait last, which was logged; 0: nobody has to */
-	uint8_t *packed; /* the message that is sent */
+		/* when a client last had to wait for a place, which was logged; 0: no client waits
+		 */
+		crowded_ns;
+	uint8_t *packed; /* the message that is being sent */
 	size_t packed_bytes;
 	bus_gone gone;
 	bus_opened opened;
@@ -78,7 +84,7 @@ static inline bool connection_is_open(const struct connection *connection)
 	return connection->zmtp.phase == ZMTP_AT_TRAFFIC;
 }
 
-/* Whether it has begun a message that it has not finished. */
+/* True when the connection has begun a message and not finished it. */
 static inline bool connection_in_message(const struct connection *connection)
 {
 	return connection_is_open(connection) &&
@@ -87,36 +93,37 @@ static inline bool connection_in_message(const struct connection *connection)
 
 struct bus_address connection_address(const struct connection *connection);
 
-/* bus_buffers.c. A connection may be closed by any of these: its fd is -1 then, and its memory stays until bus_server.c has
- * told its end. */
+/* bus_buffers.c. Each of these functions may close a connection. Its fd is -1 then, and its memory
+ * stays until bus_server.c has reported its end. */
 void bus_drop(struct bus_server *server, struct connection *connection);
-/* The same, and the log says why. */
+/* Like bus_drop, and logs the reason. */
 void bus_cut_off(struct bus_server *server, struct connection *connection, const char *why);
-/* Room for n more bytes at the buffer's end, at the cost of those who hold most; false when this connection is closed. */
+/* Makes room for n more bytes at the buffer's end. If the server's bound is reached, it closes the
+ * connections that hold most; false when this connection is among them. */
 bool bus_grow(
 	struct bus_server *server, struct connection *connection, struct buffer *buffer, size_t n);
-/* The same, with bytes to put there. */
+/* Like bus_grow, and copies n bytes there. */
 bool bus_append(struct bus_server *server, struct connection *connection, struct buffer *buffer,
 	const uint8_t *data, size_t n);
-/* n bytes from its beginning are done with. Empty, it gives its memory back. */
+/* Removes n bytes from the buffer's beginning. An empty buffer frees its memory. */
 void bus_consume(struct bus_server *server, struct buffer *buffer, size_t n);
-/* Sends bytes, and keeps what the socket does not take. -EAGAIN: so much is kept already that these are not; -EHOSTUNREACH:
- * the connection is closed. */
+/* Sends n bytes, and keeps those that the socket does not take. -EAGAIN: too much is kept already,
+ * so none of these were taken. -EHOSTUNREACH: the connection is closed. */
 int bus_put(
 	struct bus_server *server, struct connection *connection, const uint8_t *data, size_t n);
-/* There is room in its socket. */
+/* Call when its socket has room again: sends the bytes that wait. */
 void bus_flush(struct bus_server *server, struct connection *connection);
 
 /* bus_places.c */
 
-/* Connections of all servers of this process. */
+/* Number of connections of all servers of this process. */
 extern _Atomic uint32_t bus_connections;
 int bus_start_accepting(struct bus_server *server);
-/* Somebody waits at the socket. */
+/* Call when a client waits at the listening socket. */
 void bus_accept(struct bus_server *server);
-/* A socket that is connected; NULL: it was closed, and the log says why. */
+/* Adds a connected socket to the table. NULL: it was closed, and the log has the reason. */
 struct connection *bus_add(struct bus_server *server, int fd);
-/* Counts it as one of the server's own; false when there are too many. */
+/* Counts the connection as one of the server's own. False when there are too many. */
 bool bus_own(struct bus_server *server, struct connection *connection);
-/* The timer has rung. */
+/* Call when the timer has fired. */
 void bus_tick(struct bus_server *server);

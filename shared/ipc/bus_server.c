@@ -1,14 +1,16 @@
 /*
- * The server's side of the bus. It does what a ROUTER socket of libzmq does, without libzmq, because libzmq cannot be
- * bounded. It aborts the process when no descriptor is left for another connection (ipc_listener.cpp, signaler.cpp). It keeps
- * every frame of an unfinished message, and a thousand whole messages of each connection. It limits neither the number of
- * connections nor how long they are idle. A relay in front of libzmq would have to read the same protocol, would need twice the
- * descriptors and copies, and would hide who connected. The protocol is small (zmtp.h), so the server reads it itself. Clients
- * use libzmq.
+ * The server's side of the bus. It does what a ROUTER socket of libzmq does, but without libzmq,
+ * whose use of resources cannot be bounded. libzmq aborts the process when no descriptor is left
+ * for another connection (ipc_listener.cpp, signaler.cpp). It keeps every frame of an unfinished
+ * message, and a thousand whole messages of each connection. It limits neither the number of
+ * connections nor their idle time. A relay in front of libzmq would have to read the same protocol,
+ * would need twice the descriptors and copies, and would hide who connected. The protocol is small
+ * (zmtp.h), so the server reads it itself. Clients use libzmq.
  *
- * One message of each connection is in memory at a time; the next ones wait in its socket. Connections that have a message take
- * turns. Three bounds hold (limits.h): the number of connections, the unread answers of one connection, and the bytes of all
- * connections together. No function here waits.
+ * One message of each connection is in memory at a time; further messages wait in its socket.
+ * Connections that have a message take turns. Three bounds hold (limits.h): the number of
+ * connections, the unread answers of one connection, and the bytes of all connections together. No
+ * function here waits.
  */
 #include "shared/ipc/bus_private.h"
 #include "shared/ipc/listener.h"
@@ -25,8 +27,8 @@
 #include <unistd.h>
 
 enum {
-	EVENTS = 256, /* of one look */
-	STEPS = 64, /* reads of one bus_receive_from that bring no message */
+	EVENTS = 256, /* of one epoll_wait */
+	STEPS = 64, /* reads without a message in one call of bus_receive_from */
 	GROWTH_BYTES = 16 << 10, /* the least by which a long message's buffer grows */
 };
 
@@ -68,7 +70,7 @@ static void make_ready(struct bus_server *server, struct connection *connection)
 	TAILQ_INSERT_TAIL(&server->ready, connection, link);
 }
 
-/* What has happened at the sockets since the last look. */
+/* Collects what has happened at the sockets since the last call. */
 static void look(struct bus_server *server)
 {
 	struct epoll_event events[EVENTS];
@@ -89,14 +91,15 @@ static void look(struct bus_server *server)
 				make_ready(server, connection);
 		}
 	}
-	/* After those that are there: a connection that sent something is not idle. */
+	/* After the events of present connections: one that has sent something does not count as
+	 * idle. */
 	if (ticks)
 		bus_tick(server);
 	if (accepts)
 		bus_accept(server);
 }
 
-/* A message of a connection as the owner gets it: 0, or -EPROTO with the reason. */
+/* Decodes a connection's message for the owner: 0, or -EPROTO with the reason. */
 static int hand_out(struct connection *connection, const struct zmtp_event *event,
 	Outrider__Envelope **envelope, struct error *err)
 {
@@ -105,7 +108,8 @@ static int hand_out(struct connection *connection, const struct zmtp_event *even
 	if (event->frames != 1)
 		return error_set(err, EPROTO, "message of %llu frames, expected 1",
 			(unsigned long long)event->frames);
-	/* One too large has no bytes, and is refused before they are looked at. */
+	/* A message that is too large has no data, and is refused before its bytes are looked at.
+	 */
 	return bus_decode(event->data, (size_t)event->bytes, envelope, err);
 }
 
@@ -117,8 +121,9 @@ static void tell_opened(struct bus_server *server, const struct connection *conn
 		server->opened(server->opened_arg, &address);
 }
 
-/* Goes through bytes of a connection up to the end of a message: as hand_out; -EAGAIN: there is none, and *want bytes must lie
- * there for the next. *used of them are done with; the connection may be closed. */
+/* Parses bytes of a connection up to the end of one message. Returns what hand_out returns, or
+ * -EAGAIN: no message is complete, and *want contiguous bytes are needed for the next. *used bytes
+ * were consumed. The connection may be closed. */
 static int take(struct bus_server *server, struct connection *connection, const uint8_t *data,
 	size_t bytes, size_t *used, size_t *want, Outrider__Envelope **envelope, struct error *err)
 {
@@ -154,7 +159,7 @@ static int take(struct bus_server *server, struct connection *connection, const 
 	return -EAGAIN;
 }
 
-/* At most `bytes`: how many, 0 when nothing is there, -EPIPE at the end. */
+/* Reads at most `bytes` bytes. Returns their number, 0 when there are none, -EPIPE at the end. */
 static ssize_t read_bytes(const struct connection *connection, uint8_t *data, size_t bytes)
 {
 	ssize_t n;
@@ -167,7 +172,7 @@ static ssize_t read_bytes(const struct connection *connection, uint8_t *data, si
 	return n <= 0 ? -EPIPE : n;
 }
 
-/* Reads once and goes through what came. */
+/* Reads once and parses the bytes. */
 static int read_some(struct bus_server *server, struct connection *connection, size_t want,
 	Outrider__Envelope **envelope, struct error *err)
 {
@@ -177,7 +182,8 @@ static int read_some(struct bus_server *server, struct connection *connection, s
 	ssize_t n;
 	int code;
 
-	/* A message that has begun grows with its bytes: what it says of its length costs nothing. */
+	/* The buffer of an unfinished message grows with the bytes that arrive: the length that it
+	 * announces costs nothing. */
 	if (waits > 0) {
 		room = waits < GROWTH_BYTES ? GROWTH_BYTES : waits;
 		if (room > want - waits)
@@ -205,7 +211,7 @@ static int read_some(struct bus_server *server, struct connection *connection, s
 	return code;
 }
 
-/* The next message of a connection that may have one. */
+/* Takes the next message of a connection that may have one. */
 static int serve(struct bus_server *server, struct connection *connection,
 	Outrider__Envelope **envelope, struct error *err)
 {
@@ -221,7 +227,7 @@ static int serve(struct bus_server *server, struct connection *connection,
 	}
 	if (code == -EAGAIN && connection->fd >= 0)
 		code = read_some(server, connection, want, envelope, err);
-	/* More may lie in its buffer; others first. */
+	/* Its buffer may hold more, but the other connections come first. */
 	if (code != -EAGAIN && connection->fd >= 0 && buffer_used(in) > 0)
 		make_ready(server, connection);
 	return code;
@@ -248,7 +254,7 @@ int bus_receive_from(struct bus_server *server, struct bus_address *from,
 	*envelope = NULL;
 	*from = (struct bus_address){0};
 	tell_ends(server);
-	/* Each time: one that sends without an end does not keep the others from being seen. */
+	/* Each time, so that a connection that sends without end does not hide the others. */
 	look(server);
 	for (int i = 0; i < STEPS && !TAILQ_EMPTY(&server->ready); i++) {
 		struct connection *connection = TAILQ_FIRST(&server->ready);
@@ -274,7 +280,7 @@ int bus_receive_one(struct bus_server *server, const struct bus_address *from,
 	return connection ? serve(server, connection, envelope, err) : -EHOSTUNREACH;
 }
 
-/* The message as it is sent, in server->packed: *from to *from + *n. */
+/* Packs a message, with its header, into server->packed at *from, *n bytes. */
 static int pack(struct bus_server *server, Outrider__Envelope *envelope, size_t *from, size_t *n)
 {
 	uint8_t header[ZMTP_HEADER_BYTES];
@@ -326,7 +332,7 @@ int bus_send_to(
 	code = pack(server, envelope, &from, &n);
 	if (code == 0)
 		code = bus_put(server, connection, server->packed + from, n);
-	/* A long one is rare. */
+	/* Long messages are rare, so the memory for one is not kept. */
 	if (server->packed_bytes > SCRATCH_BYTES) {
 		free(server->packed);
 		server->packed = NULL;
@@ -351,7 +357,7 @@ int bus_connect(struct bus_server *server, const char *endpoint, struct bus_addr
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
-	/* A Unix socket connects at once, or not at all: -EAGAIN when the backlog is full. */
+	/* A Unix socket connects at once or not at all; -EAGAIN when the backlog is full. */
 	if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
 		code = -errno;
 		close(fd);
@@ -439,7 +445,8 @@ void bus_server_close(struct bus_server **server)
 
 	if (!s)
 		return;
-	/* Before it is closed: while it listens no successor replaces it, so that the file is still ours. */
+	/* Unlinked before it is closed: while it listens no successor replaces the file, so it is
+	 * still ours. */
 	if (s->listen_fd >= 0)
 		unlink(s->path);
 	s->gone = NULL;

@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 enum {
-	/* Calls of one bus server's handler before the other sources get their turn, ... */
+	/* calls of one bus server's handler before the other sources get their turn */
 	DRAIN_MAX = 64,
-	DRAIN_NS = 10000000, /* ... and no further call after this time. */
+	DRAIN_NS = 10000000, /* and no further call after this time */
 	IDLE_MS_MAX = 60000,
 };
 
@@ -132,8 +132,8 @@ void daemon_wakeup(struct daemon *daemon)
 {
 	uint64_t one = 1;
 
-	/* Release pairs with the acquire in handle_wakeup: the handler sees what was done before the call, also of callers
-	 * that found the flag set and made no system call. */
+	/* Release pairs with the acquire in handle_wakeup: the handler sees everything done before
+	 * the call, also by callers that found the flag set and made no system call. */
 	if (!atomic_exchange_explicit(&daemon->wakeup_pending, true, memory_order_acq_rel))
 		if (write(daemon->wakeup_fd, &one, sizeof one) < 0)
 			log_error("wake-up of the loop: %s", strerror(errno));
@@ -146,8 +146,8 @@ static void handle_wakeup(void *arg)
 
 	if (read(daemon->wakeup_fd, &n, sizeof n) < 0 && errno != EAGAIN)
 		log_error("wake-up of the loop: %s", strerror(errno));
-	/* Cleared after the eventfd is empty and before the handler looks: who sets it from now on writes again, so
-	 * nothing that the handler may have missed goes unannounced. */
+	/* Cleared after the eventfd is emptied and before the handler looks: a caller that sets the
+	 * flag from now on writes again, so the handler misses nothing. */
 	atomic_exchange_explicit(&daemon->wakeup_pending, false, memory_order_acq_rel);
 	if (daemon->wakeup)
 		daemon->wakeup(daemon->wakeup_arg);
@@ -184,7 +184,8 @@ static void handle_signal(void *arg)
 
 bool daemon_is_stopping(struct daemon *daemon)
 {
-	/* A signal that has come but was not looked at yet counts: a peer that was told to stop at the same time is quicker. */
+	/* A signal that has arrived but was not read yet counts: a peer that was told to stop at
+	 * the same time may be quicker. */
 	if (!atomic_load(&daemon->stop))
 		handle_signal(daemon);
 	return atomic_load(&daemon->stop);
@@ -201,7 +202,7 @@ static int block_signals(struct daemon *daemon, struct error *err)
 	sigaddset(&set, SIGHUP);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	sigaction(SIGPIPE, &ignore, NULL);
-	/* A file that has reached its limit is a write that fails. */
+	/* Writing to a file that has reached its size limit must fail, not kill. */
 	sigaction(SIGXFSZ, &ignore, NULL);
 	daemon->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (daemon->signal_fd < 0)
@@ -298,7 +299,8 @@ static void run_timers(struct daemon *daemon)
 
 		if (!timer->used || timer->next_ns > now_ns)
 			continue;
-		/* From now, not from when it was due: a loop that was held up must not fire it in a burst. */
+		/* Counted from now, not from when it was due: a loop that was held up must not fire
+		 * the timer in a burst. */
 		timer->next_ns = now_ns + timer->period_ns;
 		timer->handler(timer->arg);
 	}
@@ -314,7 +316,7 @@ static void run_source(struct source *source, uint64_t serial)
 	uint64_t end_ns = clock_ns() + DRAIN_NS;
 	int calls = 0;
 
-	/* What a server has read already, no poll shows. */
+	/* Poll does not show messages that a server has already read. */
 	do {
 		source->handler(source->arg);
 		calls++;
@@ -349,7 +351,7 @@ static void poll_once(struct daemon *daemon)
 		atomic_store(&daemon->stop, true);
 		return;
 	}
-	/* A handler may have removed a later source, even put another in its place. */
+	/* A handler may have removed a later source, and even put another in its place. */
 	for (nfds_t i = 0; i < n && ready >= 0; i++)
 		if (is_current(sources[i], serials[i]) &&
 			(items[i].revents ||

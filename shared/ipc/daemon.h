@@ -1,6 +1,7 @@
 /*
- * What every daemon is: one loop thread (sockets, timers, signals), readiness, watchdog and fd store over
- * libsystemd's protocol (which `outrider up` speaks too), and an admin endpoint that answers status.
+ * What every daemon has: one loop thread (sockets, timers, signals); readiness, watchdog and fd
+ * store over libsystemd's protocol, which `outrider up` speaks too; and an admin endpoint that
+ * answers status. Functions belong to the loop thread unless their comment says "any thread".
  */
 #pragma once
 
@@ -15,30 +16,34 @@ struct daemon;
 struct Outrider__Envelope;
 
 struct daemon_options {
-	const char *name; /* PEER_... */
-	const char *runtime_dir; /* resolved with peers_runtime_dir */
-	/* The service manager's watchdog is fed while alive() has returned true within this time. 0: it must be true each time
-	 * (without daemon_on_alive a loop that turns is enough). */
+	const char *name; /* one of PEER_... (peers.h) */
+	const char *runtime_dir; /* from peers_runtime_dir */
+	/* The service manager's watchdog is fed while alive() has returned true within this time.
+	 * 0: alive() must return true at each feed. Without daemon_on_alive a loop that turns is
+	 * enough. */
 	uint64_t watchdog_stall_ns;
 };
 
-/* Also ignores SIGPIPE and SIGXFSZ and collects what the service manager passed (fd store, listening sockets). Blocks
- * SIGTERM, SIGINT, SIGHUP for the whole process (call before starting threads) and reads them in the loop. Before the loop runs
- * SIGTERM or SIGINT ends the process all the same, with status 0, unless it has come to daemon_run or daemon_destroy within 2 s:
- * what a start reads may hang. */
+/* Creates the daemon. Ignores SIGPIPE and SIGXFSZ, and takes what the service manager passed (fd
+ * store, listening sockets). Blocks SIGTERM, SIGINT and SIGHUP for the whole process, so call it
+ * before any thread starts; the loop reads these signals. Before the loop runs, a start may hang on
+ * what it reads. SIGTERM or SIGINT then ends the process with status 0, unless it reaches
+ * daemon_run or daemon_destroy within 2 s. */
 int daemon_create(const struct daemon_options *options, struct daemon **out, struct error *err);
 void daemon_destroy(struct daemon **daemon);
 
 const char *daemon_name(const struct daemon *daemon);
 const char *daemon_runtime_dir(const struct daemon *daemon);
-/* A number that grows with each start of this process: who holds what. CLOCK_MONOTONIC ns at start: it never steps back, and
- * no region outlives the boot that it counts from. */
+/* A number that grows with each start of this process; it tells a process from its predecessors. It
+ * is CLOCK_MONOTONIC in ns at the start: that clock never steps back, and no region outlives the
+ * boot that it counts from. */
 uint64_t daemon_generation(const struct daemon *daemon);
 
-/* Loop sources, to be added and removed in the loop thread (or before daemon_run); handlers run there. remove is
- * safe inside handlers. events: POLLIN, POLLOUT (0: only errors and hang-ups, which are always reported).
- * -ENOSPC when there are too many. A bus server's handler receives once, or as often as it likes: it is called again while
- * something is there. After 10 ms of that, the other sources and the timers get their turn. */
+/* Sources of the loop. Add and remove them in the loop thread, or before daemon_run; handlers run
+ * in the loop thread. daemon_remove_fd is safe inside handlers. events: POLLIN, POLLOUT, or 0 for
+ * errors and hang-ups only, which are always reported. -ENOSPC when there are too many sources. The
+ * handler of a bus server may receive once or more often: it is called again while messages are
+ * there. After 10 ms of that, the other sources and the timers get their turn. */
 typedef void (*daemon_handler)(void *arg);
 int daemon_add_fd(struct daemon *daemon, int fd, short events, daemon_handler handler, void *arg);
 void daemon_set_events(struct daemon *daemon, int fd, short events);
@@ -46,66 +51,81 @@ void daemon_remove_fd(struct daemon *daemon, int fd);
 int daemon_add_server(
 	struct daemon *daemon, struct bus_server *server, daemon_handler handler, void *arg);
 
-/* Every period_ns, first after one period, to a millisecond; returns its id (> 0) or -ENOSPC. */
+/* Calls the handler every period_ns, first after one period, accurate to a millisecond. Returns the
+ * timer's id (> 0) or -ENOSPC. */
 int daemon_add_timer(struct daemon *daemon, uint64_t period_ns, daemon_handler handler, void *arg);
 void daemon_remove_timer(struct daemon *daemon, int id);
 
-/* Any thread: makes the loop call wakeup soon (an eventfd; coalesced; no system call when one is already pending). */
+/* daemon_wakeup, from any thread, makes the loop call the handler soon. It writes to an eventfd;
+ * calls are coalesced, and one that finds a wake-up pending makes no system call. */
 void daemon_on_wakeup(struct daemon *daemon, daemon_handler handler, void *arg);
 void daemon_wakeup(struct daemon *daemon);
 
-/* The watchdog is fed only while alive() says true (NULL: always). */
+/* The watchdog is fed only while alive() returns true. NULL: always. */
 void daemon_on_alive(struct daemon *daemon, bool (*alive)(void *arg), void *arg);
 
-/* Admin messages other than StatusRequest and those about knobs (answered by the daemon itself; daemon_knobs.h): fill
- * reply's body and return 0, or -EOPNOTSUPP: none of the handler's, or -ENOMEM: whatever is in reply is not sent. Strings and
- * repeated fields the handler puts in must be malloc'd: the reply is freed with protobuf-c. */
+/* Handles every admin message except StatusRequest and those about knobs, which the daemon answers
+ * itself (daemon_knobs.h). Fills reply's body and returns 0. -EOPNOTSUPP: the message is not one of
+ * the handler's. -ENOMEM: no reply is sent, whatever is in `reply`. Strings and repeated fields of
+ * the reply must be malloc'd: protobuf-c frees it. */
 typedef int (*daemon_admin)(
 	void *arg, const struct Outrider__Envelope *request, struct Outrider__Envelope *reply);
-/* A refusal as the reply's body: code an errno, session 0 when it is about none. Without memory the body stays unset. */
+/* Makes the reply a refusal. code: an errno. session: 0 when it concerns none. Without memory the
+ * body stays unset. */
 void daemon_failure(struct Outrider__Envelope *reply, int code, uint64_t session, const char *text);
-/* Binds ipc://RUNTIME_DIR/NAME.ctl, for administrators and peers (registry.h); handler may be NULL: only StatusRequest is
- * understood. */
+/* Binds ipc://RUNTIME_DIR/NAME.ctl for administrators and peers (registry.h). handler NULL: the
+ * service has no messages of its own. */
 int daemon_admin_open(struct daemon *daemon, daemon_admin handler, void *arg, struct error *err);
-/* Called for each StatusRequest: adds its "key=value" lines to Status.detail with daemon_detail. */
+/* `detail` is called for each StatusRequest and adds "key=value" lines to Status.detail with
+ * daemon_detail. */
 struct daemon_details;
 void daemon_on_detail(
 	struct daemon *daemon, void (*detail)(void *arg, struct daemon_details *to), void *arg);
 void daemon_detail(struct daemon_details *to, const char *key, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* The same of a file, by its path from the root on, however it was named. */
+/* Like daemon_detail, for a file: writes its absolute path, however it was named. */
 void daemon_detail_file(struct daemon_details *to, const char *key, const char *path);
 
-/* One line for status: "loading", "ready", "degraded: drafter gone"; goes to the service manager as STATUS= when it
- * changes. Any thread. daemon_ready sends READY=1, once, and sets "ready" before where the state is not "degraded: ..."
- * already: who waits for it hears of both in that order. */
+/* Sets the one line that status shows: "loading", "ready", "degraded: drafter gone". A change goes
+ * to the service manager as STATUS=. Any thread. daemon_ready sends READY=1, once; before that it
+ * sets "ready", unless the state is "degraded: ...". So a program that waits for readiness hears of
+ * the state first. */
 void daemon_set_state(struct daemon *daemon, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 void daemon_ready(struct daemon *daemon);
-/* Whether a service manager starts this process again when it ends; else a person reads its errors at once. */
+/* True when a service manager started this process and restarts it; otherwise a person reads its
+ * errors at once. */
 bool daemon_has_manager(void);
-/* For main, when a start has failed with this status and everything is given back; returns the status to end with. Under a
- * service manager that knows no longer pauses between starts (systemd 252), a status that may pass ends the process two
- * seconds later, or with the SIGTERM before. So does lack of memory where a predecessor was ready: it had enough, and
- * EX_TEMPFAIL says that there may be enough again. `outrider up` makes its own pauses, and a person wants none. */
+/* main calls this when the start has failed with `status` and everything is freed; returns the
+ * status to exit with. systemd 252 cannot lengthen its pauses between starts. So under it, a status
+ * whose cause may pass is returned only after two seconds, or on SIGTERM. If memory was lacking and
+ * a predecessor was ready, the status becomes EX_TEMPFAIL: memory sufficed once and may suffice
+ * again. No pause under `outrider up`, which makes its own, nor for a person. */
 int daemon_start_failed(int status);
-/* While loading, every few seconds: asks the service manager for 30 s more (EXTEND_TIMEOUT_USEC). Any thread. */
+/* Call every few seconds while loading: asks the service manager for 30 s more
+ * (EXTEND_TIMEOUT_USEC). Any thread. */
 void daemon_progress(struct daemon *daemon);
 
-/* The fd store: put (what the manager already has under that name is not sent again; another file of the name is
- * replaced), a duplicate, the caller's, of what a predecessor left (-ENOENT when nothing), and out with it: neither this
- * process nor the manager holds it when that returns (the manager has a second to let it go). daemon_ready does so with
- * all that a predecessor left and that was not put again. */
+/* The fd store.
+ * - daemon_store_fd sends a descriptor to the manager, unless it already holds that file under that
+ *   name; another file of that name is replaced.
+ * - daemon_stored_fd duplicates a descriptor that a predecessor left; the duplicate is the
+ *   caller's. -ENOENT: there is none.
+ * - daemon_unstore_fd removes a name: when it returns, neither this process nor the manager holds
+ *   the file. The manager has a second to let go of it.
+ *
+ * daemon_ready removes everything that a predecessor left and that was not stored again. */
 void daemon_store_fd(struct daemon *daemon, const char *name, int fd);
 int daemon_stored_fd(struct daemon *daemon, const char *name, int *fd);
 void daemon_unstore_fd(struct daemon *daemon, const char *name);
-/* A duplicate, the caller's, of a listening socket by FileDescriptorName (socket activation); -ENOENT when not
- * activated. */
+/* Duplicates a listening socket by its FileDescriptorName (socket activation); the duplicate is the
+ * caller's. -ENOENT when the process was not activated by a socket. */
 int daemon_listen_fd(struct daemon *daemon, const char *name, int *fd);
 
-/* Until SIGTERM or SIGINT (0), or daemon_stop (its status; any thread). SIGHUP calls nothing yet: configuration is read
- * at start. */
+/* Runs the loop until SIGTERM or SIGINT (returns 0), or until daemon_stop (returns its status; any
+ * thread). SIGHUP does nothing yet: configuration is read at the start. */
 int daemon_run(struct daemon *daemon);
-/* Whether it has been told to: from then on others may be going as well, which is no news. */
+/* True once the process has been told to stop. From then on its peers may be stopping too, which
+ * needs no log line. Any thread. */
 bool daemon_is_stopping(struct daemon *daemon);
 void daemon_stop(struct daemon *daemon, int exit_status);

@@ -1,4 +1,5 @@
-/* The admin endpoint of a daemon: status, and what the service's own handler understands. */
+/* The admin endpoint of a daemon: it answers status and knobs, and passes other messages to the
+ * service's handler. */
 #include "shared/ipc/daemon_private.h"
 #include "shared/ipc/knobs_private.h"
 
@@ -52,7 +53,8 @@ void daemon_detail_file(struct daemon_details *to, const char *key, const char *
 	free(absolute);
 }
 
-/* What the resident memory is: its own, of files (the model's mapping), shared with other processes (regions). */
+/* The parts of the resident memory: anonymous, of files (the model's mapping), and shared with
+ * other processes (regions). */
 static void detail_memory(struct daemon_details *to)
 {
 	static const char *const kinds[][2] = {{"memory_anonymous_bytes", "RssAnon"},
@@ -66,7 +68,8 @@ static void detail_memory(struct daemon_details *to)
 	}
 }
 
-/* "peer_drafter=degraded: no verifier", and for how long it has been so. */
+/* Writes a line such as "peer_drafter=degraded: no verifier" for each peer, and for how long it has
+ * been so. */
 static void detail_peers(const struct daemon *daemon, struct daemon_details *to)
 {
 	for (size_t i = 0; peers_all[i]; i++) {
@@ -97,14 +100,14 @@ static uint64_t rss_bytes(void)
 
 	if (!file)
 		return 0;
-	/* "size resident shared ...", in pages */
+	/* The line reads "size resident shared ...", in pages. */
 	if (fgets(line, sizeof line, file) && (resident = strchr(line, ' ')))
 		pages = strtoull(resident, NULL, 10);
 	fclose(file);
 	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* protobuf-c frees what the reply points at, so it must all be from malloc. */
+/* protobuf-c frees everything that the reply points to, so all of it must come from malloc. */
 static bool fill_status(struct daemon *daemon, Outrider__Envelope *reply)
 {
 	Outrider__Status *status = malloc(sizeof *status);
@@ -168,11 +171,11 @@ void daemon_answer_failure(struct daemon *daemon, const struct bus_address *to, 
 	envelope.request_id = request_id;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_FAILURE;
 	envelope.failure = &failure;
-	/* Who is gone needs no answer. */
+	/* A connection that is gone needs no answer. */
 	(void)bus_send_to(daemon->admin_server, to, &envelope);
 }
 
-/* As daemon_admin, for every message there is. */
+/* Like daemon_admin, for every kind of message. */
 static int fill(struct daemon *daemon, const struct bus_address *from,
 	const Outrider__Envelope *request, Outrider__Envelope *reply)
 {

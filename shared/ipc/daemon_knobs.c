@@ -20,7 +20,8 @@ void knobs_outcomes_free(struct knob_outcomes *outcomes)
 
 const char *knobs_stays_for(const struct knob_outcome *outcome)
 {
-	/* Of what is now where it was to go back to there is nothing to say. */
+	/* If the new value is the one that the earlier change would have returned to, there is
+	 * nothing to report. */
 	bool is_there = outcome->stays_for && !outcome->at_start &&
 			strcmp(outcome->stays_for, outcome->new_value) == 0;
 	return is_there ? NULL : outcome->stays_for;
@@ -51,7 +52,7 @@ static int find(
 		nearest ? "; did you mean " : "", own, nearest ? "?" : "");
 }
 
-/* What the key itself does not allow, whatever the value. */
+/* Refuses changes that the key does not allow, whatever the value. */
 static int check_kind(const struct knobs *knobs, const struct knob_batch *batch,
 	const struct config_key *key, struct error *err)
 {
@@ -66,7 +67,7 @@ static int check_kind(const struct knobs *knobs, const struct knob_batch *batch,
 		knobs->process, key->name, knobs->process);
 }
 
-/* Whether the key has the value its change was made for. */
+/* Refuses the change unless the key has the value that its sender expects. */
 static int check_expected(struct knobs *knobs, const struct config_key *key, const void *now,
 	const char *expected, struct error *err)
 {
@@ -81,7 +82,7 @@ static int check_expected(struct knobs *knobs, const struct config_key *key, con
 		knobs->process, key->name, value, expected);
 }
 
-/* What is configured, without this drop-in (NULL: with all), into scratch. */
+/* Loads the configured values into scratch, without this drop-in (NULL: with all). */
 static int load_without(struct knobs *knobs, const char *drop_in, struct error *err)
 {
 	const struct daemon_knobs *o = &knobs->o;
@@ -106,7 +107,7 @@ static bool has_control(const char *text)
 	return false;
 }
 
-/* One change onto the copy. now: what it is a change of. */
+/* Makes one change on the copy. now: the configuration that it changes. */
 static int plan_one(struct knobs *knobs, const struct knob_batch *batch, size_t i, const void *now,
 	struct knob_outcomes *outcomes, struct error *err)
 {
@@ -146,7 +147,7 @@ static char *value_of(const struct config_key *key, const void *config)
 	return strdup(value);
 }
 
-/* The texts of an outcome, before anything changes: afterwards nothing may fail. */
+/* Makes the texts of an outcome before anything changes: after that nothing may fail. */
 static int describe(struct knobs *knobs, const struct knob_batch *batch, const void *now,
 	struct knob_outcome *outcome, struct error *err)
 {
@@ -155,10 +156,12 @@ static int describe(struct knobs *knobs, const struct knob_batch *batch, const v
 	outcome->old_value = value_of(key, now);
 	outcome->new_value = value_of(key, knobs->next);
 	outcome->at_start = batch->at_start || (!key->live && batch->persist);
-	/* Of a session it is more: one that has a value of its own does not follow all sessions' any more, or follows again. */
+	/* Not so for a session: setting an equal value stops it from following the value of all
+	 * sessions, and resetting makes it follow again. */
 	outcome->idle = config_equal(key, now, knobs->next) && !earlier && batch->session == 0 &&
 			batch->for_ns == 0 && !batch->persist && !batch->at_start;
-	/* A second change for a time ends where the first would have: at the value that was set to stay. */
+	/* A second temporary change ends where the first would have: at the value that was set
+	 * permanently. */
 	outcome->follows = earlier ? earlier->value == NULL
 				   : batch->session != 0 && config_equal(key, now, knobs->o.config);
 	if (batch->for_ns != 0 && !outcome->follows)
@@ -200,15 +203,16 @@ static int check_relations(const struct knobs *knobs, const void *config, struct
 	return r < 0 ? error_prefix(err, r, "%s", knobs->process) : r;
 }
 
-/* Whether a process could start with the changed copy: of nothing but keys, so that what this process has made for itself
- * (memory, say) is no bound. */
+/* Checks that a process could start with the changed copy. The copy holds keys only, so that values
+ * which this process has derived for itself (such as memory) impose no bound. */
 static int check_next_start(struct knobs *knobs, bool reset, struct error *err)
 {
 	memset(knobs->scratch, 0, knobs->o.config_bytes);
 	for (const struct config_key *key = knobs->o.keys; key->name; key++)
 		config_copy(key, knobs->next, knobs->scratch);
 	int r = knobs->o.check ? check_relations(knobs, knobs->scratch, err) : 0;
-	/* What is reset is what the files say: whatever that is, it is no worse than what is taken out of them. */
+	/* A reset brings back the values of the other files: they are no worse than the stored
+	 * value that is removed. */
 	if (r < 0 || reset || !knobs->o.fits)
 		return r;
 	r = knobs->o.fits(knobs->o.arg, knobs->scratch, err);
@@ -275,7 +279,7 @@ int daemon_knobs_open(struct daemon *daemon, const struct daemon_knobs *options,
 		knobs->wanted = malloc(bytes);
 		knobs->now = malloc(bytes);
 		knobs->started = malloc(bytes);
-		/* Between its fields a configuration may have room that nothing sets. */
+		/* Zeroed: a configuration may have padding that nothing sets. */
 		knobs->scratch = calloc(1, bytes);
 		knobs->stored = calloc(1, bytes);
 		knobs->given = calloc(knobs->n_keys + 1, sizeof *knobs->given);

@@ -1,4 +1,4 @@
-/* The service manager's side of a daemon, over libsystemd's protocol, which `outrider up` speaks too. */
+/* The daemon's side of the service manager's protocol, which libsystemd and `outrider up` speak. */
 #include "shared/ipc/daemon_private.h"
 
 #include "shared/base/clock.h"
@@ -18,19 +18,21 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
-/* In the fd store: a process of this name was ready. */
+/* Name in the fd store whose presence says that a process of this name was ready. */
 #define READY_NAME "ready"
 
 enum {
 	AGAIN_S = 2,
 	EXTEND_US = 30 * 1000 * 1000,
-	RELEASE_US = 1000 * 1000, /* until the manager has closed what it was told to */
+	/* time for the manager to close a descriptor that it was told to remove */
+	RELEASE_US = 1000 * 1000,
 };
 
-/* Of this process, as its environment was. */
+/* A predecessor was ready, according to this process's environment. */
 static bool predecessor_ready;
 
-/* Once, at create: the environment variables are removed, so that children and a second look find nothing. */
+/* Called once, at create. Removes the environment variables, so that children and a second call
+ * find nothing. */
 void daemon_collect_passed(struct daemon *daemon)
 {
 	char **names = NULL;
@@ -74,7 +76,7 @@ void daemon_close_passed(struct daemon *daemon)
 
 static int duplicate_passed(struct daemon *daemon, const char *name, bool listening, int *fd)
 {
-	/* The last of a name: the store may hold an older file under it. */
+	/* The last of a name counts: the store may hold an older file under it. */
 	for (size_t i = daemon->n_passed; i-- > 0;) {
 		const struct stored *passed = &daemon->passed[i];
 
@@ -105,7 +107,8 @@ static struct stored *find_stored(struct daemon *daemon, const char *name)
 	return NULL;
 }
 
-/* What the manager is known to hold under this name: put by us, or by a predecessor. */
+/* True when the manager is known to hold a file under this name, stored by us or by a predecessor.
+ * *same: it is this file. */
 static bool manager_has(struct daemon *daemon, const char *name, const struct stat *st, bool *same)
 {
 	const struct stored *stored = find_stored(daemon, name);
@@ -121,7 +124,7 @@ static bool manager_has(struct daemon *daemon, const char *name, const struct st
 
 		if (passed->listening || strcmp(passed->name, name) != 0)
 			continue;
-		/* Two of one name: replacing both leaves the right one. */
+		/* Two files of one name: replacing both leaves the right one. */
 		*same = !any && passed->dev == st->st_dev && passed->ino == st->st_ino;
 		any = true;
 	}
@@ -142,7 +145,7 @@ static void remember(struct daemon *daemon, const char *name, const struct stat 
 	stored->ino = st->st_ino;
 }
 
-/* Has the manager close all that it holds under the name. */
+/* Makes the manager close everything that it holds under the name. */
 static void remove_from_store(const char *name)
 {
 	char message[64 + LIMIT_NAME];
@@ -178,7 +181,7 @@ void daemon_store_fd(struct daemon *daemon, const char *name, int fd)
 		remember(daemon, name, &st);
 }
 
-/* Closes what was passed under the name, and has the manager close it. */
+/* Closes what was passed under the name, and makes the manager close it. */
 static void release(struct daemon *daemon, const char *name)
 {
 	size_t kept = 0;
@@ -206,8 +209,8 @@ void daemon_unstore_fd(struct daemon *daemon, const char *name)
 	(void)sd_notify_barrier(0, RELEASE_US);
 }
 
-/* What a predecessor left and nobody has taken over would stay in memory as long as we run, and in the manager's as long
- * as that does. */
+/* Releases what a predecessor left and nobody has taken over. It would otherwise stay in memory as
+ * long as this process and the manager run. */
 static void release_left(struct daemon *daemon)
 {
 	char name[LIMIT_NAME];
@@ -238,7 +241,7 @@ void daemon_set_state(struct daemon *daemon, const char *format, ...)
 	va_end(args);
 	for (char *c = state; *c; c++)
 		if (*c == '\n')
-			*c = ' '; /* one line: the next would be read as another assignment */
+			*c = ' '; /* A newline would begin another assignment of the protocol. */
 	pthread_mutex_lock(&daemon->state_lock);
 	changed = strcmp(daemon->state, state) != 0;
 	memcpy(daemon->state, state, sizeof state);
@@ -257,7 +260,8 @@ bool daemon_has_manager(void)
 	return getenv("NOTIFY_SOCKET") != NULL;
 }
 
-/* So that a successor knows that one of its name was ready. The manager lets go of it when the unit is stopped. */
+/* Tells a successor that a process of this name was ready. The manager drops the file when the unit
+ * is stopped. */
 static void store_ready(struct daemon *daemon)
 {
 	int fd;
@@ -272,7 +276,8 @@ static void store_ready(struct daemon *daemon)
 	close(fd);
 }
 
-/* Whether the fd store says so: of a process that ends before it looked, in its environment. */
+/* True when the fd store says that a predecessor was ready. A process that ends before it collected
+ * the store finds this in its environment. */
 static bool was_ready(void)
 {
 	const char *names = getenv("LISTEN_FDNAMES");
@@ -352,8 +357,9 @@ static void feed_watchdog(void *arg)
 		sd_notify(0, "WATCHDOG=1");
 }
 
-/* The watchdog's timer, 0 when nobody watches. A quarter of its period: a feed may come late, and alive() be asked again,
- * before it bites. */
+/* Starts the watchdog's timer and returns its id, 0 when nobody watches. It fires at a quarter of
+ * the watchdog's period, so that a feed may be late, and alive() can be asked again, before the
+ * watchdog acts. */
 int daemon_watchdog_start(struct daemon *daemon)
 {
 	uint64_t period_us;

@@ -1,7 +1,7 @@
 /*
- * What daemon.c (the loop), daemon_start.c (signals before it), daemon_notify.c (the service manager) and daemon_admin.c (the
- * admin endpoint) share.
- * Nobody else includes it.
+ * What daemon.c (the loop), daemon_start.c (signals before the loop), daemon_notify.c (the service
+ * manager), daemon_admin.c (the admin endpoint) and registry.c (the peers) share. No other file
+ * includes it.
  */
 #pragma once
 
@@ -23,11 +23,11 @@ enum {
 };
 
 struct source {
-	struct bus_server *server; /* NULL: only a descriptor */
+	struct bus_server *server; /* NULL: the source is a plain descriptor */
 	int fd;
 	short events;
 	bool used;
-	uint64_t serial; /* tells a new source in an old place */
+	uint64_t serial; /* tells a new source from an older one in the same place */
 	daemon_handler handler;
 	void *arg;
 };
@@ -40,25 +40,26 @@ struct timer {
 	void *arg;
 };
 
-/* A descriptor in the service manager's store, or passed by it. */
+/* A descriptor that the service manager stores or passed. */
 struct stored {
 	char name[LIMIT_NAME];
-	int fd; /* -1: only remembered */
+	int fd; /* -1: only remembered as stored */
 	bool listening;
 	dev_t dev;
 	ino_t ino;
 };
 
-/* What registry.c keeps of one peer. */
+/* What registry.c keeps about one peer. */
 struct registry_entry {
 	struct peer peer;
-	struct bus_address address; /* of its messages; none while it is not connected */
+	/* of the connection for its messages; none while it is not connected */
+	struct bus_address address;
 	struct registry_caller caller;
 	bool calls; /* this process connects to it */
-	bool asks; /* and waits for the answer */
+	bool asks; /* this process has sent its card and waits for the answer */
 	bool joined; /* it is connected to our broker */
-	uint32_t told; /* state_serial of the state that it was sent last */
-	struct peer_settings settings; /* what it is to know of ours */
+	uint32_t told; /* state_serial of the state that was sent to it last */
+	struct peer_settings settings; /* our settings, as the peer must know them */
 	bool settings_told;
 };
 
@@ -72,9 +73,9 @@ struct registry {
 struct daemon {
 	char name[LIMIT_NAME];
 	char runtime_dir[108];
-	uint64_t start_ns; /* the generation, too */
+	uint64_t start_ns; /* also the generation */
 	int signal_fd, wakeup_fd;
-	int start_fd; /* daemon_start.c's; -1: its thread does not run */
+	int start_fd; /* of daemon_start.c; -1: its thread does not run */
 	pthread_t start_thread;
 
 	struct source sources[SOURCES_MAX];
@@ -90,11 +91,11 @@ struct daemon {
 
 	bool (*alive)(void *arg);
 	void *alive_arg;
-	uint64_t stall_ns, alive_ns; /* alive_ns: when it last said true */
+	uint64_t stall_ns, alive_ns; /* alive_ns: when alive() last returned true */
 
 	pthread_mutex_t state_lock; /* protects state */
 	char state[STATE_BYTES];
-	atomic_uint state_serial; /* grows with each change */
+	atomic_uint state_serial; /* incremented by each change of state */
 	struct registry registry;
 	atomic_bool ready;
 
@@ -111,13 +112,13 @@ struct daemon {
 	struct knobs *knobs; /* NULL: daemon_knobs_open was not called */
 };
 
-/* daemon_trace.c. False: no memory; what is in reply is freed with it. */
+/* daemon_trace.c. False: no memory; freeing the reply frees what was put into it. */
 bool daemon_fill_trace(const Outrider__TraceRequest *request, Outrider__Envelope *reply);
-/* daemon_knobs.c; no more than freeing when there are none. */
+/* daemon_knobs.c. Does nothing when there are no knobs. */
 void daemon_knobs_close(struct daemon *daemon);
 
-/* daemon_start.c: from daemon_create, whose signals are blocked by then, to daemon_run or daemon_destroy; the latter any number
- * of times. */
+/* daemon_start.c. daemon_create starts the watch, after blocking the signals; daemon_run or
+ * daemon_destroy ends it. daemon_start_over may be called any number of times. */
 int daemon_start_watch(struct daemon *daemon, struct error *err);
 void daemon_start_over(struct daemon *daemon);
 
@@ -128,12 +129,13 @@ int daemon_watchdog_start(struct daemon *daemon);
 void daemon_stopping(struct daemon *daemon);
 
 /* registry.c */
-/* A refusal, to a connection of the admin endpoint; code is an errno. One that is gone needs no answer. */
+/* Sends a refusal to a connection of the admin endpoint. code: an errno. A connection that is gone
+ * needs no answer. */
 void daemon_answer_failure(struct daemon *daemon, const struct bus_address *to, uint64_t request_id,
 	int code, const char *text);
-void registry_open(struct daemon *daemon); /* the admin endpoint is open */
-/* True: it was a message of a peer, and is dealt with. */
+void registry_open(struct daemon *daemon); /* call when the admin endpoint is open */
+/* True: it was a message of a peer and has been handled. */
 bool registry_take(
 	struct daemon *daemon, const struct bus_address *from, const Outrider__Envelope *envelope);
-/* Tells the peers when the state has changed. */
+/* Tells the peers of the state, if it has changed. */
 void registry_announce(struct daemon *daemon);

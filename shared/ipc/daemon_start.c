@@ -1,7 +1,8 @@
 /*
- * Signals while a daemon starts, before daemon_run reads them: what it reads then may be on a disk that hangs. A thread
- * waits for them. Who looks for himself (daemon_is_stopping) has a while to end as he likes; then the process ends as it
- * is: it may be killed at any moment anyway.
+ * Signals while a daemon starts, before daemon_run reads them: a start may hang on a slow or broken
+ * disk. A thread waits for the signals. A start that checks daemon_is_stopping has END_MS to end in
+ * its own way; after that the process exits at once, which is safe because it may be killed at any
+ * moment anyway.
  */
 #include "shared/ipc/daemon_private.h"
 

@@ -7,10 +7,10 @@
 #include <unistd.h>
 
 enum {
-	/* Of one answer: some 50 KiB. */
+	/* of one answer, about 50 KiB */
 	SPANS_MAX = 1024,
 };
-/* Who asks and dies leaves the timeline on no longer than this. */
+/* If the program that asked dies, the timeline stays on no longer than this. */
 #define ON_NS_MAX 60000000000ull
 
 static Outrider__TraceSpan *make_span(const struct timeline_span *from)
@@ -31,7 +31,7 @@ static Outrider__TraceSpan *make_span(const struct timeline_span *from)
 
 bool daemon_fill_trace(const Outrider__TraceRequest *request, Outrider__Envelope *reply)
 {
-	static struct timeline_span spans[SPANS_MAX]; /* of the loop thread */
+	static struct timeline_span spans[SPANS_MAX]; /* belongs to the loop thread */
 	Outrider__Trace *trace = malloc(sizeof(*trace));
 	if (trace == NULL)
 		return false;

@@ -1,4 +1,4 @@
-/* The "key=value" lines of a Status (daemon_detail), as those who print them as JSON read them. */
+/* Helpers for programs that print the "key=value" lines of a Status (daemon_detail) as JSON. */
 #pragma once
 
 #include <errno.h>
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether the value is a count: digits alone, below 2^63, so that JSON has it as a number. Texts (names, paths from the root on)
- * are never that. */
+/* True when the value is a count (digits only, below 2^63), which JSON shows as a number. Texts,
+ * such as names and absolute paths, never are. */
 static inline bool detail_number(const char *value, int64_t *number)
 {
 	if (!*value || strspn(value, "0123456789") != strlen(value))

@@ -11,8 +11,9 @@
 
 enum { SPINS_PER_CLOCK = 16 }; /* reading the clock costs about as much as eight pauses */
 
-/* The word lies in memory that several processes map, so the private flag, which keys the kernel's queue by address and
- * process, must not be given: a ring from another process would find nobody. */
+/* The word lies in memory that several processes map, so the futex must not be private: that flag
+ * makes the kernel key its queue by process and address, and a ring from another process would wake
+ * nobody. */
 static void futex_wait_until(
 	_Atomic uint32_t *word, uint32_t value, const struct timespec *deadline)
 {
@@ -26,8 +27,9 @@ static void futex_wake_all(_Atomic uint32_t *word)
 
 uint32_t doorbell_read(struct doorbell *bell)
 {
-	/* Acquire pairs with the release half of the increment in doorbell_ring: who sees the new sequence sees what was
-	 * written before the ring. Without it a waiter could be woken, find its condition still false, and sleep again. */
+	/* Acquire pairs with the release half of the increment in doorbell_ring: a waiter that sees
+	 * the new sequence sees everything written before the ring. Without it a waiter could be
+	 * woken, find its condition still false, and sleep again. */
 	return atomic_load_explicit(&bell->sequence, memory_order_acquire);
 }
 
@@ -46,17 +48,19 @@ static uint32_t spin(struct doorbell *bell, uint32_t seen, uint64_t until_ns)
 	return now;
 }
 
-/* The sequence after that. */
+/* Counts the caller as asleep and returns the sequence as it is after that. */
 static uint32_t count_asleep(struct doorbell *bell)
 {
-	/* Dekker: we store sleepers and then look at sequence; the ringer stores sequence and then looks at sleepers. All
-	 * four are sequentially consistent, so at least one of the two sees the other's store. With anything weaker both
-	 * could read the old values: we sleep on a sequence that has moved and the ringer wakes nobody. */
+	/* Dekker's algorithm: we store sleepers and then read sequence; the ringer stores sequence
+	 * and then reads sleepers. All four operations are sequentially consistent, so at least one
+	 * side sees the other's store. With anything weaker both could read the old values: we
+	 * would sleep on a sequence that has moved, and the ringer would wake nobody. */
 	atomic_fetch_add_explicit(&bell->sleepers, 1, memory_order_seq_cst);
 	return atomic_load_explicit(&bell->sequence, memory_order_seq_cst);
 }
 
-/* Never below zero: doorbell_take_over may have forgotten us, and a hostile peer may write anything. */
+/* Never below zero: doorbell_take_over may have cleared our count, and a hostile peer may write
+ * anything. */
 void doorbell_get_up(struct doorbell *bell)
 {
 	uint32_t n = atomic_load_explicit(&bell->sleepers, memory_order_relaxed);
@@ -97,8 +101,9 @@ uint32_t doorbell_wait(struct doorbell *bell, uint32_t seen, uint64_t spin_ns, u
 	deadline.tv_nsec = (long)(end_ns % 1000000000u);
 	now = count_asleep(bell);
 	while (now == seen && clock_ns() < end_ns) {
-		/* The kernel compares sequence once more under its own lock, which closes the gap up to the sleep itself.
-		 * Whatever ends it (a ring, a signal, the deadline, a moved sequence), the loop looks for itself. */
+		/* The kernel compares the sequence once more under its own lock, which closes the
+		 * gap before the sleep itself. Whatever ends the sleep (a ring, a signal, the
+		 * deadline, a changed sequence), the loop reads the sequence again. */
 		futex_wait_until(&bell->sequence, seen, end_ns == INT64_MAX ? NULL : &deadline);
 		now = atomic_load_explicit(&bell->sequence, memory_order_seq_cst);
 	}
@@ -108,9 +113,10 @@ uint32_t doorbell_wait(struct doorbell *bell, uint32_t seen, uint64_t spin_ns, u
 
 void doorbell_ring(struct doorbell *bell)
 {
-	/* Sequentially consistent on both: the ringer's half of the Dekker pair in doorbell_wait. The increment is
-	 * also the release that doorbell_read's acquire pairs with. A ringer killed between the two leaves sleepers where
-	 * they are; the next ring, seeing them counted, wakes them. */
+	/* Sequentially consistent on both: the ringer's half of Dekker's algorithm in count_asleep.
+	 * The increment is also the release that pairs with the acquire in doorbell_read. If a
+	 * ringer is killed between the two, the sleepers go on sleeping; the next ring finds them
+	 * counted and wakes them. */
 	atomic_fetch_add_explicit(&bell->sequence, 1, memory_order_seq_cst);
 	if (atomic_load_explicit(&bell->sleepers, memory_order_seq_cst) != 0)
 		futex_wake_all(&bell->sequence);
@@ -118,6 +124,7 @@ void doorbell_ring(struct doorbell *bell)
 
 void doorbell_take_over(struct doorbell *bell)
 {
-	/* Relaxed: the caller's own later increment is what a ringer must see, and both are to one variable. */
+	/* Relaxed: ringers must see the caller's own later increment, and that is to the same
+	 * variable. */
 	atomic_store_explicit(&bell->sleepers, 0, memory_order_relaxed);
 }

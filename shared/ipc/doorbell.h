@@ -1,13 +1,15 @@
 /*
- * A doorbell in a shared region: the waiting side spins for a bounded time, then sleeps on a futex; the ringing side
- * makes a system call only when somebody sleeps. Any number of waiters and ringers, any process.
+ * A doorbell in a shared region. The waiting side spins for a bounded time and then sleeps on a
+ * futex; the ringing side makes a system call only when somebody sleeps. Any number of threads, of
+ * any processes, may wait and ring.
  *
  *	uint32_t seen = doorbell_read(bell);
  *	while (!condition())
  *		seen = doorbell_wait(bell, seen, spin_ns, timeout_ns);
  *
- * A waiter killed in its sleep leaves `sleepers` one too high. That loses no wake-up; it costs a needless
- * system call per ring, until the waiter's successor calls doorbell_take_over. tests/spin/doorbell.pml is the protocol.
+ * A waiter that is killed in its sleep leaves `sleepers` one too high. No wake-up is lost by that,
+ * but every ring makes a needless system call until the waiter's successor calls
+ * doorbell_take_over. The protocol is modelled in tests/spin/doorbell.pml.
  */
 #pragma once
 
@@ -20,23 +22,30 @@ struct doorbell {
 	_Atomic uint32_t sleepers;
 };
 
-/* Read it before looking at the condition: what is rung after that ends the wait. */
+/* Returns the present sequence. Read it before testing the condition: any later ring then ends the
+ * wait. */
 uint32_t doorbell_read(struct doorbell *bell);
-/* Returns the sequence now, at once when it differs from seen. timeout_ns 0 = no limit; after a timeout the result equals
- * seen. A dead ringer never rings: callers that depend on a peer give a timeout and look whether it lives. */
+/* Waits until the sequence differs from `seen` and returns it; returns at once if it differs
+ * already. Spins for spin_ns, then sleeps. After timeout_ns (0: no limit) it returns a value equal
+ * to `seen`. A dead ringer never rings, so a caller that depends on a peer passes a timeout and
+ * then checks whether the peer lives. */
 uint32_t doorbell_wait(struct doorbell *bell, uint32_t seen, uint64_t spin_ns, uint64_t timeout_ns);
 void doorbell_ring(struct doorbell *bell);
 
-/* For a waiter that sleeps on the sequence by other means (io_uring's futex wait, shared, of 32 bits), beside other things.
- * False: the bell has been rung since it was seen. True: ringers wake who sleeps on it from now on until
- * doorbell_get_up; a wait that the kernel has queued in an earlier sleep and nobody has woken will do. */
+/* For a waiter that sleeps on the sequence by other means, together with other events: io_uring's
+ * futex wait (shared, 32 bits). doorbell_lie_down counts it as asleep. False: the bell was rung
+ * after `seen` was read; do not sleep. True: until doorbell_get_up, ringers wake whoever sleeps on
+ * the sequence. A futex wait still queued in the kernel from an earlier sleep serves for this one
+ * as well. */
 bool doorbell_lie_down(struct doorbell *bell, uint32_t seen);
 void doorbell_get_up(struct doorbell *bell);
-/* A bell and its sequence when it was read: for waits that end with a ring, too. */
+/* A bell and the sequence read from it, for functions that wait for other events and must also
+ * return when the bell rings. */
 struct doorbell_seen {
 	struct doorbell *bell;
 	uint32_t sequence;
 };
-/* By the successor of a bell's only waiter (the consumer of a ring), before its first wait: forgets the sleeper its
- * dead predecessor may have left. Never while somebody else may be asleep on the bell. */
+/* Called by the successor of a bell's only waiter (such as the consumer of a ring) before its first
+ * wait: clears the count of sleepers that its dead predecessor may have left. Never call it while
+ * somebody else may be asleep on the bell. */
 void doorbell_take_over(struct doorbell *bell);

@@ -27,7 +27,7 @@ void given_up_write(const char *runtime_dir, const char *why)
 
 	path_of(runtime_dir, path, sizeof path);
 	snprintf(fresh, sizeof fresh, "%s.new", path);
-	/* Whatever lies there is left of another attempt, or is no file at all. */
+	/* Anything at this path is left of an earlier attempt, or is not a file at all. */
 	unlink(fresh);
 	if (file_open_own(fresh, O_WRONLY | O_CREAT | O_EXCL, &fd, NULL) < 0)
 		return;
@@ -38,7 +38,7 @@ void given_up_write(const char *runtime_dir, const char *why)
 		return;
 	}
 	fprintf(file, "%s\n", why);
-	/* Whole or not at all: it may be read at any moment. */
+	/* Written whole or not at all: it may be read at any moment. */
 	if (fclose(file) != 0 || rename(fresh, path) < 0)
 		unlink(fresh);
 }
@@ -70,7 +70,7 @@ bool given_up_read(
 	why[n] = '\0';
 	why[strcspn(why, "\n")] = '\0';
 	*recent = written_ns(&st) > since_ns;
-	/* A verifier that something else started, without `outrider up`. */
+	/* A verifier may have been started since by other means than `outrider up`. */
 	peers_socket_path(runtime_dir, PEER_VERIFIER, path, sizeof path);
 	return stat(path, &socket) < 0 || written_ns(&socket) <= written_ns(&st);
 }

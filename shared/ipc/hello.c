@@ -67,7 +67,8 @@ static void close_all(int *fds, size_t n)
 		close(fds[i]);
 }
 
-/* One packet into `packet`, its descriptors into fds[LIMIT_REGIONS]. *version: what it says, for the message. */
+/* Receives one packet, and its descriptors into fds[LIMIT_REGIONS]. An error names the packet's
+ * version. */
 static int receive(
 	int socket, void *packet, size_t bytes, int *fds, size_t *n_fds, struct error *err)
 {
@@ -105,7 +106,7 @@ static int receive(
 	if (got == 0)
 		return -ECONNRESET;
 	if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || (size_t)got != bytes) {
-		/* The version comes second in every packet of every version. */
+		/* In packets of every version the version is the second field. */
 		uint32_t head[2] = {0, 0};
 
 		if ((size_t)got >= sizeof head)
@@ -137,7 +138,7 @@ int hello_receive(int socket, struct hello *out, struct error *err)
 	size_t n_fds;
 
 	code = receive(socket, out, sizeof *out, fds, &n_fds, err);
-	close_all(fds, n_fds); /* a hello brings none */
+	close_all(fds, n_fds); /* a hello carries none */
 	if (code == 0)
 		code = check_head(out->magic, out->version, err);
 	out->name[sizeof out->name - 1] = '\0';
@@ -204,7 +205,7 @@ int hello_connect(const char *path, int *out)
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
-	/* On a Unix socket a connect is made or refused at once. */
+	/* A Unix socket connects or is refused at once. */
 	if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0) {
 		*out = fd;
 		return 0;

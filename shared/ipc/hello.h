@@ -1,9 +1,11 @@
 /*
- * The packets between link.c, broker.c and broker_recover.c, one SOCK_SEQPACKET message each. Fixed structs: both ends
- * are built from one tree, and the version refuses another. Descriptors travel beside an answer (SCM_RIGHTS),
- * and give who asks the right that peers.h says it has: to write, or to read.
- * A kind of hello may be added without a new version, if who asks can do without an answer: a broker from before refuses it
- * ("hello of unknown kind"), and goes on with everything else.
+ * The packets between link.c, broker.c and broker_recover.c: one SOCK_SEQPACKET message each. They
+ * are fixed structs, because both ends are built from one tree and a version field refuses any
+ * other. Descriptors travel with an answer (SCM_RIGHTS) and give the receiver the access that
+ * peers.h grants it: writing or reading.
+ *
+ * A new kind of hello needs no new version if its sender can do without an answer: an older broker
+ * refuses it ("hello of unknown kind") and continues.
  */
 #pragma once
 
@@ -16,10 +18,11 @@
 #define HELLO_VERSION 1
 
 enum hello_kind {
-	HELLO_JOIN = 1, /* a peer: give me your regions, and tell me of new ones */
-	HELLO_RECOVER, /* the owner's successor: give me back the region you keep of mine */
-	HELLO_FORGET, /* the same: keep it no longer; answered by no region */
-	HELLO_LOOK, /* who may join, but does not: give me the one region, if you offer it */
+	HELLO_JOIN = 1, /* from a peer: give me your regions, and tell me of new ones */
+	HELLO_RECOVER, /* from the owner's successor: give me the region that you keep for me */
+	HELLO_FORGET, /* from the same: stop keeping it; answered with no region */
+	/* from a process that may join but does not: give me this one region, if you offer it */
+	HELLO_LOOK,
 };
 
 struct hello {
@@ -27,41 +30,43 @@ struct hello {
 	uint32_t kind;
 	int32_t pid;
 	uint64_t generation;
-	char name[LIMIT_NAME]; /* of the sender */
-	char region[LIMIT_NAME]; /* to recover, forget or look at */
+	char name[LIMIT_NAME]; /* the sender's */
+	char region[LIMIT_NAME]; /* the region to recover, forget or look at */
 };
 
 enum hello_answer_kind {
-	HELLO_REGIONS = 1, /* n descriptors beside it; sent again when the set changes */
-	HELLO_REFUSED, /* with the reason, and the connection ends */
+	HELLO_REGIONS = 1, /* n descriptors travel with it; sent again when the set changes */
+	HELLO_REFUSED, /* with the reason; the connection ends */
 };
 
 struct hello_answer {
 	uint32_t magic, version;
 	uint32_t kind, n;
 	uint64_t generation;
-	char name[LIMIT_NAME]; /* of the sender */
+	char name[LIMIT_NAME]; /* the sender's */
 	char regions[LIMIT_REGIONS][LIMIT_NAME];
 	char reason[160];
 };
 
-/* Fill in what every packet has. */
+/* Fill in the fields that every packet has. */
 void hello_init(struct hello *hello, enum hello_kind kind, const char *name, uint64_t generation);
 void hello_answer_init(struct hello_answer *answer, enum hello_answer_kind kind, const char *name,
 	uint64_t generation);
 
-/* Whole packets, without waiting; -EAGAIN when there is no room or nothing came. fds: n_fds descriptors that go beside. */
+/* Sends a whole packet, without waiting; -EAGAIN when there is no room. fds: n_fds descriptors to
+ * send with it. */
 int hello_send(int socket, const void *packet, size_t bytes, const int *fds, size_t n_fds);
 
-/* Receive one packet of exactly that kind. 0, -EAGAIN, -ECONNRESET when the other end is gone, -EPROTO with the
- * reason. Every string in *out is then terminated. fds: LIMIT_REGIONS places; those received are the caller's. Descriptors
- * of a bad packet are closed. */
+/* Receive one packet of exactly that kind, without waiting. 0; -EAGAIN: nothing came; -ECONNRESET:
+ * the other end is gone; -EPROTO with the reason. All strings in *out are terminated. fds: room for
+ * LIMIT_REGIONS descriptors; those received are the caller's. The descriptors of a bad packet are
+ * closed. */
 int hello_receive(int socket, struct hello *out, struct error *err);
 int hello_answer_receive(int socket, struct hello_answer *out, int *fds, struct error *err);
 
-/* The other end runs as our user, or root. */
+/* Checks that the other end runs as our user or as root. */
 int hello_check_user(int socket, struct error *err);
-/* The process at the other end, as the kernel has it; 0 where it does not say. */
+/* Pid of the process at the other end, from the kernel; 0 when the kernel does not tell. */
 uint32_t hello_pid(int socket);
-/* Non-blocking connect to a broker's socket; -ENOENT, -ECONNREFUSED, -EAGAIN. */
+/* Connects to a broker's socket without waiting; -ENOENT, -ECONNREFUSED, -EAGAIN. */
 int hello_connect(const char *path, int *socket);

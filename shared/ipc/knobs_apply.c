@@ -1,7 +1,8 @@
 /*
- * A batch in force. It is applied, and then committed or taken back: of a batch over several processes each applies its part
- * before any commits, and until then earlier changes for a time, the drop-in and the journal are what they were, so that
- * taking it back is to apply what was there before. A batch of one process is applied and committed in one go.
+ * Puts a batch of changes in force: it is applied, and then committed or taken back. When a batch
+ * concerns several processes, all of them apply their part before any commits. Until the commit,
+ * earlier temporary changes, the drop-in and the journal are untouched, so taking the batch back
+ * means applying the former values. A batch of one process is applied and committed in one go.
  */
 #include "shared/ipc/knobs_private.h"
 
@@ -30,7 +31,8 @@ static int put_in_force(
 		err);
 }
 
-/* What of the copy is for now; what waits for the next start stays what it is. False when nothing changes. */
+/* Reduces the copy to what changes now: keys that wait for the next start keep their values. False
+ * when nothing changes. */
 static bool only_now(struct knobs *knobs, const void *now, const struct knob_outcomes *outcomes)
 {
 	bool changes = false;
@@ -59,7 +61,8 @@ int knobs_try(struct knobs *knobs, const struct knob_batch *batch, struct error 
 	return r;
 }
 
-/* Whether the next start will find what was made to last, or something that comes after it. */
+/* Notes for each stored value whether the next start will use it, or something that comes after the
+ * drop-in overrides it. */
 static void note_what_comes_later(struct knobs *knobs, struct knob_outcomes *outcomes)
 {
 	const struct daemon_knobs *o = &knobs->o;
@@ -74,7 +77,7 @@ static void note_what_comes_later(struct knobs *knobs, struct knob_outcomes *out
 	}
 }
 
-/* Only what changed: other threads may be reading what cannot. */
+/* Writes only the keys that changed: other threads may be reading the keys that cannot change. */
 static void write_config(
 	struct knobs *knobs, const struct knob_outcomes *outcomes, const void *from)
 {
@@ -122,7 +125,7 @@ int knobs_commit(struct knobs *knobs, struct knob_outcomes *outcomes, struct err
 	const struct knob_batch *batch = &knobs->applied.batch;
 	assert(knobs->applied.is);
 	if (knobs->applied.prepared) {
-		/* It throws away what it cannot put there. */
+		/* On failure the commit discards the prepared file. */
 		knobs->applied.prepared = false;
 		int r = knobs_drop_in_commit(knobs, err);
 		if (r < 0) {
@@ -150,7 +153,7 @@ int knobs_set(struct knobs *knobs, const struct knob_batch *batch, struct knob_o
 	return r < 0 ? r : knobs_commit(knobs, outcomes, err);
 }
 
-/* What was there before, onto what is in force now. */
+/* Puts the former values of the changed keys in force again. */
 static int restore(struct knobs *knobs, const struct knob_outcomes *outcomes, struct error *err)
 {
 	uint64_t session = knobs->applied.batch.session;
@@ -166,7 +169,8 @@ static int restore(struct knobs *knobs, const struct knob_outcomes *outcomes, st
 	return r;
 }
 
-/* Of what was taken back, the journal has what was something else for that while. The first of them; NULL: none. */
+/* Marks as idle every outcome whose value was the same all along, so that the journal records only
+ * the others. Returns the first of these; NULL: none. */
 static const struct knob_outcome *only_changed(struct knob_outcomes *outcomes)
 {
 	const struct knob_outcome *first = NULL;
@@ -201,7 +205,8 @@ void knobs_take_back(struct knobs *knobs, const char *why)
 	} else if (r < 0 && first) {
 		log_error("%s cannot go back to %s: %s", first->key->name, first->old_value,
 			err.text);
-		/* It is in force, and goes back by itself as it would have done, or as it was to do. */
+		/* The change stays in force. If it was temporary it still ends in time; otherwise
+		 * earlier reverts of its keys go on. */
 		if (batch.for_ns != 0)
 			knobs_reverts_replace(knobs, &batch, outcomes);
 		knobs_reverts_tell(knobs);
@@ -224,7 +229,8 @@ static void on_holder_ended(void *arg)
 	knobs_release(arg, "whoever changed several processes ended in the middle");
 }
 
-/* An administrator that is killed in the middle keeps nobody waiting. One that cannot be seen from here (pid 0) keeps its full time.
+/* Watches the administrator's process, so that one killed in the middle of a batch keeps nobody
+ * waiting. A process that is not visible from here (pid 0) keeps its reservation for the full time.
  * False: it has ended already. */
 static bool watch_holder(struct knobs *knobs, const struct knob_who *who)
 {
@@ -257,7 +263,7 @@ void knobs_release(struct knobs *knobs, const char *why)
 	knobs_forget_holder(knobs);
 	knobs->reserved.id = 0;
 	knobs_take_back(knobs, why);
-	/* What was due meanwhile has waited. */
+	/* Reverts that fell due during the reservation have waited. */
 	knobs_reverts_schedule(knobs);
 }
 

@@ -1,7 +1,8 @@
 /*
- * Lasting changes: FILE.d/90-knobs.conf, which the next start reads like any other drop-in. Only lines of the keys that change are
- * edited (knobs_drop_in_text.c), but the file is replaced as a whole: the next one is written beside it, read back, and renamed
- * over it, so that whoever reads finds the one or the other.
+ * Lasting changes: FILE.d/90-knobs.conf, which the next start reads like any other drop-in. Only
+ * the lines of the changed keys are edited (knobs_drop_in_text.c), but the file is replaced as a
+ * whole: the next one is written beside it, read back, and renamed over it, so that a reader finds
+ * one or the other.
  */
 #include "shared/ipc/knobs_private.h"
 
@@ -52,7 +53,7 @@ static int cannot_write(const char *path, int code, struct error *err)
 		err, code, "%s: cannot be written: %s: nothing was changed", path, strerror(code));
 }
 
-/* So that a name that was made or changed in it is still there after a loss of power. */
+/* Syncs the directory, so that a name created or changed in it survives a loss of power. */
 static int sync_directory(const char *path, struct error *err)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -83,7 +84,7 @@ static int make_directory(const struct knobs *knobs, struct error *err)
 	return sync_directory(slash ? parent : ".", err);
 }
 
-/* The text of the next one, malloc'd. */
+/* The text of the next drop-in, malloc'd. */
 static int edit(struct knobs *knobs, const struct knob_outcomes *outcomes, const void *config,
 	bool without, char **out, struct error *err)
 {
@@ -98,7 +99,7 @@ static int edit(struct knobs *knobs, const struct knob_outcomes *outcomes, const
 		    : error_set(err, ENOMEM, "%s: no memory for %s", knobs->process, knobs->file);
 }
 
-/* The next one beside it, on the disk, to be read back. */
+/* Writes the next drop-in beside the present one, synced to disk, so that it can be read back. */
 static int write_fresh(struct knobs *knobs, const char *text, struct error *err)
 {
 	struct error why = {""};
@@ -111,7 +112,8 @@ static int write_fresh(struct knobs *knobs, const char *text, struct error *err)
 	return error_set(err, -r, "%s: nothing was changed", why.text);
 }
 
-/* A text may hold what a file's line cannot say (a comment's sign, space at its ends). */
+/* Checks that the written file gives the wanted values: a text may hold what a line of a file
+ * cannot express (a comment sign, blanks at its ends). */
 static int read_back(struct knobs *knobs, const struct knob_outcomes *outcomes, const void *config,
 	bool without, struct error *err)
 {
@@ -130,7 +132,7 @@ static int read_back(struct knobs *knobs, const struct knob_outcomes *outcomes, 
 	return r;
 }
 
-/* The value that the drop-in has now, and will not have. */
+/* Records the value that the drop-in has now and will lose. */
 static int note_removed(struct knobs *knobs, struct knob_outcome *outcome, struct error *err)
 {
 	char value[CONFIG_VALUE_BYTES];
@@ -165,7 +167,7 @@ int knobs_drop_in_commit(struct knobs *knobs, struct error *err)
 {
 	struct stat st;
 	int r = 0;
-	/* A file that sets nothing is removed, but not one that a link leads to. */
+	/* A file that sets nothing is removed, unless the path is a symbolic link. */
 	bool gone = knobs->fresh_blank && !(lstat(knobs->file, &st) == 0 && S_ISLNK(st.st_mode));
 	if (!gone)
 		r = new_file_close(&knobs->fresh, 0, NULL);
@@ -175,7 +177,8 @@ int knobs_drop_in_commit(struct knobs *knobs, struct error *err)
 		knobs_drop_in_abandon(knobs);
 	if (r < 0)
 		return cannot_write(knobs->file, -r, err);
-	/* What is renamed or gone is in force at the next start; whether it outlives a loss of power by a moment changes nothing. */
+	/* The rename or removal takes effect at the next start; whether it also survives a loss of
+	 * power right now changes nothing. */
 	(void)sync_directory(knobs->directory, NULL);
 	return 0;
 }

@@ -1,7 +1,8 @@
 /*
- * The text of the drop-in, edited line by line: what changes is the value behind a key's name, or that line is gone. Comments,
- * the order of lines and whatever else a person wrote there stay. Lines are what config.c and libinih make of them: space before
- * them says nothing, "[section]", "name = value" or "name: value", and " ;" begins a comment behind a value.
+ * Edits the text of the drop-in line by line: a change replaces the value behind a key's name or
+ * removes that line. Comments, the order of lines and anything else that a person wrote stay. Lines
+ * are read as config.c and libinih read them: leading blanks are ignored, a line is "[section]",
+ * "name = value" or "name: value", and " ;" begins a comment behind a value.
  */
 #include "shared/ipc/knobs_private.h"
 
@@ -17,9 +18,9 @@ struct edit {
 	const struct knob_outcomes *outcomes;
 	const void *config;
 	bool without;
-	bool written[KNOBS_BATCH_MAX]; /* of outcomes: the text has it */
+	bool written[KNOBS_BATCH_MAX]; /* the text has this outcome's key */
 	char section[128];
-	bool blank; /* nothing but our own head so far */
+	bool blank; /* nothing so far but the head that we write ourselves */
 	FILE *to;
 };
 
@@ -28,7 +29,7 @@ static const char *section_of(const struct config_key *key)
 	return key->section ? key->section : "";
 }
 
-/* The outcome whose key the line sets, n when it is none's. *value: where its value begins. */
+/* The index of the outcome whose key the line sets, or n. *value: where the line's value begins. */
 static size_t find(const struct edit *edit, const char *line, const char **value)
 {
 	const char *name = line + strspn(line, BLANKS);
@@ -50,7 +51,7 @@ static size_t find(const struct edit *edit, const char *line, const char **value
 	return i;
 }
 
-/* Where the value ends, and a comment or the line's end begins. */
+/* Where the value ends: at a comment or the line's end. */
 static const char *value_end(const char *value)
 {
 	const char *end = value;
@@ -75,7 +76,7 @@ static void write_key(struct edit *edit, size_t i)
 	edit->blank = false;
 }
 
-/* The keys of a section that no line had. */
+/* Writes the keys of a section for which no line was found. */
 static void write_missing(struct edit *edit, const char *section)
 {
 	for (size_t i = 0; !edit->without && i < edit->outcomes->n; i++) {
@@ -86,7 +87,7 @@ static void write_missing(struct edit *edit, const char *section)
 	}
 }
 
-/* A line with its newline. */
+/* Edits one line, which ends with a newline. */
 static void edit_line(struct edit *edit, const char *line)
 {
 	const char *text = line + strspn(line, BLANKS), *value = "";
@@ -122,7 +123,7 @@ static void edit_lines(struct edit *edit, const char *text)
 		if (!line)
 			return;
 		memcpy(line, text, n);
-		/* The last line may lack its end. */
+		/* The last line may lack its newline. */
 		memcpy(line + n, "\n", 2);
 		edit_line(edit, line);
 		free(line);

@@ -1,7 +1,8 @@
 /*
- * The journal of changes: one JSON object per line in STATE/NAME.knobs.jsonl, STATE being what the service manager gave
- * (STATE_DIRECTORY) or the runtime directory. It is bounded: when it has grown to JOURNAL_BYTES, what is kept in memory
- * takes its place. A disk that takes nothing stops no change.
+ * The journal of changes: one JSON object per line in STATE/NAME.knobs.jsonl. STATE is the
+ * directory that the service manager gave (STATE_DIRECTORY), or else the runtime directory. When
+ * the file has grown to JOURNAL_BYTES, the events kept in memory replace it. A disk that accepts no
+ * writes does not prevent changes.
  */
 #include "shared/ipc/knobs_private.h"
 
@@ -40,7 +41,7 @@ static void event_free(struct knob_event *event)
 	memset(event, 0, sizeof *event);
 }
 
-/* Takes the event's texts over. */
+/* Keeps an event in memory and takes over its texts. */
 static void keep(struct knob_journal *journal, const struct knob_event *event)
 {
 	struct knob_event *to = &journal->events[journal->n++ % KNOBS_EVENTS];
@@ -93,7 +94,7 @@ static uint64_t number_of(const json_t *json, const char *key)
 	return value > 0 ? (uint64_t)value : 0;
 }
 
-/* A line of the file; what is none of ours is passed over. */
+/* Reads one line of the file; a line that is not an event is skipped. */
 static void take_line(struct knob_journal *journal, const char *line)
 {
 	json_t *json = json_loads(line, 0, NULL);
@@ -119,7 +120,7 @@ static void take_line(struct knob_journal *journal, const char *line)
 	json_decref(json);
 }
 
-/* The file to read; NULL when it is none. */
+/* Opens the file for reading; NULL when there is none. */
 static FILE *open_to_read(const char *path)
 {
 	int fd = -1;
@@ -135,7 +136,8 @@ static void load(struct knob_journal *journal)
 	FILE *file = open_to_read(journal->path);
 	if (!file)
 		return;
-	/* No more than we would have left there; a line of NULs has bytes, but no length. */
+	/* Reads no more than this program would have left there. A line of NULs has bytes but no
+	 * length, so the position bounds the loop. */
 	while (ftello(file) < 2 * JOURNAL_BYTES && fgets(line, sizeof line, file))
 		take_line(journal, line);
 	fclose(file);
@@ -144,7 +146,7 @@ static void load(struct knob_journal *journal)
 void knobs_journal_open(struct knob_journal *journal, const char *runtime_dir, const char *process)
 {
 	const char *state = getenv("STATE_DIRECTORY");
-	/* The service manager separates several by colons; ours has one. */
+	/* The service manager separates several directories by colons; our unit has one. */
 	if (!state || state[0] != '/' || strchr(state, ':'))
 		state = runtime_dir;
 	if ((size_t)snprintf(journal->path, sizeof journal->path, "%s/%s.knobs.jsonl", state,
@@ -180,7 +182,7 @@ static int open_file(struct knob_journal *journal, struct error *err)
 	return 0;
 }
 
-/* The whole line, or the file as it was. */
+/* Writes a whole line, or leaves the file as it was. */
 static int write_line(int fd, const struct knob_event *event, size_t *bytes)
 {
 	json_t *json = event_json(event);
@@ -202,12 +204,12 @@ static int write_line(int fd, const struct knob_event *event, size_t *bytes)
 	return r;
 }
 
-/* What is kept in memory as a new file in the old one's place. */
+/* Replaces the file with a new one that holds the events kept in memory. */
 static int rewrite(struct knob_journal *journal, struct error *err)
 {
 	char fresh[sizeof journal->path + 8];
 	size_t bytes = 0;
-	/* Something else than a file is not replaced either. */
+	/* Anything other than a regular file is not replaced either. */
 	close_file(journal);
 	int opened = open_file(journal, err);
 	if (opened == -EEXIST)
@@ -228,7 +230,7 @@ static int rewrite(struct knob_journal *journal, struct error *err)
 	return r;
 }
 
-/* The newest event; while the disk takes nothing, all those it missed. */
+/* Writes the newest event; after failures, all events that the file missed. */
 static int write_newest(struct knob_journal *journal, struct error *err)
 {
 	if (journal->failing)
@@ -247,7 +249,7 @@ void knobs_journal_cut(char *text)
 {
 	size_t n = strnlen(text, KNOBS_TEXT_MAX);
 	text[n] = '\0';
-	/* What a peer or a person wrote may be no UTF-8, which JSON must be. */
+	/* Text from a peer or a person may not be UTF-8, which JSON requires. */
 	for (char *c = text; *c; c++)
 		if ((unsigned char)*c < ' ' || (unsigned char)*c > '~')
 			*c = '?';
@@ -261,7 +263,7 @@ static char *cut(const char *text)
 	return copy;
 }
 
-/* What became of the change of one knob; removed: as in struct knob_outcome. */
+/* Adds the outcome of one knob's change. removed: as in struct knob_outcome. */
 static void add(struct knob_journal *journal, const struct knob_batch *batch, const char *name,
 	const char *old_value, const char *new_value, const char *removed, bool at_start,
 	const char *reason)
@@ -313,7 +315,7 @@ void knobs_journal_add(struct knob_journal *journal, const struct knob_batch *ba
 		add(journal, batch, name, text_of(o->old_value), text_of(o->new_value), o->removed,
 			o->at_start, *stays ? stays : reason);
 	}
-	/* Nothing came of it: what was asked for. */
+	/* The batch failed before it had outcomes: record what was requested. */
 	for (size_t i = 0; outcomes->n == 0 && i < batch->n; i++)
 		add(journal, batch, batch->changes[i].name, "", text_of(batch->changes[i].value),
 			NULL, batch->at_start, reason);

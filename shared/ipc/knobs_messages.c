@@ -1,4 +1,5 @@
-/* The messages about knobs. protobuf-c frees what a reply points at, so it is all from malloc. */
+/* The messages about knobs. protobuf-c frees everything that a reply points to, so all of it comes
+ * from malloc. */
 #include "shared/ipc/knobs_private.h"
 
 #include "shared/base/clock.h"
@@ -107,7 +108,7 @@ static void answer_list(
 		daemon_failure(reply, ENOENT, request->session_uid, err.text);
 		return;
 	}
-	/* A drop-in that cannot be read is for who wants to write it. */
+	/* A drop-in that cannot be read is reported when somebody wants to write it. */
 	if (knobs_drop_in_read(knobs, NULL) < 0)
 		memset(knobs->given, 0, knobs->n_keys * sizeof *knobs->given);
 	memcpy(knobs->stored, knobs->scratch, knobs->o.config_bytes);
@@ -132,7 +133,8 @@ static void tame(char *text)
 			*text = '?';
 }
 
-/* The kernel's word on who it is, and the name of its program; else what it says itself. */
+/* Takes the sender's uid and pid from the kernel, and the program's name; without them, what the
+ * sender says of itself. */
 static void identify(const struct bus_address *from, const char *program, struct knob_who *who)
 {
 	char path[64];
@@ -210,7 +212,8 @@ static void say(const struct knob_batch *batch, const struct knob_outcomes *outc
 	}
 }
 
-/* What was asked for was done or refused by now; an answer there is no memory for is none. */
+/* Fills in the reply. The request has been carried out or refused by now; without memory for the
+ * reply none is sent. */
 static void answer_done(const struct knob_outcomes *outcomes, const char *drop_in, const char *busy,
 	Outrider__Envelope *reply)
 {
@@ -261,7 +264,8 @@ static int check_step(
 		       : error_set(err, EINVAL, "step %d is none", step);
 }
 
-/* What was asked for, by whoever may. The reservation goes with whatever ends the batch. */
+/* Carries out one step of a batch, from an administrator who may. The reservation ends with any
+ * step that ends the batch. */
 static int take_step(struct knobs *knobs, const Outrider__KnobSet *set,
 	const struct knob_batch *batch, bool own, struct knob_outcomes *outcomes, struct error *err)
 {

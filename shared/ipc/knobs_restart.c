@@ -1,7 +1,8 @@
 /*
- * What a start has lost. What is changed while a process runs ends with it, by a kill as by a stop, and nobody may have seen
- * that: where a knob of all sessions is something else than the journal said last, the journal gets an entry that says so, and
- * the log a line. A session's own values are not compared: whether it goes on is not known here.
+ * Records the changes that a restart has lost. A change made while a process runs ends with that
+ * process, whether it was stopped or killed, and perhaps nobody noticed. Where a knob of all
+ * sessions differs from the journal's last entry, the journal gets an entry and the log a line. The
+ * values of single sessions are not compared: it is not known here which sessions continue.
  */
 #include "shared/ipc/knobs_private.h"
 
@@ -10,17 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the journal says is in force of one knob; event NULL: nothing. */
+/* The journal's last value of one knob; event NULL: it has none. */
 struct last {
 	const struct knob_event *event;
 	const char *value;
 };
 
-/* A knob that is something else now. */
+/* A knob whose value differs now. */
 struct lost {
 	struct knob_outcome outcome;
 	const char *why;
-	bool stored; /* for this start: no surprise */
+	bool stored; /* it was changed for this start, so it is no surprise */
 };
 
 static bool is(const struct knob_event *event, const char *what)
@@ -36,7 +37,7 @@ static struct last last_of(const struct knob_journal *journal, const char *name)
 			continue;
 		if (is(e, "kept") || is(e, "undone"))
 			continue;
-		/* What was for the next start says what was in force when it was made. */
+		/* A change for the next start says what was in force when it was made. */
 		return (struct last){e, e->at_start ? e->old_value : e->new_value};
 	}
 	return (struct last){NULL, NULL};
@@ -55,7 +56,7 @@ static const char *why(const struct knob_event *last)
 	       "process";
 }
 
-/* False where it is what the journal said last, or that says nothing. */
+/* True when the knob's value differs from the journal's last one. */
 static bool differs(const struct knobs *knobs, const struct config_key *key, struct lost *lost)
 {
 	char name[128], value[CONFIG_VALUE_BYTES];
@@ -95,7 +96,7 @@ void knobs_restarted(struct knobs *knobs)
 	const struct knob_batch batch = {.what = "restart"};
 	struct lost *lost = calloc(knobs->n_keys + 1, sizeof *lost);
 	size_t n = 0;
-	/* All are found before the first entry takes the oldest one's place. */
+	/* All are found before the first new entry replaces the oldest one. */
 	for (size_t i = 0; lost && i < knobs->n_keys; i++)
 		n += differs(knobs, &knobs->o.keys[i], &lost[n]);
 	for (size_t i = 0; i < n; i++) {

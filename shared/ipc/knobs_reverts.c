@@ -1,4 +1,5 @@
-/* Changes for a time. They live in the process: whoever made one may be gone when it ends. */
+/* Temporary changes. They live in the process: the program that made one may have ended when the
+ * change does. */
 #include "shared/ipc/knobs_private.h"
 
 #include "shared/base/clock.h"
@@ -63,7 +64,7 @@ void knobs_reverts_tell(struct knobs *knobs)
 	memcpy(knobs->scratch, knobs->o.config, knobs->o.config_bytes);
 	for (size_t i = 0; i < knobs->n_reverts; i++) {
 		const struct knob_revert *revert = &knobs->reverts[i];
-		/* It was written by config_value from what was in force. */
+		/* config_value wrote the text from a value that was in force. */
 		if (revert->session == 0 && revert->value)
 			(void)config_assign(
 				revert->key, revert->value, knobs->process, knobs->scratch, NULL);
@@ -71,13 +72,14 @@ void knobs_reverts_tell(struct knobs *knobs)
 	knobs->o.stays(knobs->o.arg, knobs->scratch);
 }
 
-/* What one set for a time goes back by: values of its own, and, of a session, those of all. */
+/* The batches that end one temporary set: keys that return to a value, and keys of a session that
+ * follow all sessions again. */
 struct due {
 	struct knob_batch set, reset;
-	char *values[KNOBS_BATCH_MAX]; /* malloc'd; of set */
+	char *values[KNOBS_BATCH_MAX]; /* malloc'd; the values of `set` */
 };
 
-/* Takes one that is due out of the list; false when none is. */
+/* Takes one revert that is due out of the list; false when none is. */
 static bool take_due(struct knobs *knobs, uint64_t now_ns, struct due *due)
 {
 	uint64_t serial = 0;
@@ -105,7 +107,8 @@ static bool take_due(struct knobs *knobs, uint64_t now_ns, struct due *due)
 	return serial != 0;
 }
 
-/* A revert that is refused, because of what was set since: things stay as they are, and that is written down. */
+/* Makes a revert. If it is refused because of later changes, the values stay and the journal says
+ * so. */
 static void revert(struct knobs *knobs, const struct knob_batch *batch)
 {
 	struct knob_outcomes outcomes = {.n = 0};
@@ -134,7 +137,8 @@ static void on_timer(void *arg)
 {
 	struct knobs *knobs = arg;
 	struct due due;
-	/* Who has reserved the knobs has checked what they are: it waits for him. */
+	/* The administrator who has reserved the knobs has checked their values, so reverts wait
+	 * for his release. */
 	while (!knobs_reserved(knobs, 0) && take_due(knobs, clock_ns(), &due)) {
 		revert(knobs, &due.set);
 		revert(knobs, &due.reset);

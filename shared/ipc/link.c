@@ -23,10 +23,9 @@ struct link {
 	int fd; /* -1: not connected to the broker */
 	int timer; /* 0: none */
 	uint64_t retry_ns;
-	uint64_t generation; /* of the peer whose broker it is */
+	uint64_t generation; /* of the peer whose broker it connected to */
 	atomic_bool alive; /* connected, and the peer has answered our hello */
-	char complaint
-		[256]; /* the last reason for being refused: logged once, not twice a second */
+	char complaint[256]; /* the last reason for a refusal; logged once, not twice a second */
 };
 
 static void retry(void *arg);
@@ -47,14 +46,14 @@ static void schedule(struct link *link)
 static void say_gone(struct link *link)
 {
 	const struct peer *peer = registry_peer(link->daemon, link->peer);
-	/* Who was told to stop, or tells so, is no news. */
+	/* The end of a peer that is expected to stop, or that says it stops, needs no notice. */
 	bool expected = daemon_is_stopping(link->daemon) ||
 			(peer && peer->card.state.stage >= PEER_STOPPING);
 
 	log_write(expected ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE, "%s is gone", link->peer);
 }
 
-/* Both connections. ends: this process does. */
+/* Closes both connections. ends: this process ends. */
 static void hang_up(struct link *link, bool ends)
 {
 	bool was_alive = atomic_exchange_explicit(&link->alive, false, memory_order_relaxed);
@@ -87,7 +86,7 @@ static void start_over(struct link *link)
 	schedule(link);
 }
 
-/* It will say the same in 20 ms. */
+/* The peer would say the same again in 20 ms. */
 static void start_over_refused(struct link *link, const char *reason)
 {
 	complain(link, reason);
@@ -140,7 +139,7 @@ static void handle_packet(void *arg)
 	start_over(link);
 }
 
-/* The registered peer's broker. */
+/* Connects to the registered peer's broker. */
 static int join(struct link *link)
 {
 	struct hello hello;
@@ -170,7 +169,7 @@ static void on_registered(void *arg)
 	struct link *link = arg;
 	uint64_t generation = registry_peer(link->daemon, link->peer)->card.generation;
 
-	/* Its messages come by another connection now, and everything else is as it was. */
+	/* Only the connection for messages is new; everything else is unchanged. */
 	if (link->fd >= 0 && link->generation == generation)
 		return;
 	link->generation = generation;
@@ -187,7 +186,7 @@ static void on_broken(void *arg)
 {
 	struct link *link = arg;
 
-	/* While its broker is there the process is. */
+	/* While the connection to its broker stands, the process lives. */
 	if (link->fd >= 0)
 		schedule(link);
 	else

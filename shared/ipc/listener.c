@@ -17,7 +17,7 @@ static int open_at(const char *path, int type, int backlog, int *fd)
 
 	memcpy(address.sun_path, path, strlen(path) + 1);
 	*fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	/* The mode is set before listen: until then nobody can connect. */
+	/* The mode is set before listen; until then nobody can connect. */
 	if (*fd < 0 || bind(*fd, (struct sockaddr *)&address, sizeof address) < 0 ||
 		chmod(path, 0600) < 0 || listen(*fd, backlog) < 0)
 		return -errno;
@@ -45,8 +45,8 @@ int listener_open(const char *path, int type, int backlog, int *fd, struct error
 	return error_set(err, -code, "%s: %s", path, strerror(-code));
 }
 
-/* The kernel hands out the lowest number that is free. Asked each time: other threads open files too, and the limit can be
- * changed from outside. */
+/* The kernel hands out the lowest free number. This is asked anew each time, because other threads
+ * open files and the limit can be changed from outside. */
 uint64_t listener_free(int fd)
 {
 	uint64_t limit = descriptors_limit();

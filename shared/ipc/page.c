@@ -4,16 +4,16 @@
 
 #include <assert.h>
 
-/* A write of a page takes well under a microsecond; a reader that meets a writer which lost its processor gives up
- * after some tens of microseconds and keeps its last copy. */
+/* Writing a page takes well under a microsecond. A reader that meets a writer which has lost its
+ * processor gives up after some tens of microseconds and keeps its last copy. */
 enum { READ_TRIES = 512 };
 
 void page_write_begin(struct page_lock *lock)
 {
 	uint32_t s = atomic_load_explicit(&lock->sequence, memory_order_relaxed);
 
-	/* The next odd number, also after a predecessor that died inside. Relaxed: the payload's own release stores keep
-	 * it before them. */
+	/* The next odd number, also when a predecessor died inside and left an odd one. Relaxed is
+	 * enough: the release stores of the payload cannot be reordered before it. */
 	atomic_store_explicit(&lock->sequence, (s + 1) | 1, memory_order_relaxed);
 }
 
@@ -21,8 +21,9 @@ void page_write_end(struct page_lock *lock)
 {
 	uint32_t s = atomic_load_explicit(&lock->sequence, memory_order_relaxed);
 
-	/* Release pairs with the acquire of the first load in page_read: who sees the even number sees the whole payload.
-	 * Without it a reader could copy old words under the new number and find the number unchanged. */
+	/* Release pairs with the acquire of the first load in page_read: a reader that sees the
+	 * even number sees the whole payload. Without it a reader could copy old words under the
+	 * new number, find the number unchanged, and accept the copy. */
 	atomic_store_explicit(&lock->sequence, (s + 1) & ~1u, memory_order_release);
 }
 
@@ -42,9 +43,10 @@ bool page_read(const struct page_lock *lock, const void *payload, void *out, siz
 		uint32_t before = atomic_load_explicit(&lock->sequence, memory_order_acquire);
 
 		if ((before & 1) == 0) {
-			/* Acquire pairs with page_store's release: having read a word of a later write, the load
-			 * of the sequence below must see at least that write's odd number. With relaxed loads it could be
-			 * satisfied before them and a torn copy would pass. */
+			/* Acquire pairs with the release in page_store: after reading a word of a
+			 * later write, the load of the sequence below must see at least that
+			 * write's odd number. Relaxed loads could be reordered after it, and a torn
+			 * copy would pass. */
 			for (size_t w = 0; w < bytes / 8; w++)
 				to[w] = __atomic_load_n(from + w, __ATOMIC_ACQUIRE);
 			if (atomic_load_explicit(&lock->sequence, memory_order_relaxed) == before)

@@ -1,9 +1,12 @@
 /*
- * A page: single writer, many readers, seqlock (Lameter, "Effective synchronization on Linux/NUMA systems", 2005;
- * the orders follow Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012, in the variant
- * without fences: words of the payload are stored with release and loaded with acquire. On x86 both are plain moves,
- * readers need no write access, and the thread sanitizer understands it).
- * A writer that dies inside leaves an odd sequence; readers then fail after bounded tries and keep what they last read.
+ * A page: one writer, many readers, and a seqlock (Lameter, "Effective synchronization on
+ * Linux/NUMA systems", 2005). The memory orders follow Boehm, "Can seqlocks get along with
+ * programming language memory models?", MSPC 2012, in the variant without fences: the writer stores
+ * the words of the payload with release, and readers load them with acquire. On x86 both are plain
+ * moves. Readers need no write access, and the thread sanitizer understands the scheme.
+ *
+ * The sequence is odd while the writer is inside. If the writer dies there, it stays odd: page_read
+ * then fails after a bounded number of tries, and readers keep the copy that they read last.
  */
 #pragma once
 
@@ -16,22 +19,26 @@ struct page_lock {
 	_Atomic uint32_t sequence;
 };
 
-/* Around stores to the payload by the one writer. Between them, words are stored with page_store. */
+/* The writer calls these before and after it stores to the payload. Between them it stores each
+ * word with page_store. */
 void page_write_begin(struct page_lock *lock);
 void page_write_end(struct page_lock *lock);
-/* By the writer's successor: makes an odd sequence even. The payload is what the dead writer left, old words mixed with
- * new ones; a successor that cannot live with the mixture writes all of it instead (page_write, which needs no recovery
- * before). */
+/* The writer's successor calls this to make an odd sequence even. The payload stays as the dead
+ * writer left it, a mixture of old and new words. A successor that cannot use such a mixture writes
+ * the whole payload with page_write instead, which works without page_recover. */
 void page_recover(struct page_lock *lock);
 
-/* Copies bytes (a multiple of 8, both 8-aligned) of payload to out; false when no stable copy was had in bounded
- * tries: out is then undefined. */
+/* Copies `bytes` of payload to `out`. bytes: a multiple of 8; both pointers: 8-byte aligned. False
+ * when no consistent copy could be made in a bounded number of tries; the content of `out` is then
+ * undefined. */
 bool page_read(const struct page_lock *lock, const void *payload, void *out, size_t bytes);
-/* Writes the payload under the lock (a multiple of 8 bytes, both 8-aligned). */
+/* Writes the whole payload between page_write_begin and page_write_end. bytes: a multiple of 8;
+ * both pointers: 8-byte aligned. */
 void page_write(struct page_lock *lock, void *payload, const void *from, size_t bytes);
 
-/* One word of a payload, between page_write_begin and page_write_end. Release pairs with page_read's acquire: a
- * reader that sees the word sees the odd sequence stored before it and throws its copy away. */
+/* Stores one word of the payload, between page_write_begin and page_write_end. The release pairs
+ * with the acquire in page_read: a reader that sees this word also sees the odd sequence stored
+ * before it, and discards its copy. */
 static inline void page_store(uint64_t *word, uint64_t value)
 {
 	__atomic_store_n(word, value, __ATOMIC_RELEASE);

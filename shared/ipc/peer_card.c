@@ -19,7 +19,7 @@ static_assert((int)PEER_LOADING == OUTRIDER__PEER_STAGE__PEER_STAGE_LOADING &&
 		      (int)PEER_ENDED == OUTRIDER__PEER_STAGE__PEER_STAGE_ENDED,
 	"the stages are those of the messages");
 
-/* A text that may go into a log line: no longer than its place, and without control characters. */
+/* Copies a text that may go into a log line: it must fit and have no control characters. */
 static int take_text(const char *what, const char *from, char *out, size_t bytes, struct error *err)
 {
 	size_t n = strlen(from);
@@ -168,7 +168,7 @@ static int layouts_fit(
 	for (size_t i = 0; i < one->n_layouts; i++) {
 		const char *region = one->layouts[i].region;
 
-		/* How two processes read a third one's region is its own matter. */
+		/* The layout of a region of a third process is not this pair's concern. */
 		if (!is_owner(one, region) && !is_owner(other, region))
 			continue;
 		for (size_t j = 0; j < other->n_layouts; j++)

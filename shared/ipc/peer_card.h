@@ -1,6 +1,7 @@
 /*
- * Who a process is, as it tells its peers: a card goes with the registration, and its state again whenever that changes. Cards
- * from outside are checked whole, and two cards say whether their processes can work together. No state, any thread.
+ * A card: how a process describes itself to its peers. It is sent with the registration; its state
+ * is sent again whenever it changes. Cards from outside are checked whole, and peer_cards_fit
+ * decides from two cards whether their processes can work together. No state; any thread.
  */
 #pragma once
 
@@ -11,10 +12,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Changes when an old process would misread a new one's messages. A field that is added does not change it. */
+/* Raised when an old process would misread a new one's messages. A new field does not raise it. */
 #define PEER_PROTOCOL 1
 
-/* As PeerStage of proto/peer.proto. */
+/* The values of PeerStage in proto/peer.proto. */
 enum peer_stage {
 	PEER_LOADING = 1,
 	PEER_READY,
@@ -23,22 +24,22 @@ enum peer_stage {
 	PEER_STOPPING,
 	PEER_ENDED,
 };
-extern const char *const peer_stage_names[]; /* "loading", ... by stage */
+extern const char *const peer_stage_names[]; /* "loading", ..., indexed by stage */
 
 struct peer_state {
 	enum peer_stage stage;
 	char text[LIMIT_PEER_TEXT]; /* what is missing, or why; may be empty */
 };
 
-/* As PeerNeeds of proto/peer.proto. */
+/* The fields of PeerNeeds in proto/peer.proto. */
 struct peer_needs {
 	uint64_t weights, kv, rest, there, files;
 };
 
-/* What a process tells one peer of its settings. */
+/* The settings that a process tells one of its peers. */
 struct peer_settings {
-	uint64_t has_needs; /* 0: none are told */
-	struct peer_needs needs; /* any numbers */
+	uint64_t has_needs; /* 0: no needs were sent */
+	struct peer_needs needs; /* unchecked numbers */
 };
 
 struct peer_layout {
@@ -46,18 +47,18 @@ struct peer_layout {
 	uint32_t layout;
 };
 
-/* What a service says of itself beside its name. Borrowed for as long as the daemon lives. */
+/* What a service adds to its card besides its name. Borrowed for as long as the daemon lives. */
 struct peer_self {
-	uint32_t arithmetic; /* 0: it computes nothing with the model */
-	uint64_t model; /* fingerprint of its file; 0: it has none */
-	const struct peer_layout *layouts; /* of the regions that it makes or attaches */
+	uint32_t arithmetic; /* version of its arithmetic; 0: it computes nothing with the model */
+	uint64_t model; /* fingerprint of the model's file; 0: it has no model */
+	const struct peer_layout *layouts; /* of the regions that it creates or attaches */
 	size_t n_layouts; /* at most LIMIT_PEER_LAYOUTS */
 };
 
 struct peer_card {
 	uint32_t protocol;
 	char name[LIMIT_NAME], version[LIMIT_NAME];
-	uint32_t pid; /* as it says; the kernel may know another */
+	uint32_t pid; /* as the process claims; the kernel may know another */
 	uint64_t generation;
 	uint32_t arithmetic;
 	uint64_t model;
@@ -70,14 +71,14 @@ struct peer_card {
 	struct peer_settings settings;
 };
 
-/* A message's card, checked whole; -EBADMSG with the reason. A card of another protocol is checked no further than its name and
- * version, so that both can be named. */
+/* Reads and checks a whole card from a message; -EBADMSG with the reason. Of a card of another
+ * protocol only the name and the version are checked, so that both can be named in a message. */
 int peer_card_read(const Outrider__PeerCard *from, struct peer_card *out, struct error *err);
 int peer_state_read(const Outrider__PeerState *from, struct peer_state *out, struct error *err);
-/* from may be NULL: nothing is told. */
+/* from may be NULL: no settings were sent. */
 void peer_settings_read(const Outrider__PeerSettings *from, struct peer_settings *out);
 
-/* A card, or a part of one, as a message's, which borrows its texts. */
+/* A card, or a part of one, in the form of a message, which borrows the card's texts. */
 struct peer_settings_message {
 	Outrider__PeerSettings settings;
 	Outrider__PeerNeeds needs;
@@ -93,6 +94,7 @@ void peer_card_write(const struct peer_card *card, struct peer_card_message *out
 void peer_state_write(const struct peer_state *state, Outrider__PeerState *out);
 void peer_settings_write(const struct peer_settings *settings, struct peer_settings_message *out);
 
-/* Whether both can work together: one protocol, one arithmetic where both compute, and one layout of every region that one of
- * them owns and both know. -EPROTO with what differs, and which version each of them has. */
+/* Checks that two processes can work together: the same protocol, the same arithmetic if both
+ * compute, and the same layout of every region that one of them owns and both know. -EPROTO names
+ * what differs and both versions. */
 int peer_cards_fit(const struct peer_card *one, const struct peer_card *other, struct error *err);

@@ -22,7 +22,7 @@ static const struct {
 
 static const struct {
 	const char *region, *owner;
-	const char *writers[2]; /* beside the owner */
+	const char *writers[2]; /* in addition to the owner */
 } owners[] = {
 	{"sessions", PEER_VERIFIER, {NULL}},
 	{"draft", PEER_VERIFIER, {PEER_DRAFTER}},
@@ -35,7 +35,7 @@ static const struct {
 	{"policy", PEER_POLICY, {PEER_VERIFIER}},
 };
 
-/* The longest name a socket gets in the runtime directory. */
+/* The longest socket name in the runtime directory. */
 #define LONGEST_SOCKET "/" PEER_CACHE ".sock"
 
 bool peers_may_connect(const char *from, const char *to)
@@ -81,14 +81,14 @@ static const char *given(const char *variable)
 	return value && *value ? value : NULL;
 }
 
-/* The directory's path, absolute; the length it would have had (snprintf's way). */
+/* Finds the directory's absolute path; returns the length it needs, like snprintf. */
 static int find(const char *flag, char *out, size_t out_bytes)
 {
 	char cwd[4096] = "";
 	const char *dir = flag && *flag ? flag : given("OUTRIDER_RUNTIME_DIR");
 	const char *xdg = given("XDG_RUNTIME_DIR");
 
-	/* systemd separates several directories of a unit by colons; ours has one. */
+	/* systemd separates several directories of a unit by colons; our unit has one. */
 	if (!dir)
 		dir = given("RUNTIME_DIRECTORY");
 	if (!dir && xdg)
@@ -142,7 +142,7 @@ int peers_runtime_dir(const char *flag, bool make, char *out, size_t out_bytes, 
 			return error_set(err, errno, "runtime directory: cannot make %s: %s", out,
 				strerror(errno));
 	}
-	/* Not through a link: in /tmp somebody else could have put one there before us. */
+	/* No symbolic link of another user: in /tmp somebody could have created one before us. */
 	if (lstat(out, &st) == 0 && S_ISLNK(st.st_mode) && st.st_uid != 0 && st.st_uid != geteuid())
 		return error_set(err, EPERM,
 			"runtime directory %s: a link that belongs to user %lu", out,
@@ -151,12 +151,12 @@ int peers_runtime_dir(const char *flag, bool make, char *out, size_t out_bytes, 
 		return error_set(err, errno, "runtime directory %s: %s", out, strerror(errno));
 	if (!S_ISDIR(st.st_mode))
 		return error_set(err, ENOTDIR, "runtime directory %s: not a directory", out);
-	/* Root may look at a service that runs as somebody else, but not start one there. */
+	/* Root may look at a service that runs as another user, but not start one there. */
 	if (st.st_uid != geteuid() && !(geteuid() == 0 && !make))
 		return error_set(err, EPERM,
 			"runtime directory %s: belongs to user %lu, not to %lu", out,
 			(unsigned long)st.st_uid, (unsigned long)geteuid());
-	/* A user who may write there could replace a socket by his own. */
+	/* A user who may write there could replace a socket with his own. */
 	if (st.st_mode & (S_IWGRP | S_IWOTH))
 		return error_set(err, EPERM,
 			"runtime directory %s: %s may write to it (mode %o): chmod go-w", out,

@@ -14,10 +14,12 @@
 
 #define REGION_MAGIC 0x4e47524fu /* "ORGN" */
 
-/* Whoever holds the descriptor may not resize the file: a peer that shrank it would kill us with SIGBUS. */
+/* No holder of a descriptor may resize the file: a peer that shrank it would kill us with SIGBUS.
+ */
 #define REGION_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-/* An open file keeps the right it was opened with, also when its descriptor is handed on. /proc opens the same file anew. */
+/* An open file keeps the access mode it was opened with, even when its descriptor is passed on.
+ * Opening it through /proc makes a new open file. */
 static int open_again(int fd, int flags)
 {
 	char path[32];
@@ -40,7 +42,7 @@ static bool reads_only(int fd)
 	return flags >= 0 && (flags & O_ACCMODE) == O_RDONLY;
 }
 
-/* Puts the file opened again in the place of region->fd. */
+/* Replaces region->fd with a descriptor of the same file opened again. */
 static int change_right(struct region *region, int flags)
 {
 	int again = open_again(region->fd, flags);
@@ -52,8 +54,8 @@ static int change_right(struct region *region, int flags)
 	return 0;
 }
 
-/* Pages of a memfd are found when they are touched, so one larger than the machine would be given without complaint and
- * kill somebody later. */
+/* The pages of a memfd are allocated when they are first touched. A region larger than the machine
+ * would be granted without complaint, and a process would be killed later. */
 static int check_memory(const char *name, size_t bytes, struct error *err)
 {
 	struct sysinfo info;
@@ -80,7 +82,8 @@ static int map(const char *name, int prot, struct region *out, struct error *err
 	return 0;
 }
 
-/* A memfd begins with mode 0777: any user who was given a descriptor for reading could open it for writing. */
+/* A memfd starts with mode 0777: any user who was given a descriptor for reading could open it for
+ * writing. */
 static int seal(const struct region *region, const char *name, struct error *err)
 {
 	if (fchmod(region->fd, 0600) < 0)
@@ -103,13 +106,15 @@ static int make_file(const char *name, struct region *region, struct error *err)
 	return map(name, PROT_READ | PROT_WRITE, region, err);
 }
 
-/* The region's file and its mapping, of region->bytes or, in pages that are larger, some more. */
+/* Makes the region's file and maps it. It has region->bytes bytes, or more where huge pages round
+ * the size up. */
 static int make_memory(const char *name, unsigned flags, struct huge_pages *pages,
 	struct region *region, struct error *err)
 {
 	void *address;
 
-	/* Pages of the pool are taken for all of a region or not at all: not for one of which only a part will be used. */
+	/* The pool of huge pages reserves all of a region or nothing, so it does not suit a region
+	 * of which only part will be used. */
 	if (!(flags & REGION_HUGE) || flags & REGION_SPARSE) {
 		int code = make_file(name, region, err);
 
@@ -147,7 +152,7 @@ static int create(const char *name, uint32_t layout, size_t payload_bytes, unsig
 	if (getrandom(&uid, sizeof uid, 0) != sizeof uid)
 		return error_set(err, EIO, "region %s: getrandom: %s", name, strerror(errno));
 	code = make_memory(name, flags, pages, &region, err);
-	/* None of it has a page yet. */
+	/* None of its pages has been allocated yet. */
 	if (code == 0 && flags & REGION_HUGE)
 		nodes_interleave(region.header, region.bytes);
 	if (code == 0)
@@ -181,7 +186,7 @@ int region_create_huge(const char *name, uint32_t layout, size_t payload_bytes,
 	return create(name, layout, payload_bytes, REGION_HUGE, pages, out, err);
 }
 
-/* The file before it is mapped: sealed, and of a size that holds what the caller wants. */
+/* Checks the file before it is mapped: its size is sealed and at least bytes_min. */
 static int check_file(int fd, const char *name, size_t bytes_min, size_t *bytes, struct error *err)
 {
 	struct stat st;
@@ -225,15 +230,20 @@ static int check_header(
 	return 0;
 }
 
-/* What the region is mapped with. */
-enum right { RIGHT_READ, RIGHT_WRITE, RIGHT_OWNER /* writes, whatever it was given */ };
+/* The access that a region is mapped with. */
+enum right {
+	RIGHT_READ,
+	RIGHT_WRITE,
+	RIGHT_OWNER /* writes, whatever access its descriptor came with */
+};
 
 static int take_right(struct region *region, const char *name, enum right right, struct error *err)
 {
 	int code;
 
 	if (right == RIGHT_READ) {
-		/* Without /proc the descriptor stays as it came; the mapping cannot be written to all the same. */
+		/* Without /proc the descriptor stays as it came; the mapping is read-only all the
+		 * same. */
 		if (!reads_only(region->fd))
 			(void)change_right(region, O_RDONLY);
 		return 0;
@@ -257,7 +267,8 @@ static int attach(int fd, const char *name, uint32_t layout, size_t bytes_min, e
 	int code;
 
 	*out = (struct region){.fd = -1};
-	/* Before it is opened again: what is sealed is a file in memory, and opening it does nothing else. */
+	/* Checked before the file is opened again: a sealed file is a memfd, and opening one has no
+	 * side effect. */
 	code = check_file(fd, name, bytes_min, &region.bytes, err);
 	if (code == 0)
 		code = take_right(&region, name, right, err);
@@ -287,7 +298,8 @@ int region_adopt(int fd, const char *name, uint32_t layout, size_t bytes_min, st
 
 	if (code < 0)
 		return code;
-	/* Acquire and release: a successor sees what its predecessor wrote before it took its own generation. */
+	/* Acquire and release: a successor that takes the next generation sees everything its
+	 * predecessor wrote before. */
 	atomic_fetch_add_explicit(&out->header->generation, 1, memory_order_acq_rel);
 	return 0;
 }
@@ -303,7 +315,7 @@ void region_close(struct region *region)
 {
 	if (region->header)
 		munmap(region->header, region->bytes);
-	/* A struct that is all zeros holds nothing either: descriptor 0 is not its to close. */
+	/* An all-zero struct holds nothing either: it must not close descriptor 0. */
 	if (region->fd > 0 || (region->fd == 0 && region->header))
 		close(region->fd);
 	*region = (struct region){.fd = -1};
@@ -315,6 +327,7 @@ size_t region_next_data(const struct region *region, size_t from)
 
 	if (at >= 0)
 		return (size_t)at > REGION_DATA + from ? (size_t)at - REGION_DATA : from;
-	/* ENXIO: nothing but holes follows. Whatever else it says, nothing is known. */
+	/* ENXIO: only holes follow. After any other error nothing is known, so everything from
+	 * `from` on may be data. */
 	return errno == ENXIO ? region->bytes - REGION_DATA : from;
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LAST_MESSAGES = 16 /* of a process that has ended: it sends two */ };
+enum { LAST_MESSAGES = 16 /* read from a process that has ended; it sends two */ };
 
 static struct registry_entry *find(const struct daemon *daemon, const char *name)
 {
@@ -67,9 +67,9 @@ static void set_standing(
 	tell(daemon, entry);
 }
 
-/* ---- What this process says of itself. ---- */
+/* ---- What this process tells its peers. ---- */
 
-/* "degraded: no drafter" is a stage and a text. */
+/* Splits the state line: "degraded: no drafter" is a stage and a text. */
 static void state_now(struct daemon *daemon, struct peer_state *out)
 {
 	char state[STATE_BYTES];
@@ -115,7 +115,7 @@ static void card_now(struct daemon *daemon, struct peer_card *out)
 	state_now(daemon, &out->state);
 }
 
-/* The card that the peer is sent. */
+/* Makes the card for this peer. */
 static void card_for(struct daemon *daemon, struct registry_entry *entry, struct peer_card *out)
 {
 	entry->told = atomic_load(&daemon->state_serial);
@@ -130,14 +130,15 @@ static void hang_up(struct daemon *daemon, struct registry_entry *entry)
 	entry->address = (struct bus_address){0};
 }
 
-/* Messages can be sent to it. */
+/* True when messages can be sent to the peer. */
 static bool is_connected(const struct registry_entry *entry)
 {
 	return entry->address.connection != 0 && !entry->asks &&
 	       entry->peer.standing == PEER_REGISTERED;
 }
 
-/* state and settings: NULL where it is as it was. Whoever does not read, or is gone, registers again. */
+/* Sends a change. state and settings: NULL where unchanged. A peer that does not read, or is gone,
+ * registers again. */
 static void send_change(struct daemon *daemon, struct registry_entry *entry,
 	const struct peer_state *state, const struct peer_settings *settings)
 {
@@ -156,7 +157,7 @@ static void send_change(struct daemon *daemon, struct registry_entry *entry,
 	}
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_PEER_CHANGE;
 	envelope.peer_change = &change;
-	/* Its end is told by the bus when the connection is next looked at. */
+	/* The bus reports the end when it next looks at the connection. */
 	if (bus_send_to(daemon->admin_server, &entry->address, &envelope) == -EAGAIN) {
 		log_notice("%s does not read what %s tells it: they register again",
 			entry->peer.name, daemon->name);
@@ -175,7 +176,7 @@ void registry_announce(struct daemon *daemon)
 		bool other_state = entry->told != serial, other_settings = !entry->settings_told;
 		struct peer_state state;
 
-		/* One that has not answered our card yet is told then. */
+		/* A peer that has not answered our card yet is told when it does. */
 		if (!is_connected(entry) || (!other_state && !other_settings))
 			continue;
 		entry->told = serial;
@@ -196,7 +197,7 @@ void registry_tell(struct daemon *daemon, const char *name, const struct peer_se
 	entry->settings_told = false;
 }
 
-/* ---- What others say. ---- */
+/* ---- What the peers tell this process. ---- */
 
 static void say_registered(const struct daemon *daemon, const struct peer *peer)
 {
@@ -214,7 +215,7 @@ static void accept_card(struct daemon *daemon, struct registry_entry *entry,
 	bool other_settings =
 		memcmp(&entry->peer.card.settings, &card->settings, sizeof card->settings) != 0;
 
-	/* A successor that is here before the end of its predecessor was seen. */
+	/* A successor that registers before the end of its predecessor was seen. */
 	if (entry->peer.standing == PEER_REGISTERED && !same)
 		set_standing(daemon, entry, PEER_GONE);
 	entry->joined = entry->joined && same;
@@ -233,14 +234,15 @@ static void accept_card(struct daemon *daemon, struct registry_entry *entry,
 
 static void mark_refused(struct daemon *daemon, struct registry_entry *entry, const char *reason)
 {
-	/* Its successor, or somebody under its name, changes nothing of one that is there. */
+	/* A refused process of the same name, perhaps a successor, changes nothing for the peer
+	 * that is registered. */
 	if (entry->peer.standing == PEER_REGISTERED)
 		return;
 	snprintf(entry->peer.refusal, sizeof entry->peer.refusal, "%s", reason);
 	set_standing(daemon, entry, PEER_REFUSED);
 }
 
-/* Whether a card is one to accept from this connection, in words for its sender. */
+/* Decides whether to accept a card from this connection; the error is for its sender. */
 static int judge(struct daemon *daemon, const struct bus_address *from,
 	const struct peer_card *card, struct error *err)
 {
@@ -279,7 +281,7 @@ static void answer_registered(
 	envelope.request_id = request_id;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_PEER_REGISTERED;
 	envelope.peer_registered = &registered;
-	/* Its end is told by the bus. */
+	/* If the peer is gone, the bus reports it. */
 	(void)bus_send_to(daemon->admin_server, &entry->address, &envelope);
 }
 
@@ -316,7 +318,7 @@ static void on_register(struct daemon *daemon, const struct bus_address *from, u
 	answer_registered(daemon, entry, request_id);
 }
 
-/* The other side's answer. */
+/* The answer of a peer that this process connected to. */
 static void on_registered(struct daemon *daemon, struct registry_entry *entry,
 	const struct bus_address *from, const Outrider__PeerRegistered *body)
 {
@@ -356,7 +358,7 @@ static void on_refused(
 	entry->caller.refused(entry->caller.arg, err.text);
 }
 
-/* A state that is another. */
+/* Takes over a state that differs from the last one. */
 static void take_state(
 	struct daemon *daemon, struct registry_entry *entry, const struct peer_state *state)
 {
@@ -463,7 +465,7 @@ static void on_gone(void *arg, const struct bus_address *who)
 		return;
 	entry->address = (struct bus_address){0};
 	entry->asks = false;
-	/* One that is connected to the broker as well may come back; its end is told by the broker. */
+	/* A peer that is also connected to the broker may come back; the broker reports its end. */
 	if (entry->peer.standing == PEER_REGISTERED && !entry->joined && !entry->calls)
 		set_standing(daemon, entry, PEER_GONE);
 	if (entry->calls)
@@ -496,7 +498,8 @@ int registry_call(struct daemon *daemon, const char *name, const struct registry
 	return bus_connect(daemon->admin_server, endpoint, &entry->address);
 }
 
-/* What a process has sent before its end: the kernel has it, whatever it closed first. */
+/* Takes the messages that a process sent before its end: the kernel still has them, whichever
+ * connection closed first. */
 static void take_last(struct daemon *daemon, struct registry_entry *entry)
 {
 	for (int i = 0; i < LAST_MESSAGES && entry->address.connection != 0; i++) {
@@ -517,7 +520,7 @@ void registry_part(struct daemon *daemon, const char *name, uint64_t generation,
 	const struct peer_state ended = {.stage = PEER_ENDED};
 	struct registry_entry *entry = find(daemon, name);
 
-	/* Of a predecessor, whose end is seen after its successor has come. */
+	/* The end belongs to a predecessor, and is seen after its successor has come. */
 	if (!entry || (generation != 0 && entry->peer.card.generation != generation))
 		return;
 	if (ends && is_connected(entry))

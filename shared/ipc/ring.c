@@ -46,7 +46,8 @@ int ring_attach(struct ring *ring, void *mem, size_t bytes, size_t slot_bytes, s
 	if (shared->magic != RING_MAGIC)
 		return error_set(
 			err, EINVAL, "ring: magic is %#x, expected %#x", shared->magic, RING_MAGIC);
-	/* Read once: what is checked is what is used, whatever a peer writes meanwhile. */
+	/* Read once: the values that are checked are the values that are used, whatever a peer
+	 * writes meanwhile. */
 	got_bytes = *(volatile uint32_t *)&shared->slot_bytes;
 	n_slots = *(volatile uint32_t *)&shared->n_slots;
 	if (slot_bytes != 0 && got_bytes != slot_bytes)
@@ -59,8 +60,9 @@ int ring_attach(struct ring *ring, void *mem, size_t bytes, size_t slot_bytes, s
 	ring->shared = shared;
 	ring->slot_bytes = got_bytes;
 	ring->mask = n_slots - 1;
-	/* A full ring behind the head: to the producer it says "full", to the consumer "empty", so that either looks at
-	 * the true counter before its first slot, wherever the counters stand. */
+	/* One ring's length behind the head: to the producer this says "full", to the consumer
+	 * "empty". So either side loads the other's true counter before its first slot, wherever
+	 * the counters stand. */
 	ring->cached = atomic_load_explicit(&shared->head, memory_order_relaxed) - n_slots;
 	return 0;
 }
@@ -73,12 +75,13 @@ static void *slot_at(const struct ring *ring, uint64_t counter)
 void *ring_reserve(struct ring *ring)
 {
 	struct ring_shared *shared = ring->shared;
-	uint64_t head =
-		atomic_load_explicit(&shared->head, memory_order_relaxed); /* only we write it */
+	/* only the producer stores it */
+	uint64_t head = atomic_load_explicit(&shared->head, memory_order_relaxed);
 
 	if (head - ring->cached > ring->mask) {
-		/* Acquire pairs with the release in ring_release: the consumer has done reading the slot before
-		 * we see it as free. Without it we could overwrite what is still being read. */
+		/* Acquire pairs with the release in ring_release: the consumer has finished reading
+		 * the slot before we see it as free. Without it we could overwrite a slot that is
+		 * still being read. */
 		ring->cached = atomic_load_explicit(&shared->tail, memory_order_acquire);
 		if (head - ring->cached > ring->mask)
 			return NULL;
@@ -91,8 +94,8 @@ void ring_publish_quietly(struct ring *ring)
 	struct ring_shared *shared = ring->shared;
 	uint64_t head = atomic_load_explicit(&shared->head, memory_order_relaxed);
 
-	/* Release pairs with the acquire in ring_peek: the slot's bytes are there before the counter says so. Without
-	 * it the consumer could read a slot half written. */
+	/* Release pairs with the acquire in ring_peek: the slot's bytes are written before the
+	 * counter says so. Without it the consumer could read a half-written slot. */
 	atomic_store_explicit(&shared->head, head + 1, memory_order_release);
 }
 
@@ -147,12 +150,13 @@ void ring_drop(struct ring *ring)
 const void *ring_peek(struct ring *ring)
 {
 	struct ring_shared *shared = ring->shared;
-	uint64_t tail =
-		atomic_load_explicit(&shared->tail, memory_order_relaxed); /* only we write it */
+	/* only the consumer stores it */
+	uint64_t tail = atomic_load_explicit(&shared->tail, memory_order_relaxed);
 
-	/* 1..n_slots waiting slots are n - 1 <= mask; none, or a counter that cannot be, wraps to above it. */
+	/* If 1..n_slots slots wait, n - 1 <= mask. None, or an impossible counter, wraps to more
+	 * than mask. */
 	if (ring->cached - tail - 1 > ring->mask) {
-		/* Acquire pairs with the release in ring_publish. */
+		/* Acquire pairs with the release in ring_publish_quietly. */
 		ring->cached = atomic_load_explicit(&shared->head, memory_order_acquire);
 		if (ring->cached - tail - 1 > ring->mask)
 			return NULL;

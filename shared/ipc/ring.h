@@ -1,8 +1,11 @@
 /*
- * Single-producer single-consumer ring of fixed-size slots in a shared region. Free-running 64-bit counters on cache
- * lines of their own, each side caching the other's. Either side may die at any instant: a slot is visible only after
- * the counter's release store, and a successor attaches at the counters it finds. A counter a peer has
- * corrupted (more than n_slots apart) makes the ring read as empty or full and is reported by ring_broken.
+ * A single-producer, single-consumer ring of fixed-size slots in a shared region. The producer and
+ * the consumer each call their own functions from one thread; they may live in different processes.
+ * `head` and `tail` are free-running 64-bit counters on cache lines of their own, and each side
+ * caches the other side's counter. A slot becomes visible only with the release store of `head`, so
+ * either side may die at any instant: its successor attaches and continues at the counters that it
+ * finds. If a peer has corrupted a counter (they are more than n_slots apart), the consumer finds
+ * the ring empty, the producer finds it full, and ring_broken returns true.
  */
 #pragma once
 
@@ -15,62 +18,75 @@
 
 struct ring_shared {
 	uint32_t magic, slot_bytes, n_slots,
-		pad; /* n_slots a power of two; slot_bytes a multiple of 64 */
-	alignas(CACHE_LINE) _Atomic uint64_t head; /* next to write; the producer's */
-	_Atomic uint64_t dropped; /* the producer's count of what found no room */
-	alignas(CACHE_LINE) _Atomic uint64_t tail; /* next to read; the consumer's */
+		pad; /* n_slots: a power of two; slot_bytes: a multiple of CACHE_LINE (64) */
+	/* number of the next slot to write; only the producer stores it */
+	alignas(CACHE_LINE) _Atomic uint64_t head;
+	_Atomic uint64_t dropped; /* entries that found no room; only the producer stores it */
+	/* number of the next slot to read; only the consumer stores it */
+	alignas(CACHE_LINE) _Atomic uint64_t tail;
 	alignas(CACHE_LINE) struct doorbell bell; /* rung after a push; the consumer waits here */
 	alignas(CACHE_LINE) unsigned char slots[];
 };
 
-/* One side's view. Private to its process and thread. */
+/* One side's view of a ring, private to one thread of its process. */
 struct ring {
 	struct ring_shared *shared;
-	uint32_t slot_bytes, mask; /* copied at attach: a peer cannot change them under us */
-	uint64_t cached; /* the other side's counter as last seen */
+	/* copied when attaching, so that a peer cannot change them later */
+	uint32_t slot_bytes, mask;
+	uint64_t cached; /* the other side's counter, as last read */
 };
 
-/* The memory a ring takes, a multiple of CACHE_LINE; 0 when the sizes are not legal. */
+/* Bytes of memory that a ring takes, a multiple of CACHE_LINE. 0 if the sizes are not legal. */
 size_t ring_bytes(size_t slot_bytes, size_t n_slots);
-/* Makes mem (CACHE_LINE-aligned, ring_bytes of it) an empty ring. */
+/* Makes `mem` an empty ring. mem: CACHE_LINE-aligned, ring_bytes(slot_bytes, n_slots) bytes. */
 void ring_format(void *mem, size_t slot_bytes, size_t n_slots);
-/* Either side's view of a ring; both continue at the counters they find. Checks magic, sizes and that bytes holds
- * them. slot_bytes 0: whatever the ring has. */
+/* Attaches either side to the ring at `mem`, which continues at the counters found there. Checks
+ * the magic number, the sizes, and that the ring fits in `bytes`. slot_bytes 0 accepts any slot
+ * size. Returns 0, or -EINVAL with the reason. */
 int ring_attach(struct ring *ring, void *mem, size_t bytes, size_t slot_bytes, struct error *err);
 
-/* Producer. reserve: the next free slot or NULL when full; publish makes it visible and rings the bell. */
+/* Producer. ring_reserve returns the next free slot, or NULL when the ring is full. ring_publish
+ * makes that slot visible to the consumer and rings the bell. */
 void *ring_reserve(struct ring *ring);
 void ring_publish(struct ring *ring);
-/* The same without the bell, which costs a full barrier: where the consumer waits elsewhere, or looks by itself. */
+/* Like ring_publish, but does not ring the bell, which would cost a full memory barrier. Use it
+ * when the consumer waits on another bell, or looks at the ring without being woken. */
 void ring_publish_quietly(struct ring *ring);
-/* After a publish: whether it ended one half of the ring. A consumer that is told then, and comes before the other half is
- * full, loses nothing. */
+/* Call after a publish. True when the slot just published was the last of either half of the ring.
+ * A producer that notifies its consumer only then loses nothing, provided that the consumer drains
+ * the ring before the other half fills. */
 bool ring_half_written(const struct ring *ring);
-/* Has the first line of the next slot brought here for writing: a long ring's slots have left the caches since they were
- * last written, and every store behind one to such a line waits for it. */
+/* Prefetches the first cache line of the next slot for writing. The slots of a long ring have left
+ * the caches since they were last written; without the prefetch, the stores that follow a store to
+ * such a line wait until the line arrives. */
 void ring_prefetch(const struct ring *ring);
-/* Copies a whole slot (slot_bytes bytes are read); false when full. */
+/* Pushes one slot and rings the bell. Reads slot_bytes bytes from `slot`. False when the ring is
+ * full. */
 bool ring_push(struct ring *ring, const void *slot);
-/* The same from an object of up to slot_bytes; the rest of the slot is zeroed. */
+/* Like ring_push, for an object of at most slot_bytes bytes. Fills the rest of the slot with zeros.
+ */
 bool ring_put(struct ring *ring, const void *object, size_t bytes);
-void ring_drop(struct ring *ring); /* counts one that found no room */
+void ring_drop(struct ring *ring); /* counts one entry that found no room */
 
-/* Consumer. peek: the oldest slot or NULL; it stays the consumer's until release. */
+/* Consumer. ring_peek returns the oldest slot, or NULL when the ring is empty. The slot belongs to
+ * the consumer until ring_release. */
 const void *ring_peek(struct ring *ring);
 void ring_release(struct ring *ring);
-/* Copies a whole slot (slot_bytes bytes are written); false when empty. */
+/* Pops one slot: copies slot_bytes bytes to `slot`. False when the ring is empty. */
 bool ring_pop(struct ring *ring, void *slot);
-/* The same to an object of up to slot_bytes. */
+/* Like ring_pop, but copies only the first `bytes` bytes of the slot; bytes is at most slot_bytes.
+ */
 bool ring_get(struct ring *ring, void *object, size_t bytes);
 
-/* Slots waiting to be read; 0 when broken. */
+/* Number of slots that wait to be read; 0 when the ring is broken. */
 uint64_t ring_length(const struct ring *ring);
-/* What found no room since the ring was made: the producer's word. */
+/* Number of entries that found no room since the ring was made, as counted by the producer. */
 uint64_t ring_dropped(const struct ring *ring);
-/* Whether the counters are further apart than the ring is long. To be asked by one of the two sides: for anybody
- * else both counters may move between two looks. */
+/* True when the counters are further apart than the ring is long. Only the producer or the consumer
+ * may ask: for a third party both counters may move between its two loads. */
 bool ring_broken(const struct ring *ring);
-/* By one side of a ring that somebody has corrupted: puts its own counter to where the other side's stands, so that the
- * ring is empty and works again; what was in it is lost. False, and nothing changes, when it is not broken. */
+/* Repairs a ring whose counters were corrupted; each side calls its own function. Sets the caller's
+ * counter to the other side's, which makes the ring empty and usable again; the entries in it are
+ * lost. Returns false and changes nothing when the ring is not broken. */
 bool ring_mend_producer(struct ring *ring);
 bool ring_mend_consumer(struct ring *ring);

@@ -8,10 +8,11 @@ enum {
 	FLAG_MORE = 1,
 	FLAG_LONG = 2,
 	FLAG_COMMAND = 4,
-	VERSION_AT = 10, /* in the greeting; before it is the signature */
+	VERSION_AT = 10, /* in the greeting; the signature comes before it */
 	MECHANISM_AT = 12,
 	MECHANISM_BYTES = 20,
-	/* What each further frame of a message counts for, so that empty ones do not go on for ever. */
+	/* The least that each further frame of a message counts for, so that empty frames cannot go
+	 * on for ever. */
 	FRAME_COST = 16,
 };
 
@@ -43,13 +44,14 @@ static uint64_t read_number(const uint8_t *data, size_t bytes)
 	return number;
 }
 
-/* What has come of it is judged at once: a stranger may never send 64 bytes. */
+/* Judges the bytes that have come at once: a stranger may never send all 64. */
 static enum zmtp_what take_greeting(struct zmtp *zmtp, const uint8_t *data, size_t bytes,
 	size_t *used, struct zmtp_event *event)
 {
 	static const uint8_t mechanism[MECHANISM_BYTES] = "NULL";
 
-	/* The eight bytes between are a length to clients of older versions, and nothing here. */
+	/* The eight bytes between are a length to clients of older versions; they mean nothing
+	 * here. */
 	if ((bytes > 0 && data[0] != 0xff) || (bytes >= VERSION_AT && !(data[VERSION_AT - 1] & 1)))
 		return broken(event, "it does not speak ZeroMQ's protocol");
 	if (bytes > VERSION_AT && data[VERSION_AT] < 3)
@@ -69,7 +71,7 @@ static bool same(const uint8_t *data, size_t bytes, const char *text)
 	return bytes == strlen(text) && memcmp(data, text, bytes) == 0;
 }
 
-/* The properties of a READY: each a name and a value, with their lengths before them. */
+/* Checks the properties of a READY: names and values, each preceded by its length. */
 static bool may_connect(const uint8_t *data, size_t bytes)
 {
 	static const char *const types[] = {"DEALER", "REQ", "ROUTER"};
@@ -97,7 +99,7 @@ static bool may_connect(const uint8_t *data, size_t bytes)
 	return good;
 }
 
-/* ZMTP_MORE: one that asks for nothing. */
+/* Takes a command. Returns ZMTP_MORE for one that needs no answer. */
 static enum zmtp_what take_command(
 	struct zmtp *zmtp, const uint8_t *data, size_t bytes, struct zmtp_event *event)
 {
@@ -127,7 +129,7 @@ static enum zmtp_what take_command(
 	return ZMTP_PING;
 }
 
-/* The end of a frame that was thrown away. ZMTP_MORE: its message goes on. */
+/* Called at the end of a discarded frame. ZMTP_MORE: its message continues. */
 static enum zmtp_what end_skipped(struct zmtp *zmtp, struct zmtp_event *event)
 {
 	if (zmtp->more)
@@ -157,7 +159,8 @@ static bool read_header(const uint8_t *data, size_t bytes, struct frame *out)
 	return true;
 }
 
-/* A frame that begins. ZMTP_MORE with want 0: it is done with, or is being thrown away. */
+/* Takes the beginning of a frame. ZMTP_MORE with want 0: the frame is handled, or is being
+ * discarded. */
 static enum zmtp_what take_frame(struct zmtp *zmtp, const uint8_t *data, size_t bytes, size_t *used,
 	struct zmtp_event *event)
 {

@@ -1,8 +1,9 @@
 /*
- * The server's half of ZMTP 3 with the NULL mechanism, which is what libzmq's sockets speak (RFC 37/ZMTP 3.1,
- * RFC 23/ZMTP 3.0): a parser of one connection's bytes that keeps nothing but where it is. It does no input or output
- * and takes no memory. A message here has one frame of at most LIMIT_MESSAGE_BYTES. Any other is counted, and its content
- * is thrown away as it arrives, so that its sender can be told why; beyond LIMIT_MESSAGE_CUT the connection is broken.
+ * The server's half of ZMTP 3 with the NULL mechanism, which libzmq's sockets speak (RFC 37/ZMTP
+ * 3.1, RFC 23/ZMTP 3.0): a parser for the bytes of one connection, which keeps only its position.
+ * It does no input or output and allocates no memory. A message has one frame of at most
+ * LIMIT_MESSAGE_BYTES. The content of any other message is counted and discarded as it arrives, so
+ * that its sender can be told why. Beyond LIMIT_MESSAGE_CUT the connection is broken.
  */
 #pragma once
 
@@ -12,49 +13,50 @@
 
 enum {
 	ZMTP_GREETING_BYTES = 64,
-	ZMTP_HEADER_BYTES = 9, /* at most, of a frame */
-	ZMTP_COMMAND_BYTES = 1024, /* at most, of a command */
-	ZMTP_PING_BYTES = 16, /* at most, of a ping's context */
+	ZMTP_HEADER_BYTES = 9, /* of a frame, at most */
+	ZMTP_COMMAND_BYTES = 1024, /* of a command, at most */
+	ZMTP_PING_BYTES = 16, /* of a ping's context, at most */
 };
 
 enum zmtp_phase { ZMTP_AT_GREETING, ZMTP_AT_HANDSHAKE, ZMTP_AT_TRAFFIC };
 
-/* All zero for a new connection. */
+/* One connection's parser. All zero for a new connection. */
 struct zmtp {
 	enum zmtp_phase phase;
-	bool more; /* the frame that is being thrown away is not its message's last */
-	uint64_t skip; /* bytes of it that are still to come */
-	uint64_t frames, bytes; /* of the message that is arriving and cannot be taken */
+	bool more; /* the frame that is being discarded is not the last of its message */
+	uint64_t skip; /* bytes of that frame still to come */
+	uint64_t frames, bytes; /* of the arriving message that cannot be taken */
 };
 
 enum zmtp_what {
-	ZMTP_MORE, /* nothing can be said before more bytes have come */
-	ZMTP_GREETED, /* the client's greeting is right: send zmtp_ready */
+	ZMTP_MORE, /* it needs more bytes */
+	ZMTP_GREETED, /* the client's greeting is correct: send zmtp_ready */
 	ZMTP_OPEN, /* the handshake is complete */
 	ZMTP_PING, /* send a pong with this context */
 	ZMTP_MESSAGE,
-	ZMTP_BROKEN, /* close the connection */
+	ZMTP_BROKEN, /* protocol error: close the connection */
 };
 
 struct zmtp_event {
-	const uint8_t *data; /* of a message or ping; NULL: a message that cannot be taken */
-	uint64_t bytes; /* its size */
+	const uint8_t *data; /* content of a message or ping; NULL: the message cannot be taken */
+	uint64_t bytes; /* size of the content */
 	uint64_t frames; /* of a message */
-	size_t want; /* ZMTP_MORE: how many bytes must lie there together before it can go on */
-	const char *why; /* ZMTP_BROKEN */
+	size_t want; /* ZMTP_MORE: how many contiguous bytes it needs to continue */
+	const char *why; /* ZMTP_BROKEN: the reason */
 };
 
-/* What the bytes say next. *used of them are done with; event->data points into them. */
+/* Parses the next bytes and returns what they are. *used bytes were consumed; event->data points
+ * into `data`. */
 enum zmtp_what zmtp_step(struct zmtp *zmtp, const uint8_t *data, size_t bytes, size_t *used,
 	struct zmtp_event *event);
 
-/* What a server says first, and when it has been greeted. */
+/* What a server sends first, and what it sends after the client's greeting. */
 extern const uint8_t zmtp_greeting[ZMTP_GREETING_BYTES];
 extern const uint8_t zmtp_ready[];
 extern const size_t zmtp_ready_bytes;
 
-/* The header of a message's only frame; returns its length. */
+/* Writes the header of a message's only frame; returns its length. */
 size_t zmtp_header(uint8_t out[ZMTP_HEADER_BYTES], size_t bytes);
-/* A whole pong; returns its length. */
+/* Writes a whole pong; returns its length. */
 size_t zmtp_pong(
 	uint8_t out[ZMTP_HEADER_BYTES + 5 + ZMTP_PING_BYTES], const uint8_t *context, size_t bytes);
