@@ -1,5 +1,5 @@
 # Libraries are one per folder, programs one per main; a folder's *.c, with those of its rooms, is its library or program.
-LIBS := base ipc model spec knobs kernels client summary
+LIBS := base ipc model spec knobs kernels measure client summary
 sources = $(sort $(wildcard $(1)/*.c $(1)/*/*.c $(1)/*/*/*.c))
 SRC_base := $(call sources,shared/base)
 SRC_ipc := $(call sources,shared/ipc)
@@ -11,6 +11,8 @@ SRC_kernels := $(call sources,kernels)
 ifneq ($(findstring x86_64,$(shell $(CC) -dumpmachine)),x86_64)
 SRC_kernels := $(filter-out kernels/cpu/avx%,$(SRC_kernels))
 endif
+# What the machine gives, measured, and the least time of a pass.
+SRC_measure := $(call sources,shared/measure)
 SRC_client := $(call sources,client/sdk)
 # What `outrider status` and `outriderctl status` both print.
 SRC_summary := $(call sources,client/summary)

@@ -13,7 +13,7 @@ TLIB_drafter := outrider-drafter knobs $(TLIB_spec)
 TLIB_expert-cache := outrider-expert-cache knobs $(TLIB_spec)
 TLIB_policy-controller := outrider-policy knobs $(TLIB_spec)
 TLIB_client := client ipc base proto
-TLIB_bench := outrider-bench outrider-model outrider-drafter outrider-expert-cache outrider-policy client knobs $(TLIB_spec)
+TLIB_bench := outrider-bench outrider-model outrider-drafter outrider-expert-cache outrider-policy measure client knobs $(TLIB_spec)
 
 define unit_test
 $(B)/tests/$(2)/$(1): $(B)/obj/tests/$(2)/$(1).o $(foreach l,$(TLIB_$(2)),$(B)/lib$(l).a)
@@ -28,7 +28,7 @@ $(foreach t,$(TEST_SRC),$(eval $(call unit_test,$(basename $(notdir $(t))),$(not
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ := $(basename $(notdir $(FUZZ_SRC)))
 FUZZ_SECONDS ?= 60
-FUZZ_LIBS := outrider-bench outrider-model outrider-verifier outrider-drafter outrider-expert-cache outrider-policy client knobs spec model kernels ipc base proto
+FUZZ_LIBS := outrider-bench outrider-model outrider-verifier outrider-drafter outrider-expert-cache outrider-policy measure client knobs spec model kernels ipc base proto
 $(B)/fuzz-replay/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o $(FUZZ_LIBS:%=$(B)/lib%.a)
 	@mkdir -p $(@D)
 	$(call say,LD)

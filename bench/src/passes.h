@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "bench/src/floor.h"
+#include "shared/measure/floor.h"
 #include "client/model/engine.h"
 
 /* Passes of one kind: of each round the means, over all rounds the sums of what does not depend on time. */

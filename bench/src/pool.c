@@ -3,7 +3,7 @@
 #include "bench/src/machine.h"
 #include "shared/base/median.h"
 #include "bench/src/options.h"
-#include "bench/src/peaks.h"
+#include "shared/measure/peaks.h"
 #include "client/model/engine.h"
 #include "shared/base/clock.h"
 #include "shared/base/cpu_name.h"

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "bench/src/peaks.h"
+#include "shared/measure/peaks.h"
 #include "shared/model/kv/kv.h"
 
 /* One pass of n tokens in a chain behind `depth` committed ones, `logits` of them with logits. */

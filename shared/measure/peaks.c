@@ -1,4 +1,4 @@
-#include "bench/src/peaks.h"
+#include "shared/measure/peaks.h"
 
 #include "shared/base/median.h"
 #include "shared/base/clock.h"

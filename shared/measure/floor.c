@@ -1,4 +1,4 @@
-#include "bench/src/floor.h"
+#include "shared/measure/floor.h"
 
 #include "kernels/cpu/simd.h"
 
