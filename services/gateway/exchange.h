@@ -24,6 +24,7 @@ struct exchange {
 	struct gateway *gateway;
 	struct MHD_Connection *connection;
 	const struct route *route; /* NULL: there is none */
+	struct ask *ask; /* its question that has no answer yet; the pool's */
 	struct text body;
 	bool body_too_large;
 	struct fault fault; /* why it is refused */

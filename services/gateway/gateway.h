@@ -1,11 +1,13 @@
 /*
- * The gateway: an HTTP server in front of the SDK, in one process and, but for the watch, on one thread: the daemon's loop.
+ * The gateway: an HTTP server in front of the SDK, in one process and, but for the watch and what waits, on one thread: the daemon's loop.
  *
  *	server.c	connections and requests, by libmicrohttpd
  *	routes.c	which path is what
  *	generate.c	completions: an exchange runs one or more streams of the SDK
  *	answer.c	what a completion looks like in JSON
  *	params.c	what a request asks for
+ *	texts.c		texts, tokens and the model
+ *	asks.c		what waits for an answer of the service: asked on threads of their own
  *	watch.c		how the service is: asked on a thread of its own, so that /health never waits
  *
  * It keeps nothing that its death could lose but its connections: answers belong to the verifier.
@@ -13,6 +15,7 @@
 #pragma once
 
 #include "client/include/outrider.h"
+#include "services/gateway/asks.h"
 #include "services/gateway/keys.h"
 #include "services/gateway/metrics.h"
 #include "services/gateway/watch.h"
@@ -36,5 +39,6 @@ struct gateway {
 	struct connection *connections; /* all that are open */
 	struct keys keys;
 	struct watch watch;
+	struct asks asks;
 	struct metrics metrics;
 };

@@ -94,19 +94,28 @@ static bool start(struct exchange *exchange)
 	return true;
 }
 
-bool generate_read(struct exchange *exchange)
+json_t *generate_json(struct exchange *exchange)
 {
 	json_error_t error;
 	json_t *body = json_loadb(
 		exchange->body.n ? exchange->body.data : "", exchange->body.n, 0, &error);
 
 	if (!body)
-		return fault_set(&exchange->fault, 400, NULL, "invalid_json",
+		fault_set(&exchange->fault, 400, NULL, "invalid_json",
 			"the body is not JSON: line %d, column %d: %s", error.line, error.column,
 			error.text);
+	text_free(&exchange->body);
+	return body;
+}
+
+bool generate_read(struct exchange *exchange)
+{
+	json_t *body = generate_json(exchange);
+
+	if (!body)
+		return false;
 	bool good = params_read(&exchange->params, body, &exchange->fault);
 	json_decref(body);
-	text_free(&exchange->body);
 	return good;
 }
 

@@ -3,6 +3,8 @@
 
 #include "services/gateway/exchange.h"
 
+/* The body as JSON, a new reference; its bytes are freed. NULL: the exchange's fault says what is wrong with it. */
+json_t *generate_json(struct exchange *exchange);
 /* The body is there: what it asks for becomes exchange->params. false: the exchange's fault says what is wrong with it. */
 bool generate_read(struct exchange *exchange);
 /* Starts the streams. false: the exchange's fault says why not. */

@@ -83,6 +83,9 @@ static int serve(struct gateway *gateway, struct error *err)
 	if (code == 0)
 		code = watch_start(&gateway->watch, daemon_runtime_dir(gateway->daemon), err);
 	if (code == 0)
+		code = asks_start(
+			&gateway->asks, gateway, daemon_runtime_dir(gateway->daemon), err);
+	if (code == 0)
 		code = daemon_admin_open(gateway->daemon, NULL, NULL, err);
 	if (code < 0)
 		return code;
@@ -96,6 +99,7 @@ static int serve(struct gateway *gateway, struct error *err)
 static void stop(struct gateway *gateway)
 {
 	server_close(gateway);
+	asks_stop(&gateway->asks);
 	watch_stop(&gateway->watch);
 	outrider_close(&gateway->client);
 	keys_free(&gateway->keys);

@@ -1,6 +1,7 @@
 #include "services/gateway/routes.h"
 
 #include "services/gateway/generate.h"
+#include "services/gateway/texts.h"
 #include "shared/base/checksum.h"
 #include "shared/base/json_text.h"
 
@@ -93,6 +94,10 @@ static const struct route routes[] = {
 	{"GET", "/v1/health", true, ROUTES_JSON, health},
 	{"GET", "/v1/models", false, ROUTES_JSON, models},
 	{"GET", "/metrics", false, "text/plain; version=0.0.4; charset=utf-8", metrics},
+	{"GET", "/props", false, ROUTES_JSON, texts_props},
+	{"POST", "/tokenize", false, ROUTES_JSON, texts_tokenize},
+	{"POST", "/detokenize", false, ROUTES_JSON, texts_detokenize},
+	{"POST", "/apply-template", false, ROUTES_JSON, texts_template},
 	{"POST", "/v1/completions", false, ROUTES_JSON, completions},
 	{"POST", "/v1/chat/completions", false, ROUTES_JSON, chat},
 };

@@ -293,6 +293,7 @@ static void on_completed(
 		return;
 	if (how != MHD_REQUEST_TERMINATED_COMPLETED_OK)
 		count(exchange, 499);
+	ask_forget(exchange);
 	generate_end(exchange);
 	params_free(&exchange->params);
 	text_free(&exchange->body);
