@@ -116,11 +116,13 @@ static void hints_text(const Outrider__CacheStats *s)
 	say("hints", "%" PRIu64 ", %" PRIu64 " led to a load, %u noted for later", s->hints,
 		s->hint_loads, s->hints_kept);
 	ctl_hints_text(s->hint_quality, s->n_hint_quality);
-	say("lost", "%" PRIu64 " activations and %" PRIu64 " hints that the cache was too late for",
+	say("lost",
+		"%" PRIu64 " activations and %" PRIu64
+		" hints that found no room because the cache fell behind",
 		s->activations_lost, s->hints_lost);
 	say("prefetches",
 		"%" PRIu64 " came before they were asked for: %" PRIu64 " useful, %" PRIu64
-		" wasted, %" PRIu64 " unused yet; beside them %" PRIu64 " late, %" PRIu64
+		" wasted, %" PRIu64 " unused so far; another %" PRIu64 " late, %" PRIu64
 		" taken back",
 		s->prefetched, s->prefetch_used, s->prefetch_wasted,
 		ctl_unused(s->prefetched, s->prefetch_used, s->prefetch_wasted), s->promoted,
@@ -134,12 +136,12 @@ static void link_text(const Outrider__CacheStats *s)
 	if (s->link_bytes_per_second > 0)
 		snprintf(rate, sizeof rate, "%.2f GiB/s", s->link_bytes_per_second / (1 << 30));
 	if (s->load_ns > 0)
-		snprintf(load, sizeof load, ", %.2f ms an expert", (double)s->load_ns / 1e6);
-	say("link", "%s, %u read%s at once, %s%s; %u loading or waited for", s->link, s->link_reads,
-		plural(s->link_reads), rate, load, s->queue_depth);
+		snprintf(load, sizeof load, ", %.2f ms per expert", (double)s->load_ns / 1e6);
+	say("link", "%s, %u read%s at a time, %s%s; %u loading or waiting for a slot", s->link,
+		s->link_reads, plural(s->link_reads), rate, load, s->queue_depth);
 	if (s->submits > 0)
 		say("demands",
-			"%" PRIu64 " submitted after %.0f us in the mean, %.0f us at most; %" PRIu64
+			"%" PRIu64 " submitted after %.0f us on average, %.0f us at most; %" PRIu64
 			" load%s failed",
 			s->submits, part_of(s->submit_ns, s->submits) / 1e3,
 			(double)s->submit_ns_max / 1e3, s->load_failures, plural(s->load_failures));
@@ -282,7 +284,7 @@ static void top_text(
 {
 	char arena[UNITS_BYTES];
 
-	printf("%s, budget %s: %u of %u slots in use, %s; %u loading or waited for\n\n",
+	printf("%s, budget %s: %u of %u slots in use, %s; %u loading or waiting for a slot\n\n",
 		now->policy, now->budget, now->in_use, now->slots,
 		units_size(now->arena_bytes, arena), now->queue_depth);
 	printf("%5s %9s %9s %6s %9s %9s %9s %7s %10s\n", "LAYER", "HITS/s", "MISSES/s", "RATE",
@@ -369,8 +371,9 @@ int ctl_cache_hot(struct ctl *ctl, int argc, char **argv)
 		uint64_t n = 0;
 
 		if (!ctl_number(argv[0], HOT_MAX, &n) || n == 0)
-			return ctl_fail(
-				EX_USAGE, "\"%.32s\": how many experts, 1 to %d", argv[0], HOT_MAX);
+			return ctl_fail(EX_USAGE,
+				"\"%.32s\": expected a number of experts, 1 to %d", argv[0],
+				HOT_MAX);
 		body.n = (uint32_t)n;
 	}
 	request.body_case = OUTRIDER__ENVELOPE__BODY_CACHE_HOT_REQUEST;

@@ -81,7 +81,7 @@ static void tell_late(void *arg)
 	if (asked->ctl->waits_for && strcmp(asked->ctl->waits_for, asked->process) == 0)
 		return;
 	asked->ctl->waits_for = asked->process;
-	ctl_fail(0, "%s has not answered yet; it is waited for, %d s at most", asked->process,
+	ctl_fail(0, "%s has not answered yet; waiting %d s at most", asked->process,
 		asked->timeout_ms / 1000);
 }
 
@@ -134,11 +134,11 @@ int ctl_no_service(const struct ctl *ctl, const char *process)
 
 	who_listens(ctl, process, others, sizeof others);
 	if (!others[0])
-		return ctl_fail(EX_UNAVAILABLE, "%s does not run in %s; " CTL_NO_SERVICE, process,
+		return ctl_fail(EX_UNAVAILABLE, "%s is not running in %s; " CTL_NO_SERVICE, process,
 			ctl->runtime_dir);
 	return ctl_fail(EX_UNAVAILABLE,
-		"%s was not there for %.0f s, while the rest of the service in %s is (%s): it is "
-		"being started again, or was stopped or given up; outriderctl status shows when "
+		"%s was not running for %.0f s, although the rest of the service in %s is (%s): it "
+		"is being restarted, or it was stopped or given up; outriderctl status shows when "
 		"it is back, the service's log says why",
 		process, (double)AWAY_NS / 1e9, ctl->runtime_dir, others);
 }
@@ -146,10 +146,11 @@ int ctl_no_service(const struct ctl *ctl, const char *process)
 int ctl_no_answer(const char *process, int timeout_ms, bool changes)
 {
 	return ctl_fail(EX_UNAVAILABLE,
-		"%s is there, but has not answered in %d s: it is stopped or hangs; outriderctl "
-		"status shows when it answers again, the service's log says why%s",
+		"%s has not answered in %d s: its process is stopped or hangs; outriderctl status "
+		"shows when it answers again, the service's log says why%s",
 		process, timeout_ms / 1000,
-		changes ? "; what was asked of it may be done then: outriderctl knob get shows it"
+		changes ? "; it may still make the change then: outriderctl knob get shows the "
+			  "value"
 			: "");
 }
 

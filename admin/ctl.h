@@ -65,7 +65,7 @@ int ctl_trace(struct ctl *ctl, int argc, char **argv);
 int ctl_top(struct ctl *ctl, int argc, char **argv);
 
 /* What a person may do about a service that is not there. */
-#define CTL_NO_SERVICE "start one with outrider up, or say where it is with --runtime-dir"
+#define CTL_NO_SERVICE "start a service with outrider up, or name its directory with --runtime-dir"
 
 /* "outriderctl: ..." to stderr; returns status. 0: it is no failure, something to know meanwhile. */
 int ctl_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));

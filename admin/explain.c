@@ -118,7 +118,7 @@ static void print_options(const Outrider__PolicyExplanation *e)
 		columns_fold(stdout, e->options_are, 2, 2);
 	}
 	if (trials)
-		puts("  a trial brings and costs iterations at the best K");
+		puts("  BRINGS and COSTS of a trial are in iterations at the best K");
 }
 
 static void print_positions(const Outrider__PolicyExplanation *e)
@@ -157,9 +157,8 @@ static void print_ended(const Outrider__PolicyExplanation *e)
 		PROQUINT(e->session_uid), e->k_last, e->k_fixed ? "fixed by the request; " : "",
 		units_period(e->age_ns, age));
 	if (!e->k_fixed)
-		printf("  What follows is how it would go on: K = %u, chosen by policy %s, phase "
-		       "%s.\n",
-			e->k, e->policy, e->phase);
+		printf("  If it went on: K = %u, chosen by policy %s, phase %s.\n", e->k, e->policy,
+			e->phase);
 }
 
 static void print_head(const Outrider__PolicyExplanation *e)

@@ -191,24 +191,23 @@ static void print_origin(const json_t *knob)
 	bool known = json_object_get(knob, "next_start") != NULL;
 
 	if (is(knob, "on_command_line"))
-		printf("  started with %s, from the command line, which comes before files\n",
+		printf("  started with %s on the command line, which overrides files\n",
 			or_empty(started));
 	else if (strcmp(started, value) != 0)
 		printf("  started with %s\n", or_empty(started));
 	if (!is(knob, "persisted"))
 		return;
 	if (known && strcmp(stored, next) != 0)
-		printf("  %s is stored with --persist or --next-start, but hidden by %s: the next "
-		       "start finds %s\n",
+		printf("  %s is stored (--persist or --next-start), but %s overrides it: the next "
+		       "start uses %s\n",
 			or_empty(stored),
 			is(knob, "on_command_line") ? "the command line" : "another drop-in",
 			or_empty(next));
 	else if (strcmp(stored, value) != 0)
-		printf("  from the next start on %s, lasting: stored with --persist or "
-		       "--next-start\n",
+		printf("  from the next start on: %s, stored with --persist or --next-start\n",
 			or_empty(stored));
 	else
-		printf("  the same from the next start on, lasting: stored with --persist or "
+		printf("  from the next start on: the same, stored with --persist or "
 		       "--next-start\n");
 }
 
@@ -224,7 +223,7 @@ static void print_whole(const json_t *knob)
 	printf("  %s, %s; default %s; scope %s; %s\n", text_of(knob, "type"),
 		range_of(knob, range, sizeof range), or_empty(text_of(knob, "default")),
 		text_of(knob, "scope"),
-		is(knob, "live") ? "changes while it runs" : "changes with a restart");
+		is(knob, "live") ? "can change while the process runs" : "needs a restart");
 	if (json_object_get(knob, "reverts_in_s"))
 		printf("  goes back to %s in %s\n", text_of(knob, "reverts_to"),
 			units_period((uint64_t)(1e9 * json_real_value(json_object_get(
@@ -277,8 +276,8 @@ static int need_running(const struct ctl *ctl, const json_t *knobs)
 
 		if (!is(knob, "running"))
 			return ctl_fail(EX_UNAVAILABLE,
-				"%s does not run in %s, so %s has no value; outriderctl knob list "
-				"%s shows what it takes",
+				"%s is not running in %s, so %s has no value now; outriderctl knob "
+				"list %s shows the allowed values",
 				process, ctl->runtime_dir, text_of(knob, "name"), process);
 	}
 	return EX_OK;
@@ -368,9 +367,9 @@ static void print_event(const struct entry *entry)
 		printf(", for %s", config_time(e->for_ns, period, sizeof period));
 	if (e->persist || e->at_start)
 		printf(", %sfrom the next start on%s", e->at_start ? "" : "now and ",
-			strcmp(e->what, "set") == 0 ? ", lasting" : "");
+			strcmp(e->what, "set") == 0 ? ", stored" : "");
 	if (e->has_removed)
-		printf(", the stored %s taken out", or_empty(e->removed));
+		printf(", the stored value %s removed", or_empty(e->removed));
 	printf("%s%s, by %s\n", *e->reason ? ": " : "", e->reason, by);
 }
 
@@ -419,7 +418,7 @@ static int print_history(const struct ctl *ctl, struct entry *entries, size_t n,
 	if (n == 0)
 		puts("nothing was changed");
 	json_array_foreach(silent, at, process) printf(
-		"%s does not answer: its changes are not here\n", json_string_value(process));
+		"%s does not answer: its changes are missing here\n", json_string_value(process));
 	return 0;
 }
 
@@ -446,8 +445,8 @@ int ctl_knob_history(struct ctl *ctl, int argc, char **argv)
 		room += replies[p]->knob_history->n_events;
 	}
 	if (status == 0 && answered == 0)
-		status = ctl_fail(EX_UNAVAILABLE,
-			"none of the processes answers in %s; " CTL_NO_SERVICE, ctl->runtime_dir);
+		status = ctl_fail(EX_UNAVAILABLE, "no process answers in %s; " CTL_NO_SERVICE,
+			ctl->runtime_dir);
 	if (status == 0) {
 		entries = calloc(room + 1, sizeof *entries);
 		if (!entries)

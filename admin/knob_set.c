@@ -179,7 +179,8 @@ static int make_all(struct ctl *ctl, struct batch *batch)
 	release(ctl, batch, committed, reserved);
 	if (committed > 0) {
 		name_parts(batch, committed, names, sizeof names);
-		ctl_fail(status, "%s had made its part for good already: knob history shows it",
+		ctl_fail(status,
+			"%s had already committed its changes: outriderctl knob history shows them",
 			names);
 	}
 	return status;
@@ -211,7 +212,7 @@ static void print_result(
 	if (same)
 		printf("%s, as before", new_value);
 	else if (r->at_start)
-		printf("%s until outrider-%s starts again, then %s", old_value, part->process->name,
+		printf("%s until outrider-%s restarts, then %s", old_value, part->process->name,
 			new_value);
 	else
 		printf("%s -> %s", old_value, new_value);
@@ -220,9 +221,9 @@ static void print_result(
 	else if (!r->at_start && ctl->for_ns)
 		printf(", for %s", config_time(ctl->for_ns, period, sizeof period));
 	if (ctl->session)
-		printf(", of session %s alone", PROQUINT(ctl->session));
+		printf(", for session %s only", PROQUINT(ctl->session));
 	if (*part->done->knob_done->drop_in)
-		printf("; %s %s", part->set.reset ? "no longer in" : "lasting, by",
+		printf("; %s %s", part->set.reset ? "removed from" : "stored in",
 			part->done->knob_done->drop_in);
 	if (r->has_removed)
 		printf(", where it was %s", *r->removed ? r->removed : "(empty)");
@@ -277,7 +278,7 @@ int knob_add_wish(struct ctl *ctl, const char *command, const char *argument, co
 	struct knob_wish *wish = &wishes->of[wishes->n];
 
 	if (wishes->n == KNOB_WISHES_MAX)
-		return ctl_fail(EX_USAGE, "%s: more than %d knobs", command, KNOB_WISHES_MAX);
+		return ctl_fail(EX_USAGE, "%s: at most %d knobs", command, KNOB_WISHES_MAX);
 	wish->value = value;
 	wish->expected = ctl_take_expected(ctl, argument);
 	wishes->n++;

@@ -51,8 +51,8 @@ static int take_time(const char *text, uint64_t *out)
 
 	if (units_read_time(text, &ns) < 0 || ns < FOR_NS_MIN || ns > FOR_NS_MAX)
 		return ctl_fail(EX_USAGE,
-			"--for \"%.64s\": allowed are times from 1ms to 30d, as 30s, 10m or 2h; a "
-			"number alone is seconds",
+			"--for \"%.64s\": allowed are times from 1ms to 30d, such as 30s, 10m or "
+			"2h; a number without a unit is seconds",
 			text);
 	*out = ns;
 	return 0;
@@ -63,8 +63,8 @@ static int take_last(const char *text, uint32_t *out)
 	uint64_t number = 0;
 
 	if (!ctl_number(text, UINT32_MAX, &number) || number == 0)
-		return ctl_fail(
-			EX_USAGE, "--last \"%.32s\": how many changes, 1 to %u", text, UINT32_MAX);
+		return ctl_fail(EX_USAGE, "--last \"%.32s\": allowed are 1 to %u changes", text,
+			UINT32_MAX);
 	*out = (uint32_t)number;
 	return 0;
 }
@@ -73,7 +73,7 @@ static int take_last(const char *text, uint32_t *out)
 static int take_expected(struct ctl *ctl, const struct line *line, char *value)
 {
 	if (ctl->n_expected == CTL_EXPECTED_MAX)
-		return ctl_fail(EX_USAGE, "more than %d times --if", CTL_EXPECTED_MAX);
+		return ctl_fail(EX_USAGE, "--if is given more than %d times", CTL_EXPECTED_MAX);
 	ctl->expected[ctl->n_expected].argument =
 		line->n_words > KNOB_WORDS ? line->words[line->n_words - 1] : NULL;
 	ctl->expected[ctl->n_expected++].value = value;
@@ -107,7 +107,7 @@ static int take_option(struct ctl *ctl, struct line *line, unsigned option)
 static int take_word(struct line *line, char *word)
 {
 	if (line->n_words == LINE_WORDS_MAX)
-		return ctl_fail(EX_USAGE, "more than %d words", LINE_WORDS_MAX);
+		return ctl_fail(EX_USAGE, "more than %d arguments", LINE_WORDS_MAX);
 	line->words[line->n_words++] = word;
 	return 0;
 }
@@ -115,7 +115,7 @@ static int take_word(struct line *line, char *word)
 static int take_format(struct ctl *ctl, struct line *line, const char *name)
 {
 	if (strcmp(name, "json") != 0 && strcmp(name, "text") != 0)
-		return ctl_fail(EX_USAGE, "--format \"%.32s\": text or json", name);
+		return ctl_fail(EX_USAGE, "--format \"%.32s\": allowed are text and json", name);
 	ctl->json = name[0] == 'j';
 	if (ctl->json)
 		line->given |= LINE_JSON;
@@ -144,7 +144,7 @@ static int take_flag(struct ctl *ctl, struct line *line, int flag, char **argv)
 	case ':':
 		options_refused(flag, letters + 1, argv, refused, sizeof refused);
 		return ctl_fail(EX_USAGE,
-			"%s; outriderctl COMMAND --help lists what a command takes", refused);
+			"%s; outriderctl COMMAND --help lists the options of a command", refused);
 	default:
 		return take_option(ctl, line, option_of(flag));
 	}
@@ -179,12 +179,13 @@ int line_read(struct ctl *ctl, int argc, char **argv, struct line *line)
 		if (!ctl->expected[i].argument && line->n_words > KNOB_WORDS)
 			ctl->expected[i].argument = line->words[KNOB_WORDS];
 	if (status == 0 && ctl->persist && ctl->next_start)
-		status = ctl_fail(EX_USAGE,
-			"--persist and --next-start: one of them; the first is for now and every "
-			"start, the second for every start and not for now");
+		status = ctl_fail(
+			EX_USAGE, "--persist and --next-start exclude each other: the first "
+				  "applies now and at every start, the second only at every start");
 	if (status == 0 && (ctl->persist || ctl->next_start) && (ctl->for_ns || ctl->session_text))
 		status = ctl_fail(EX_USAGE,
-			"%s is for good and for all sessions: not with --for or --session",
+			"%s makes a permanent change for all sessions: it excludes --for and "
+			"--session",
 			ctl->persist ? "--persist" : "--next-start");
 	return status;
 }
@@ -219,7 +220,8 @@ int ctl_all_expected_taken(const struct ctl *ctl)
 	for (size_t i = 0; i < ctl->n_expected; i++)
 		if (!ctl->expected[i].used)
 			return ctl_fail(EX_USAGE,
-				"--if \"%.32s\": of no knob, or of one that has another",
+				"--if \"%.32s\": it belongs to no knob, or its knob has another "
+				"--if",
 				ctl->expected[i].value);
 	return 0;
 }

@@ -207,22 +207,23 @@ static int show(const struct ctl *ctl, uint64_t session, const Outrider__PolicyR
 		return ctl_fail(EX_DATAERR, "no journal is kept (journal = 0 in policy.conf)");
 	if (!session && records->lost > 0)
 		return ctl_fail(EX_DATAERR,
-			"%s: empty: %" PRIu64
-			" iterations could not be written there (outrider-policy's "
-			"log says why)",
+			"%s is empty: %" PRIu64
+			" iterations could not be written to it; outrider-policy's log says why",
 			records->path, records->lost);
 	if (!session)
 		return ctl_fail(
 			EX_DATAERR, "%s: no session has had an iteration yet", records->path);
 	if (records->n_records == 0 && records->records_lost > 0)
 		return ctl_fail(EX_DATAERR,
-			"session %" PRIu64
-			" (%s): nothing of it in %s (outriderctl sessions); %" PRIu64
-			" iterations of all sessions found no room in the ring of records",
+			"session %" PRIu64 " (%s): %s has no entry about it (outriderctl sessions "
+					   "lists sessions); %" PRIu64
+			" iterations of all sessions were lost because the ring of records was "
+			"full",
 			session, PROQUINT(session), records->path, records->records_lost);
 	if (records->n_records == 0)
 		return ctl_fail(EX_DATAERR,
-			"session %" PRIu64 " (%s): nothing of it in %s (outriderctl sessions)",
+			"session %" PRIu64
+			" (%s): %s has no entry about it (outriderctl sessions lists sessions)",
 			session, PROQUINT(session), records->path);
 	return ctl->json ? print_records(records) : plot(records, path);
 }
@@ -238,9 +239,10 @@ int ctl_policy_plot(struct ctl *ctl, int argc, char **argv)
 	if (argc > 1)
 		return ctl_fail(EX_USAGE, "unexpected argument \"%.64s\"", argv[1]);
 	if (path && !format_of(path))
-		return ctl_fail(EX_USAGE, "%.200s: a picture is FILE.svg or FILE.png", path);
+		return ctl_fail(
+			EX_USAGE, "%.200s: the name of a picture must end in .svg or .png", path);
 	if (path && ctl->json)
-		return ctl_fail(EX_USAGE, "%.200s: a picture or JSON, not both", path);
+		return ctl_fail(EX_USAGE, "%.200s: a picture and --json exclude each other", path);
 	int status = find_session(ctl, argc > 0 ? argv[0] : NULL, &session);
 	if (status == 0)
 		status = ask(ctl, session, 0, &reply);

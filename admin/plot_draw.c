@@ -24,15 +24,14 @@ static const char *const names[PLOT_SERIES] = {"K, drafted tokens asked for",
 /* Of a curve without a value. */
 static const char *why_nothing(const struct curves *curves, int series)
 {
-	return series == PLOT_UTILITY && !curves->drafted ? "none, nothing was drafted"
+	return series == PLOT_UTILITY && !curves->drafted ? "none, because nothing was drafted"
 							  : "not measured";
 }
 
 /* Of the axis below them: counted from the first that is shown. */
 static const char *axis_name(const struct curves *curves)
 {
-	return curves->whole ? "iteration, after the prompt"
-			     : "iteration, of the last that are kept";
+	return curves->whole ? "iteration, after the prompt" : "iteration, from the first one kept";
 }
 
 /* Of what was measured. */
@@ -105,7 +104,7 @@ static const char *losses(const struct curves *curves, char *out, size_t bytes)
 	if (curves->lost_behind > 0)
 		snprintf(behind, sizeof behind,
 			"its end may be missing: %" PRIu64
-			" iterations of all sessions were lost after the last one here",
+			" iterations of all sessions were lost after the last one shown",
 			curves->lost_behind);
 	if (curves->missing > 0)
 		snprintf(out, bytes, "%zu more %s lost, where the curves have a gap%s%s",
@@ -191,7 +190,7 @@ static void print_curve(const struct curves *curves, int series, unsigned column
 	}
 	if (r.least >= r.most) {
 		printf("\n%s; %.4g in every iteration%s\n", names[series], r.most,
-			r.n < curves->n ? " that it was measured in" : "");
+			r.n < curves->n ? " in which it was measured" : "");
 		return;
 	}
 	for (unsigned c = 0; c < columns; c++) {
@@ -229,9 +228,12 @@ int plot_terminal(const struct curves *curves)
 			(double)curves->n / columns);
 	for (int s = 0; s < PLOT_SERIES; s++)
 		print_curve(curves, s, columns);
-	puts("\nutility: tokens over time, of the two curves above it, where K > 0 and drafts "
-	     "came: moving\nmeans that the newest iteration makes an eighth of; time: over that "
-	     "at K = 0, as it was\nmeasured last before, in a batch of as many");
+	puts("\n"
+	     "utility: tokens divided by time, the two curves above it, in iterations with K > 0 "
+	     "and drafts,\n"
+	     "as moving means in which the newest iteration weighs an eighth\n"
+	     "time: divided by the last time that was measured at K = 0 in a batch of the same "
+	     "size");
 	return EX_OK;
 }
 
@@ -310,8 +312,8 @@ static int draw_file(
 	fputs("unset multiplot\n", gnuplot);
 	if (pclose(gnuplot) == 0)
 		return 0;
-	return error_set(
-		err, EHOSTUNREACH, "gnuplot failed; a file needs it (Debian package gnuplot-nox)");
+	return error_set(err, EHOSTUNREACH,
+		"gnuplot failed; a picture needs it (Debian package gnuplot-nox)");
 }
 
 int plot_file(const struct curves *curves, const char *path, const char *format)
@@ -320,7 +322,8 @@ int plot_file(const struct curves *curves, const char *path, const char *format)
 	struct error err = {""};
 
 	if (!name_is_plain(path))
-		return ctl_fail(EX_USAGE, "the file's name must be without quotes: %.64s", path);
+		return ctl_fail(
+			EX_USAGE, "%.64s: the name of a picture must not contain quotes", path);
 	int code = new_file_open(&file, path, true, 0, &err);
 	if (code < 0) {
 		new_file_close(&file, code, NULL);
@@ -330,7 +333,7 @@ int plot_file(const struct curves *curves, const char *path, const char *format)
 	if (name_is_plain(file.part))
 		code = draw_file(curves, file.part, format, &err);
 	else
-		code = error_set(&err, EEXIST, "%s leads to a file with quotes in its name: %s",
+		code = error_set(&err, EEXIST, "%s is a link to a file with quotes in its name: %s",
 			path, file.target);
 	code = new_file_close(&file, code, &err);
 	if (code < 0)

@@ -191,8 +191,9 @@ int ctl_policy_set(struct ctl *ctl, int argc, char **argv)
 			continue;
 		}
 		if (name)
-			return ctl_fail(EX_USAGE, "policy set: \"%.64s\" and \"%.64s\": one policy",
-				name, argv[i]);
+			return ctl_fail(EX_USAGE,
+				"policy set: \"%.64s\" and \"%.64s\": expected one policy", name,
+				argv[i]);
 		name = argv[i];
 		status = knob_add_wish(ctl, command, name, "policy", name, in, &wishes);
 	}

@@ -53,7 +53,7 @@ bool ctl_session_text(const char *text)
 int ctl_session_bad(const char *text)
 {
 	return ctl_fail(EX_USAGE,
-		"session \"%.32s\": neither the name of a session nor its number; outriderctl "
+		"session \"%.32s\": expected the name or the number of a session; outriderctl "
 		"sessions lists them",
 		text);
 }
@@ -92,7 +92,7 @@ int ctl_session_of(struct ctl *ctl, const char *word, uint64_t *session)
 		return 0;
 	int status = ctl_session(ctl, word, session);
 	if (status == 0 && ctl->session && ctl->session != *session)
-		status = ctl_fail(EX_USAGE, "session %.32s, and --session %s: give one of them",
+		status = ctl_fail(EX_USAGE, "session %.32s and --session %s exclude each other",
 			word, ctl->session_text);
 	return status;
 }

@@ -168,8 +168,8 @@ static int sessions_text(const Outrider__Sessions *all)
 			ctl_measured((double)s->tokens_per_s, 1, rate, sizeof rate));
 	}
 	printf("%zu session%s, %u of %u places in the queue taken; %" PRIu64 " tokens in %" PRIu64
-	       " iterations so far\nTOK/S: output over the time since the session began, with "
-	       "what it waited and its prompt took\n",
+	       " iterations so far\nTOK/S: output tokens per second since the session began, "
+	       "including the wait for a place and the prompt\n",
 		all->n_sessions, plural(all->n_sessions), all->queued, all->queue_max,
 		all->output_tokens_total, all->iterations_total);
 	return 0;

@@ -159,7 +159,7 @@ static void draw_cache(struct sink *sink, const struct look *look, const struct 
 		hits -= b->hits;
 		misses -= b->misses;
 	}
-	line(sink, false, "cache   %s, %u/%u slots, hits %s (ever %s), %s loaded, %u loading",
+	line(sink, false, "cache   %s, %u/%u slots, hits %s (%s in all), %s loaded, %u loading",
 		c->policy, c->resident, c->slots,
 		ctl_share((double)hits, (double)(hits + misses), 1, now, sizeof now),
 		ctl_share((double)c->hits, (double)(c->hits + c->misses), 1, ever, sizeof ever),
@@ -276,8 +276,8 @@ static int run_screen(struct ctl *ctl)
 	/* Before the screen is taken: an error is then readable. */
 	status = look_at(ctl, &look);
 	if (status == 0 && !any_up(&look))
-		status = ctl_fail(EX_UNAVAILABLE,
-			"none of the processes answers in %s; " CTL_NO_SERVICE, ctl->runtime_dir);
+		status = ctl_fail(EX_UNAVAILABLE, "no process answers in %s; " CTL_NO_SERVICE,
+			ctl->runtime_dir);
 	if (status) {
 		look_free(&look);
 		return status;

@@ -167,9 +167,8 @@ static int take_length(const char *text, uint64_t *ns)
 {
 	if (units_read_time(text, ns) < 0 || *ns < LENGTH_NS_MIN || *ns > LENGTH_NS_MAX)
 		return ctl_fail(EX_USAGE,
-			"trace [TIME] [FILE]: \"%.64s\" is no time from 1ms to 1m, as 500ms or 5s; "
-			"a "
-			"number alone is seconds",
+			"trace [TIME] [FILE]: TIME \"%.64s\": allowed are times from 1ms to 1m, "
+			"such as 500ms or 5s; a number without a unit is seconds",
 			text);
 	return 0;
 }
@@ -199,8 +198,8 @@ static int summary(const struct ctl *ctl, const struct picture *picture, const c
 	} else {
 		json_decref(all);
 		if (spans == 0)
-			printf("%s: empty: nothing was done meanwhile; trace again while a request "
-			       "is being answered\n",
+			printf("%s is empty: the service did nothing meanwhile; trace again while "
+			       "it answers a request\n",
 				path);
 		else
 			printf("%s: open it at ui.perfetto.dev or chrome://tracing\n", path);
@@ -225,8 +224,8 @@ static int record(struct ctl *ctl, struct picture *picture, uint64_t length_ns, 
 	fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", picture->file);
 	collect(ctl, picture);
 	if (!any_there(picture))
-		return error_set(err, ECONNREFUSED,
-			"none of the processes answers in %s; " CTL_NO_SERVICE, ctl->runtime_dir);
+		return error_set(err, ECONNREFUSED, "no process answers in %s; " CTL_NO_SERVICE,
+			ctl->runtime_dir);
 	for (uint64_t now_ns = clock_ns(); now_ns < picture->end_ns; now_ns = clock_ns()) {
 		sleep_until(
 			now_ns + POLL_NS < picture->end_ns ? now_ns + POLL_NS : picture->end_ns);

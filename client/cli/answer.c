@@ -219,13 +219,12 @@ void answer_print_stats(const struct answer *answer, FILE *to)
 		fprintf(to, ", %.1f tokens/s after the first", tokens_per_s(u));
 	fprintf(to, "; prompt %u tokens in %.0f ms", u->prompt_tokens, (double)u->prefill_ns / 1e6);
 	if (u->drafted)
-		fprintf(to, "; %u of %u drafted accepted (%.0f%%)", u->accepted, u->drafted,
+		fprintf(to, "; %u of %u drafted tokens accepted (%.0f%%)", u->accepted, u->drafted,
 			100.0 * (double)u->accepted / (double)u->drafted);
 	if (looks)
 		fprintf(to, "; cache hits %.1f%%", 100.0 * (double)u->expert_hits / (double)looks);
 	if (u->restarts)
-		fprintf(to, "; through %u restart%s of the service", u->restarts,
-			plural(u->restarts));
+		fprintf(to, "; the service restarted %u time%s", u->restarts, plural(u->restarts));
 	for (size_t i = 0; i < u->n_lossy; i++)
 		fprintf(to, "; lossy: %s", u->lossy[i]);
 	fprintf(to, "; ended by %s\n", outrider_end_name(answer->end));

@@ -242,7 +242,7 @@ static int give_up(
 	bool known = !why && said(child);
 
 	if (!why)
-		why = child->last_line[0] ? child->last_line : "it did not say why";
+		why = child->last_line[0] ? child->last_line : "it printed no reason";
 	fprintf(stderr, "outrider up: %s %s, giving up%s%s%s\n", child->name, how,
 		all ? "" : " on it; the others go on", known ? "" : ": ", known ? "" : why);
 	child->state = CHILD_GIVEN_UP;
@@ -324,14 +324,14 @@ int child_ended(struct supervisor *supervisor, struct child *child, int status)
 	if (never_starts(child)) {
 		size_t n = strlen(how);
 
-		snprintf(how + n, sizeof how - n, ", the %dth end before it was ever ready",
+		snprintf(how + n, sizeof how - n, ", for the %dth time before it was ready",
 			child->early);
 		return give_up(supervisor, child, how, NULL);
 	}
 	if (now - child->start_ns >= LIFE_NS_GOOD)
 		child->backoff_ns = BACKOFF_NS_MIN;
 	child->start_ns = now + child->backoff_ns;
-	fprintf(stderr, "outrider up: %s %s; it starts again in %llu ms\n", child->name, how,
+	fprintf(stderr, "outrider up: %s %s; it restarts in %llu ms\n", child->name, how,
 		(unsigned long long)(child->backoff_ns / MS));
 	child->backoff_ns *= 2;
 	if (child->backoff_ns > BACKOFF_NS_MAX)

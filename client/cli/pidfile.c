@@ -22,10 +22,10 @@ int pidfile_take(const char *runtime_dir, int *out, struct error *err)
 		return code;
 	if (holder > 0)
 		return error_set(err, EADDRINUSE,
-			"runtime directory %s: `outrider up` runs there already, process %ld",
+			"runtime directory %s: `outrider up` already runs there as process %ld",
 			runtime_dir, (long)holder);
 	return error_set(err, EADDRINUSE,
-		"runtime directory %s: another process holds up.pid, and has written no process "
+		"runtime directory %s: another process holds up.pid but has written no process "
 		"number into it",
 		runtime_dir);
 }

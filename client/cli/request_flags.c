@@ -147,7 +147,7 @@ static int set_flag(struct request_flags *flags, const char *value)
 		return cli_fail(EX_USAGE, "--set: %s", err.text);
 	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
 		if (json_object_get(flags->variables, own[i]))
-			return cli_fail(EX_USAGE, "--set: %s is not to be set", own[i]);
+			return cli_fail(EX_USAGE, "--set: %s cannot be set", own[i]);
 	return 0;
 }
 
@@ -163,8 +163,8 @@ static int grammar_flag(
 	int code = 0;
 
 	if (flags->grammar)
-		return cli_fail(
-			EX_USAGE, "%s: %s says what the answer must match", name, flags->grammar);
+		return cli_fail(EX_USAGE, "%s: %s already says what the answer must match", name,
+			flags->grammar);
 	flags->grammar = name;
 	if (flag == FLAG_JSON_OBJECT)
 		return outrider_request_set_grammar(request, "json-object", "");
@@ -172,7 +172,7 @@ static int grammar_flag(
 		return outrider_request_set_grammar(request, "regex", value);
 	code = cli_read_file(value, &text, &bytes);
 	if (code == 0 && strlen(text) != bytes)
-		code = cli_fail(EX_DATAERR, "%s: %s: it has a NUL", name, value);
+		code = cli_fail(EX_DATAERR, "%s: %s contains a NUL byte", name, value);
 	if (code == 0)
 		code = outrider_request_set_grammar(
 			request, flag == FLAG_GRAMMAR ? "gbnf" : "json-schema", text);
@@ -248,15 +248,15 @@ int request_flags_check(const struct request_flags *flags, const char *command, 
 	const char *method = flags->draft_method ? flags->draft_method : "";
 
 	if (flags->has_repeat_window && !flags->has_repeat_penalty)
-		return cli_fail(EX_USAGE, "%s: --repeat-window is for --repeat-penalty", command);
+		return cli_fail(EX_USAGE, "%s: --repeat-window needs --repeat-penalty", command);
 	if (strcmp(method, "replay") == 0 && !replays)
-		return cli_fail(EX_USAGE,
-			"%s: --draft-method replay proposes what outrider run --replay gives it",
-			command);
+		return cli_fail(
+			EX_USAGE, "%s: --draft-method replay needs outrider run --replay", command);
 	if (strcmp(method, "none") == 0 && flags->k > 0)
 		return cli_fail(EX_USAGE,
-			"%s: --draft-method none drafts nothing: --k %lld cannot be", command,
-			(long long)flags->k);
+			"%s: --draft-method none drafts nothing: --k %lld is impossible, allowed "
+			"is 0",
+			command, (long long)flags->k);
 	return 0;
 }
 
@@ -320,7 +320,8 @@ int request_flags_connect(const struct request_flags *flags, struct outrider **c
 		nanosleep(&pause, NULL);
 	if (code == -ECONNREFUSED)
 		return cli_fail(EX_UNAVAILABLE,
-			"%s; start one with outrider up, or say where it is with --runtime-dir",
+			"%s; start a service with outrider up, or name its directory with "
+			"--runtime-dir",
 			outrider_error());
 	if (code == 0 && flags->wait_s >= 0)
 		code = outrider_set_wait(*client, wait_ms, wait_ms);

@@ -80,7 +80,8 @@ static int own_flag(struct run *run, int flag)
 		return 0;
 	case FLAG_FORMAT:
 		if (strcmp(optarg, "json") != 0 && strcmp(optarg, "text") != 0)
-			return cli_fail(EX_USAGE, "--format \"%.32s\": text or json", optarg);
+			return cli_fail(
+				EX_USAGE, "--format \"%.32s\": allowed are text and json", optarg);
 		run->json = optarg[0] == 'j';
 		return 0;
 	case FLAG_JSON:
@@ -98,14 +99,14 @@ static int check_idle_flags(const struct run *run)
 
 	if (run->flags.variables && !run->chat && !run->flags.system && !run->messages)
 		return cli_fail(EX_USAGE,
-			"run: --set is for the chat template: --chat, --system or --messages");
+			"run: --set needs a chat template: give --chat, --system or --messages");
 	if (run->logits_hash && !run->json)
-		return cli_fail(EX_USAGE, "run: --logits-hash is printed with --json alone");
+		return cli_fail(EX_USAGE, "run: --logits-hash needs --json");
 	if (run->has_replay_error && !run->replay)
-		return cli_fail(EX_USAGE, "run: --replay-error is for --replay");
+		return cli_fail(EX_USAGE, "run: --replay-error needs --replay");
 	if (run->replay && method && strcmp(method, "replay") != 0)
 		return cli_fail(
-			EX_USAGE, "run: --replay is for --draft-method replay, not %.32s", method);
+			EX_USAGE, "run: --replay needs --draft-method replay, not %.32s", method);
 	return request_flags_check(&run->flags, "run", run->replay != NULL);
 }
 
@@ -147,21 +148,23 @@ static int parse(struct run *run, int argc, char **argv, bool *help)
 		return status;
 	bool on_stdin = optind < argc && strcmp(argv[optind], "-") == 0;
 	if (on_stdin && run->file)
-		return cli_fail(EX_USAGE, "run: a prompt on stdin (-) or --file, only one of them");
+		return cli_fail(EX_USAGE, "run: the prompt can come from stdin (-) or from --file, "
+					  "but not from both");
 	if (on_stdin)
 		run->file = argv[optind];
 	else if (optind < argc)
 		run->prompt = argv[optind];
 	if (++optind < argc)
 		return cli_fail(EX_USAGE,
-			"run: one prompt, not also \"%.64s\": one of several words wants quotes",
+			"run: expected one prompt, but \"%.64s\" follows it; put a prompt of "
+			"several words in quotes",
 			argv[optind]);
 	if (!!run->prompt + !!run->file + !!run->tokens + !!run->messages > 1)
 		return cli_fail(EX_USAGE,
-			"run: a prompt, --file, --tokens or --messages, only one of them");
+			"run: only one of a prompt, --file, --tokens and --messages can be given");
 	if (run->tokens && (run->chat || run->flags.system))
 		return cli_fail(EX_USAGE,
-			"run: --tokens is the whole prompt: %s is for a prompt of text",
+			"run: --tokens is the whole prompt: %s needs a prompt of text",
 			run->chat ? "--chat" : "--system");
 	return check_idle_flags(run);
 }
@@ -262,7 +265,7 @@ static int load_text(struct run *run)
 	int status;
 
 	if (strcmp(path, "-") == 0 && isatty(STDIN_FILENO))
-		fputs("outrider: the prompt, please; Ctrl-D ends it\n", stderr);
+		fputs("outrider: type the prompt; Ctrl-D ends it\n", stderr);
 	status = cli_read_file(path, &text, &bytes);
 	if (status)
 		return status;
@@ -342,7 +345,8 @@ static int end_status(const struct answer *answer)
 		return cli_fail(EX_SOFTWARE, "%s",
 			answer->message[0] ? answer->message : "the service failed");
 	case OUTRIDER_END_DEADLINE:
-		return cli_fail(EX_TEMPFAIL, "the time was up after %zu tokens", answer->n_tokens);
+		return cli_fail(EX_TEMPFAIL, "the time limit was reached after %zu tokens",
+			answer->n_tokens);
 	case OUTRIDER_END_CANCELLED:
 		return STATUS_INTERRUPTED;
 	default:

@@ -81,8 +81,8 @@ int command_status(int argc, char **argv)
 			runtime_dir = optarg;
 		} else if (flag == 'f') {
 			if (strcmp(optarg, "json") != 0 && strcmp(optarg, "text") != 0)
-				return cli_fail(
-					EX_USAGE, "--format \"%.32s\": text or json", optarg);
+				return cli_fail(EX_USAGE,
+					"--format \"%.32s\": allowed are text and json", optarg);
 			json = optarg[0] == 'j';
 		} else if (flag == 'j') {
 			json = true;

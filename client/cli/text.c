@@ -113,8 +113,8 @@ int cli_seconds(const char *flag, const char *text, double low_s, double high_s,
 
 	if (code < 0 || seconds < low_s || seconds > high_s)
 		return cli_fail(EX_USAGE,
-			"%s \"%.64s\": allowed are times from %s to %s, as 3s, 500ms or 2m; a "
-			"number alone is seconds",
+			"%s \"%.64s\": allowed are times from %s to %s, such as 3s, 500ms or 2m; a "
+			"number without a unit is seconds",
 			flag, text, config_time((uint64_t)(low_s * 1e9 + 0.5), low, sizeof low),
 			config_time((uint64_t)(high_s * 1e9 + 0.5), high, sizeof high));
 	*out = seconds;

@@ -48,7 +48,7 @@ static int begin(const struct child *child, struct checker *checker)
 	pid_t parent = getpid();
 	int pipes[2];
 
-	*checker = (struct checker){.child = child, .output = -1, .last = "it did not say why"};
+	*checker = (struct checker){.child = child, .output = -1, .last = "it printed no reason"};
 	if (pipe2(pipes, O_CLOEXEC) < 0)
 		return -errno;
 	checker->pid = fork();
@@ -157,7 +157,7 @@ static int give_up(struct checker *checker, const struct stop *stop)
 		return stop_status(stop);
 	return cli_fail(EX_UNAVAILABLE,
 		"up: %s: %s --check has not ended in %d s and was killed: a file that it reads, "
-		"the model perhaps, may be on a disk or a server that does not answer",
+		"such as the model, may be on a disk or a server that does not answer",
 		checker->child->name, checker->child->arguments[0], CHECK_MS_MAX / 1000);
 }
 

@@ -30,8 +30,8 @@ static int compare(const char *model, const struct tokenizer *of_model, const ch
 			draft, n_draft, model, n_model, difference.text);
 	if (n_model != n_draft)
 		fprintf(stderr,
-			"outrider: up: the draft model has %u tokens, the model %u; the %u that "
-			"both have are equal, others are not drafted\n",
+			"outrider: up: the draft model has %u tokens and the model %u; the first "
+			"%u are equal, and only these are drafted\n",
 			n_draft, n_model, shared);
 	return 0;
 }

@@ -119,7 +119,7 @@ static void scan(struct check *c, const struct gguf *gguf)
 		const struct gguf_tensor *t = gguf_tensor_at(gguf, i);
 		struct gguf_scan s;
 		if (!gguf_scan_tensor(gguf, t, false, &s))
-			check_note(c, "tensor %s: the scales of type %s are not looked at",
+			check_note(c, "tensor %s: the scales of type %s are not checked",
 				gguf_name_text(t->name).text, gguf_tensor_type_name(t->type));
 		else if (s.n)
 			check_problem_format(c,
@@ -149,7 +149,7 @@ static void scan_packed(struct check *c, const struct model *model)
 			if (rc || !known)
 				check_note(c,
 					"tensor " PACK_TENSOR
-					": the scales of the %s matrices are not looked at",
+					": the scales of the %s matrices are not checked",
 					i, pack_part_name(p));
 			else if (s.n)
 				check_problem_format(c,
@@ -268,7 +268,7 @@ int command_check(int argc, char **argv)
 		return engine_usage(&err);
 	}
 	if (!c.json && strcmp(format, "text") != 0) {
-		error_set(&err, EINVAL, "--format is \"%s\"; text and json are known", format);
+		error_set(&err, EINVAL, "--format: \"%s\", allowed are text and json", format);
 		return engine_usage(&err);
 	}
 	if (c.json) {

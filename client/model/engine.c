@@ -47,7 +47,7 @@ int engine_check_kernels(const char *name, struct error *err)
 {
 	if (name && strcmp(name, "reference") == 0)
 		return error_set(err, EINVAL,
-			"--kernels: reference gives other bits: outrider-model has it as "
+			"--kernels: reference gives other bits; outrider-model has it as "
 			"--activations f32");
 	if (!kernels_select(name, err))
 		return error_prefix(err, -EINVAL, "--kernels");

@@ -238,6 +238,6 @@ int command_info(int argc, char **argv)
 	if (!model)
 		error_set(&err, EINVAL, "info needs a FILE");
 	else if (!json && strcmp(format, "text") != 0)
-		error_set(&err, EINVAL, "--format is \"%s\"; text and json are known", format);
+		error_set(&err, EINVAL, "--format: \"%s\", allowed are text and json", format);
 	return err.text[0] ? engine_usage(&err) : show(model, json);
 }

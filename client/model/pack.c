@@ -233,7 +233,8 @@ static int check_written(const struct pack *pack, struct error *err)
 		return error_set(err, errno, "%s: %s", pack->out, strerror(errno));
 	int rc = model_load(pack->file.part, &copy, err);
 	if (!rc && (!copy->packed || copy->fingerprint != pack->model->fingerprint))
-		rc = error_set(err, EIO, "%s: what was written is not what is there", pack->out);
+		rc = error_set(
+			err, EIO, "%s: the file differs from what was written to it", pack->out);
 	model_free(&copy);
 	return rc;
 }
@@ -273,7 +274,7 @@ static int plan(struct pack *pack, struct error *err)
 		return error_set(err, EINVAL, "%s is a packed model already", pack->in);
 	if (pack->model->config.n_experts == 0)
 		return error_set(
-			err, EINVAL, "%s has no experts: there is nothing to be packed", pack->in);
+			err, EINVAL, "%s has no experts: there is nothing to pack", pack->in);
 	if (stat(pack->in, &in) == 0 && stat(pack->out, &out) == 0 && in.st_dev == out.st_dev &&
 		in.st_ino == out.st_ino)
 		return error_set(err, EEXIST, "%s is the model itself", pack->out);

@@ -157,8 +157,8 @@ static int run(struct perplexity *p, struct error *err)
 	p->window = e->options.context ? e->options.context : WINDOW_DEFAULT;
 	if (p->window < 4 || p->n_ids < 2 * (size_t)p->window)
 		return error_set(err, EINVAL,
-			"a text of %zu tokens; at least two windows of %u (--context, 4 or more) "
-			"are needed",
+			"the text has %zu tokens; at least two windows of %u (--context, 4 or "
+			"more) are needed",
 			p->n_ids, p->window);
 	p->n_windows = (uint32_t)(p->n_ids / p->window);
 	if (p->n_windows_max && p->n_windows > p->n_windows_max)

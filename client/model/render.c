@@ -51,8 +51,8 @@ static int read_now(const char *text, struct tm *now, struct error *err)
 	if (end && (*end == ' ' || *end == 'T'))
 		end = strptime(end + 1, "%H:%M:%S", &read);
 	if (!end || *end)
-		return error_set(
-			err, EINVAL, "--now: \"%s\" is not like 2026-01-15 12:00:00", text);
+		return error_set(err, EINVAL,
+			"--now: \"%s\", expected a time such as 2026-01-15 12:00:00", text);
 	/* Fills in the days of the week and the year. */
 	time_t seconds = timegm(&read);
 	gmtime_r(&seconds, now);
@@ -130,7 +130,7 @@ static int run(const struct options *o, struct error *err)
 	if (!rc &&
 		((o->bos && json_object_set_new(special, "bos_token", json_string(o->bos))) ||
 			(o->eos && json_object_set_new(special, "eos_token", json_string(o->eos)))))
-		rc = error_set(err, EINVAL, "--bos and --eos are UTF-8");
+		rc = error_set(err, EINVAL, "--bos and --eos must be UTF-8");
 	if (!rc)
 		rc = o->model
 			     ? render_model(o, variables, o->now ? &now : NULL, &text, err)
@@ -181,11 +181,11 @@ int command_render(int argc, char **argv)
 	else if (!o.messages)
 		error_set(&err, EINVAL, "render needs --messages FILE");
 	else if (strcmp(o.format, "json") != 0 && strcmp(o.format, "text") != 0)
-		error_set(&err, EINVAL, "--format is \"%s\"; json and text are known", o.format);
+		error_set(&err, EINVAL, "--format: \"%s\", allowed are json and text", o.format);
 	else if (o.model && (o.bos || o.eos))
-		error_set(&err, EINVAL, "--bos and --eos are for --template; a model has its own");
+		error_set(&err, EINVAL, "--bos and --eos need --template; a model has its own");
 	else if (o.template && o.name)
-		error_set(&err, EINVAL, "--template-name is for --model");
+		error_set(&err, EINVAL, "--template-name needs --model");
 	if (err.text[0])
 		return engine_usage(&err);
 	int rc = run(&o, &err);

@@ -337,7 +337,7 @@ static int settle(struct synth *s, const struct wishes *wish, struct error *err)
 	const struct synth_shape *shape = synth_shape_find(wish->shape);
 	if (!shape)
 		return error_set(
-			err, EINVAL, "no shape \"%s\"; synth --help lists them", wish->shape);
+			err, EINVAL, "no shape \"%s\"; synth --help lists the shapes", wish->shape);
 	s->shape = *shape;
 	const char *type = wish->type				 ? wish->type
 			   : strcmp(shape->arch, "gpt-oss") == 0 ? "mxfp4"
@@ -345,7 +345,7 @@ static int settle(struct synth *s, const struct wishes *wish, struct error *err)
 	s->scheme = find_scheme(type);
 	s->output = wish->output ? find_scheme(wish->output) : NULL;
 	if (!s->scheme || (wish->output && !s->output))
-		return error_set(err, EINVAL, "no type \"%s\"; synth --help lists them",
+		return error_set(err, EINVAL, "no type \"%s\"; synth --help lists the types",
 			s->scheme ? wish->output : type);
 	if (s->output && !synth_type_has_anchor(synth_type_find(s->output->matrix)))
 		return error_set(err, EINVAL,

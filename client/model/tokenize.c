@@ -157,9 +157,9 @@ int command_tokenize(int argc, char **argv)
 	if (!o.model)
 		error_set(&err, EINVAL, "tokenize needs --model FILE");
 	else if (strcmp(o.format, "json") != 0 && strcmp(o.format, "text") != 0)
-		error_set(&err, EINVAL, "--format is \"%s\"; json and text are known", o.format);
+		error_set(&err, EINVAL, "--format: \"%s\", allowed are json and text", o.format);
 	else if (!!o.text + !!o.prompt + !!o.tokens > 1)
-		error_set(&err, EINVAL, "one of --text, --prompt and --tokens");
+		error_set(&err, EINVAL, "only one of --text, --prompt and --tokens can be given");
 	else if (o.chat && !o.prompt)
 		error_set(&err, EINVAL, "--chat needs --prompt");
 	else if (o.special && o.prompt)

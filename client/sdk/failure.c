@@ -19,7 +19,7 @@ int failure_set(int code, const char *format, ...)
 
 int failure_null(const char *what)
 {
-	return failure_set(EINVAL, "there is no %s: NULL was given", what);
+	return failure_set(EINVAL, "expected a %s, got NULL", what);
 }
 
 int failure_code(int said)

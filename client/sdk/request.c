@@ -132,8 +132,8 @@ int outrider_request_set_prompt(struct outrider_request *request, const char *te
 	if (code < 0)
 		return code;
 	if (strlen(text) > LIMIT_TEXT_BYTES)
-		return failure_set(E2BIG, "prompt of %zu bytes, at most %d are taken", strlen(text),
-			LIMIT_TEXT_BYTES);
+		return failure_set(E2BIG, "prompt of %zu bytes: at most %d are allowed",
+			strlen(text), LIMIT_TEXT_BYTES);
 	copy = strdup(text);
 	if (!copy)
 		return failure_set(ENOMEM, "no memory for a prompt of %zu bytes", strlen(text));
@@ -148,7 +148,7 @@ static int make_token_list(const int32_t *tokens, size_t n, Outrider__TokenList 
 	Outrider__TokenList *list;
 
 	if (n > LIMIT_CONTEXT)
-		return failure_set(E2BIG, "%zu tokens, at most %d are taken", n, LIMIT_CONTEXT);
+		return failure_set(E2BIG, "%zu tokens: at most %d are allowed", n, LIMIT_CONTEXT);
 	for (size_t i = 0; i < n; i++)
 		if (tokens[i] < 0)
 			return failure_set(
@@ -229,7 +229,7 @@ static int check_bytes(const Outrider__Generate *generate, size_t more)
 	if (bytes <= LIMIT_TEXT_BYTES)
 		return 0;
 	return failure_set(
-		E2BIG, "messages of %zu bytes, at most %d are taken", bytes, LIMIT_TEXT_BYTES);
+		E2BIG, "messages of %zu bytes: at most %d are allowed", bytes, LIMIT_TEXT_BYTES);
 }
 
 /* One more message, of which json is "" or all. */
@@ -551,8 +551,8 @@ int outrider_request_set_grammar(
 	if (i < 0)
 		return i;
 	if (strlen(source) > LIMIT_GRAMMAR_BYTES)
-		return failure_set(E2BIG, "grammar of %zu bytes: at most %d", strlen(source),
-			LIMIT_GRAMMAR_BYTES);
+		return failure_set(E2BIG, "grammar of %zu bytes: at most %d are allowed",
+			strlen(source), LIMIT_GRAMMAR_BYTES);
 	copy = strdup(source);
 	if (!copy)
 		return failure_set(ENOMEM, "no memory for a grammar");

@@ -122,7 +122,7 @@ int outrider_start(struct outrider *client, const struct outrider_request *reque
 		destroy(stream);
 		ready_arm(client);
 		return code == -EMSGSIZE
-			       ? failure_set(E2BIG, "request of %zu bytes, at most %d are taken",
+			       ? failure_set(E2BIG, "request of %zu bytes: at most %d are allowed",
 					 request_bytes(request), LIMIT_MESSAGE_BYTES)
 			       : failure_set(-code, "cannot send the request: %s", strerror(-code));
 	}
@@ -144,7 +144,7 @@ int outrider_resume(
 	if (code < 0)
 		return code;
 	if (uid == 0)
-		return failure_set(EINVAL, "session 0: sessions have other numbers");
+		return failure_set(EINVAL, "session 0: allowed are 1 to 2^64 - 1");
 	stream = new_stream(client, uid, have);
 	if (!stream)
 		return failure_set(ENOMEM, "no memory for a stream");

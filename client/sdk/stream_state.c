@@ -174,8 +174,8 @@ static void handle_accepted(struct outrider_stream *stream, const Outrider__Acce
 		stream->arithmetic != accepted->arithmetic) {
 		stream_send_cancel(stream);
 		fail(stream, ESTALE,
-			"this answer was begun with arithmetic %u, the service came back with "
-			"arithmetic %u: after %u tokens it cannot go on",
+			"this answer was begun with arithmetic %u, but the service came back with "
+			"arithmetic %u: it cannot go on after %u tokens",
 			stream->arithmetic, accepted->arithmetic, stream->arrived);
 		return;
 	}
@@ -183,8 +183,7 @@ static void handle_accepted(struct outrider_stream *stream, const Outrider__Acce
 		stream_send_cancel(stream);
 		fail(stream, ESTALE,
 			"the service came back with another model or KV number type, or its model "
-			"file was touched: an answer "
-			"of which %u tokens are here cannot go on",
+			"file was touched: the answer cannot go on after %u tokens",
 			stream->arrived);
 		return;
 	}
@@ -331,7 +330,8 @@ static bool is_there(const struct outrider *client)
 static const char *what_to_do(const struct outrider *client)
 {
 	if (is_there(client))
-		return ": the verifier is there, but is stopped or hangs; outrider status shows it";
+		return ": the verifier's process exists, but it is stopped or hangs; outrider "
+		       "status shows it";
 	return client->answered ? "" : "; outrider up starts one";
 }
 

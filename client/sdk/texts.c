@@ -75,7 +75,7 @@ static int ask(struct outrider *client, Outrider__TextRequest *request, int time
 	code = client_send(client, &envelope, &client->question_id);
 	if (code == -EMSGSIZE)
 		return failure_set(
-			E2BIG, "a request of more than %d bytes is not taken", LIMIT_MESSAGE_BYTES);
+			E2BIG, "the request has more than %d bytes", LIMIT_MESSAGE_BYTES);
 	if (code < 0)
 		return failure_set(-code, "cannot send the request: %s", strerror(-code));
 	client->question = &envelope;
@@ -136,7 +136,7 @@ int outrider_tokenize(struct outrider *client, const char *text, unsigned flags,
 			"OUTRIDER_TOKENIZE_SPECIAL",
 			flags);
 	if (strlen(text) > LIMIT_TEXT_BYTES)
-		return failure_set(E2BIG, "text of %zu bytes, at most %d are taken", strlen(text),
+		return failure_set(E2BIG, "text of %zu bytes: at most %d are allowed", strlen(text),
 			LIMIT_TEXT_BYTES);
 	tokenize.text = (char *)text;
 	tokenize.bos = (flags & OUTRIDER_TOKENIZE_BOS) != 0;
@@ -169,7 +169,7 @@ int outrider_detokenize(struct outrider *client, const int32_t *tokens, size_t n
 	if (!tokens && n > 0)
 		return failure_null("list of tokens");
 	if (n > LIMIT_CONTEXT)
-		return failure_set(E2BIG, "%zu tokens, at most %d are taken", n, LIMIT_CONTEXT);
+		return failure_set(E2BIG, "%zu tokens: at most %d are allowed", n, LIMIT_CONTEXT);
 	detokenize.ids = (int32_t *)tokens;
 	detokenize.n_ids = n;
 	detokenize.special = special;
@@ -253,7 +253,7 @@ int outrider_model_info(struct outrider *client, int timeout_ms, struct outrider
 	if (code < 0)
 		return code;
 	if (!info)
-		return failure_null("place for what the model is");
+		return failure_null("place for the model's description");
 	*info = NULL;
 	request.what_case = OUTRIDER__TEXT_REQUEST__WHAT_MODEL_FACTS;
 	request.model_facts = &facts;
@@ -264,8 +264,8 @@ int outrider_model_info(struct outrider *client, int timeout_ms, struct outrider
 	struct kept_info *kept = model ? malloc(sizeof *kept) : NULL;
 	if (!kept) {
 		bus_free(&answer);
-		return model ? failure_set(ENOMEM, "no memory for what the model is")
-			     : failure_set(EPROTO, "the service did not say what its model is");
+		return model ? failure_set(ENOMEM, "no memory for the model's description")
+			     : failure_set(EPROTO, "the service did not describe its model");
 	}
 	*kept = (struct kept_info){
 		.info =

@@ -87,6 +87,6 @@ const char *kernels_notice(const struct kernels *kernels, const char *name)
 	if (name == NULL || strcmp(name, "auto") == 0)
 		return "this CPU has no AVX2 (with FMA and F16C): the scalar kernels are used, "
 		       "which give the same bits many times slower";
-	return "kernels without vector instructions are set: the same bits many times slower than "
-	       "kernels = auto";
+	return "kernels = scalar is set: it gives the same bits as kernels = auto, many times "
+	       "slower";
 }

@@ -55,7 +55,7 @@ def check_deaths():
             text = said.read_text()
             last = text.splitlines()[-1]
             tap.ok(status == expected and len(lives(name)) == 5 and
-                   re.fullmatch(rf"outrider up: {name} {words}.*, the 5th end before it was ever ready: outrider-{name}: the last word", last),
+                   re.fullmatch(rf"outrider up: {name} {words}.*, for the 5th time before it was ready: outrider-{name}: the last word", last),
                    f"{name}, which ends by {how} before it is ready, ends up {' '.join(more)}", f"{status} {lives(name)}\n{text}")
             tap.ok(until(nobody, 20) and not (runtime / "up.pid").exists(), "and with it all the others")
         given_up = outrider("status").stdout
@@ -101,7 +101,7 @@ def check_settings():
         process = up("--detach")
         until(lambda: (runtime / "up.pid").exists() and (runtime / "up.pid").read_text() == f"{process.pid}\n", 30)
         second = outrider("up", "--model", str(home / "model"))
-        tap.ok(second.returncode == 69 and second.stderr.endswith(f"runs there already, process {process.pid}\n"),
+        tap.ok(second.returncode == 69 and second.stderr.endswith(f"already runs there as process {process.pid}\n"),
                "a second one is told who is first, however early", second.stderr)
         process.send_signal(number)
         tap.ok(ended(process, 30) == 128 + number and not (runtime / "up.pid").exists() and

@@ -76,7 +76,7 @@ with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
     tap.ok(until(lambda: full - stats(service)["arena_bytes"] > 0.8 * (total - small["slots"]) * small["slot_bytes"]),
            "the memory went back to the kernel", f"{full} bytes, then {stats(service)['arena_bytes']}")
     compare("with the smallest legal budget: the same bytes", service.swarm(requests(4), 2))
-    tap.ok(until(lambda: stats(service)["queue_depth"] == 0), "when nothing is generated nothing is loading or waited for",
+    tap.ok(until(lambda: stats(service)["queue_depth"] == 0), "when nothing is generated nothing is loading or waiting for a slot",
            stats(service))
 
     # ---- What is refused, with the number. ----

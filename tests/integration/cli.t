@@ -77,8 +77,8 @@ def check_refusals(service):
             ("a comma at the end", 65, "a comma without a token id", ("--tokens", "1,2,")),
             ("an unknown flag", 64, "run: unknown option --nonsense;", ("--nonsense", "hi")),
             ("an unknown letter", 64, "run: unknown option -x;", ("-x", "hi")),
-            ("a prompt without quotes", 64, "one of several words wants quotes", ("In", "the", "beginning")),
-            ("two prompts", 64, "only one of them", ("--file", "x", "-")),
+            ("a prompt without quotes", 64, "put a prompt of several words in quotes", ("In", "the", "beginning")),
+            ("two prompts", 64, "but not from both", ("--file", "x", "-")),
             ("a conversation of tokens", 64, "--chat", ("--chat", "--tokens", "1,2")),
             ("a system message before tokens", 64, "--system", ("--system", "x", "--tokens", "1,2")),
             ("K beyond its range", 64, "63", ("--k", "64", "hi")),
@@ -173,7 +173,7 @@ def check_messages():
                     ("a message without a role", [{"content": "x"}], "message 0"),
                     ("content that is a number", [said, {"role": "user", "content": 1}], "message 1"),
                     ("messages that are too large", [{"role": "user", "content": "x" * 700000}] * 4,
-                     "messages of 2100000 bytes, at most 2097152 are taken")):
+                     "messages of 2100000 bytes: at most 2097152 are allowed")):
                 path.write_text(json.dumps(messages))
                 result = client(service, "run", "--messages", path)
                 tap.ok(result.returncode == 65 and words in result.stderr, f"{what} is refused", result.stderr)
@@ -197,7 +197,7 @@ def check_timeout(service):
     late = client(service, "run", "--tokens", IDS, "--max-tokens", 4, "--timeout", "600ms", "--wait", "1h", timeout=300)
     away = client(service, "run", "--tokens", IDS, "--max-tokens", 4, "--wait", "0", timeout=300)
     os.kill(victim, signal.SIGCONT)
-    tap.ok(away.returncode == 69 and "for 0.5 s: the verifier is there, but is stopped or hangs" in away.stderr,
+    tap.ok(away.returncode == 69 and "for 0.5 s: the verifier's process exists, but it is stopped or hangs" in away.stderr,
            "run --wait 0 gives a verifier that hangs the time to answer, and no more", away.stderr)
     tap.ok(late.returncode == 69 and "the time of 0.6 s is up" in late.stderr and "is stopped or hangs" in late.stderr and
            not late.stdout, "run --timeout ends with a verifier that hangs, whatever --wait says", f"{late.returncode} {late.stderr}")
@@ -212,7 +212,7 @@ def check_idle(service):
     for words, status, said in ((("--draft-method", "replay"), 64, "--replay"), (("--draft-method", "none", "--k", "2"), 64, "--k 2"),
                                 (("--repeat-window", "4"), 64, "--repeat-penalty"),
                                 (("--timeout", "soon"), 64, "--timeout"),
-                                (("--timeout", "0"), 64, "allowed are times from 1ms to 1000000s, as"), (("--wait", "2d"), 64, "--wait")):
+                                (("--timeout", "0"), 64, "allowed are times from 1ms to 1000000s, such as"), (("--wait", "2d"), 64, "--wait")):
         refused = client(service, "run", *words, "hi")
         tap.ok(refused.returncode == status and said in refused.stderr and refused.stderr.count("\n") == 1 and not refused.stdout,
                f"run {' '.join(words)} is refused", f"{refused.returncode} {refused.stderr}")
@@ -281,7 +281,7 @@ def check_plot(service):
     text = service.ctl("policy", "plot").stdout
     axis = re.search(r"^ {10}1 +iteration, after the prompt +299$", text, re.M)
     tap.ok("299 iterations" in text and "\nK, drafted tokens asked for; 0 in every iteration\n" in text and
-           "\nutility of the last iterations with K > 0: above 1 drafts pay; none, nothing was drafted\n" in text and
+           "\nutility of the last iterations with K > 0: above 1 drafts pay; none, because nothing was drafted\n" in text and
            "\niteration time / that at K = 0; " in text and
            "mean of 4.3 iterations" in text and len(re.findall(r"^[ .0-9]{8} \|", text, re.M)) == 5 and axis and len(axis[0]) == 80,
            "what was always the same is a line of words, so is a utility where nothing was drafted, the rest curves over 1 to 299", text)
@@ -307,10 +307,10 @@ def check_plot(service):
     tap.ok(until(lambda: journaled() and records[0]["session"] != drafting) and not any(r["drafted"] for r in records) and
            any(r["base_us"] and r["k"] > 0 for r in records), "K above 0 and nothing drafted", records[:3])
     text = service.ctl("policy", "plot").stdout
-    tap.ok("\nutility of the last iterations with K > 0: above 1 drafts pay; none, nothing was drafted\n" in text,
+    tap.ok("\nutility of the last iterations with K > 0: above 1 drafts pay; none, because nothing was drafted\n" in text,
            "has no utility", text)
     for words, status, said in ((("7",), 65, "session 7 ("), (("x",), 64, '"x"'), (("7", "x.pdf"), 64, "x.pdf"),
-                                (("x.svg", "--json"), 64, "not both"), (("1", "2", "x.svg"), 64, "unexpected"),
+                                (("x.svg", "--json"), 64, "exclude each other"), (("1", "2", "x.svg"), 64, "unexpected"),
                                 ((f"{service.runtime}/none/x.svg",), 73, "/none/x.svg")):
         refused = service.ctl("policy", "plot", *words)
         tap.ok(refused.returncode == status and said in refused.stderr and not refused.stdout,
@@ -377,7 +377,7 @@ def check_ctl(service):
     nothing = [json.loads(service.ctl(*words, "--json").stdout) for words in (("cache", "stats"), ("sessions",))]
     unknown = re.search(r"^look-ups .* - hits", service.ctl("cache", "stats").stdout, re.M)
     helped = " ".join(service.ctl("cache", "stats", "--help").stdout.split())
-    tap.ok("in those passes of a layer for which it hinted anything" in helped and '"any" is of the passes that some source hinted for'
+    tap.ok("in those passes of a layer for which it hinted anything" in helped and '"any" counts the passes for which any source hinted'
            in helped, "cache stats --help says what each recall is of", helped)
     tap.ok(nothing[0]["hit_rate"] is None and unknown and not nothing[1]["sessions"], "the share of nothing is not known", nothing[0])
     empty = service.ctl("policy", "plot")
@@ -418,7 +418,7 @@ def check_ctl(service):
     spoken = service.ctl("policy", "explain").stdout
     tap.ok(over["live"] is False and over["k"] == 2 and spoken.startswith(
         f"session {session_name(over['uid'])}: K = {over['k_last']}; it has ended, last iteration ") and
-        "  What follows is how it would go on: K = 2, chosen by policy static:2, phase set.\n" in spoken and
+        "  If it went on: K = 2, chosen by policy static:2, phase set.\n" in spoken and
         f"K {over['decisions'][-1]['k_old']} -> 2" in spoken and
         over["k_last"] in [over["decisions"][-2][k] for k in ("k_new", "k_then")],
         "of a session that has ended, policy explain says so, and its last K", f"{over} {spoken}")
@@ -449,7 +449,7 @@ def check_ctl(service):
     name = session_name(explained["uid"])
     by_name = service.ctl("policy", "explain", name)
     tap.ok(by_name.returncode == 0 and f"session {name}: K = 2" in by_name.stdout, "or by its name", by_name.stdout + by_name.stderr)
-    for text, said in (("z" * 3, "neither the name"), ("zuzuz-zuzuz-zuzuz-zuzuz", "no session has a name")):
+    for text, said in (("z" * 3, "expected the name or the number of a session"), ("zuzuz-zuzuz-zuzuz-zuzuz", "no session has a name")):
         wrong = service.ctl("policy", "explain", text)
         tap.ok(wrong.returncode in (64, 65) and said in wrong.stderr, f"policy explain {text} is refused", wrong.stderr)
     tap.ok(same.returncode == 0 and f"session {name}: K = 2" in same.stdout and
@@ -468,7 +468,7 @@ def check_ctl(service):
     tap.ok(session_name(explained["uid"]) not in watched and "session " in watched, "nor says that it did", watched)
     for words in (("policy", "explain", explained["uid"], "--session", "7"), ("policy", "plot", explained["uid"], "--session", "7")):
         twice = service.ctl(*words)
-        tap.ok(twice.returncode == 64 and "one of them" in twice.stderr, f"{' '.join(words[:2])} of two sessions is refused", twice.stderr)
+        tap.ok(twice.returncode == 64 and "exclude each other" in twice.stderr, f"{' '.join(words[:2])} of two sessions is refused", twice.stderr)
     tap.ok(not any("need not follow" in w for w in explained["words"]), "and no more than that", explained)
     for words in (("sessions",), ("policy", "get", "--all")):
         shown = [s for s in json.loads(service.ctl(*words, "--json").stdout)["sessions"] if s["uid"] == explained["uid"]]
@@ -609,7 +609,7 @@ def check_away():
             answer = service.ctl(*words)
             # It is back in time, or that is what is said: on a busy machine it may take longer.
             back = answer.returncode == 0 or (answer.returncode == 65 and "seen no session" in answer.stderr)
-            away = answer.returncode == 69 and "policy was not there for 3 s" in answer.stderr
+            away = answer.returncode == 69 and "policy was not running for 3 s" in answer.stderr
             tap.ok((back or away) and "outrider up" not in answer.stderr, f"{' '.join(words)} while the policy is started again",
                    f"{answer.returncode} {answer.stderr}")
             service.renewed("policy", before)
@@ -619,7 +619,7 @@ def check_away():
                "a policy whose settings have become wrong is given up", service.log_text())
         for words in (("policy", "get"), ("knob", "set", "k_max=5"), ("policy", "watch")):
             gone = service.ctl(*words)
-            tap.ok(gone.returncode == 69 and "policy was not there for 3 s, while the rest of the service in " in gone.stderr and
+            tap.ok(gone.returncode == 69 and "policy was not running for 3 s, although the rest of the service in " in gone.stderr and
                    "is (verifier, drafter, expert-cache)" in gone.stderr and "outrider up" not in gone.stderr,
                    f"{' '.join(words)} says that it alone is away", gone.stderr)
         history = json.loads(service.ctl("knob", "history", "--json").stdout)

@@ -159,7 +159,7 @@ def deadlines(service):
     tap.ok(not (why := difference(fine, greedy[1])), "one with time left is whole", why)
     result = run(program("outrider"), "run", "--runtime-dir", service.runtime, "--tokens", "1,2,3", "--ignore-eos",
                  "--max-tokens", 900, "--timeout", "0.001")
-    tap.ok(result.returncode == 75 and "time was up" in result.stderr, "`outrider run --timeout` says so, status 75",
+    tap.ok(result.returncode == 75 and "the time limit was reached" in result.stderr, "`outrider run --timeout` says so, status 75",
            result)
 
 

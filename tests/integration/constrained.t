@@ -174,8 +174,8 @@ def command_line(service):
     matched = run(program("outrider"), *common, "--regex", "[0-9]{3}")
     tap.ok(matched.returncode == 0 and re.fullmatch("[0-9]{3}", matched.stdout.strip()), "outrider run --regex", matched)
     for words, status, *flags in (("byte 1: nothing to repeat", 65, "--regex", "*"), ("No such file", 66, "--grammar", "/none"),
-                                  ("grammar of 65537 bytes: at most 65536", 64, "--regex", "a" * 65537),
-                                  ("--json-object: --regex says", 64, "--regex", "a", "--json-object")):
+                                  ("grammar of 65537 bytes: at most 65536 are allowed", 64, "--regex", "a" * 65537),
+                                  ("--json-object: --regex already says", 64, "--regex", "a", "--json-object")):
         bad = run(program("outrider"), *common, *flags)
         tap.ok(bad.returncode == status and words in bad.stderr, f"outrider run {' '.join(flags)[:60]}: {words}", bad)
 

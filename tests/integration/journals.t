@@ -36,7 +36,7 @@ def lost(service):
     result = service.ctl("--json", "policy", "plot")
     if result.returncode == 0:
         return json.loads(result.stdout)["lost"]
-    missing = re.search(r"policy.journal: empty: (\d+) iterations could not be written", result.stderr)
+    missing = re.search(r"policy.journal is empty: (\d+) iterations could not be written", result.stderr)
     return int(missing[1]) if missing else 0
 
 

@@ -84,7 +84,7 @@ def check_set(service):
     for more in (("--for", "1s"), ("--session", 5)):
         for lasting in ("--persist", "--next-start"):
             refused(f"{lasting} with {more[0]}", service.ctl("knob", "set", "k_max=3", lasting, *more), 64,
-                    f"{lasting} is for good and for all sessions: not with --for or --session")
+                    f"{lasting} makes a permanent change for all sessions: it excludes --for and --session")
     refused("a knob that several have", service.ctl("knob", "set", "threads=3"), 65, "verifier.threads or drafter.threads")
     refused("one that needs a restart", service.ctl("knob", "set", "verifier.threads=1"), 65, "--persist",
             "restart outrider-verifier")
@@ -104,7 +104,7 @@ def check_set(service):
     refused("one that is too long", service.ctl("knob", "set", "pool_spin=2s"), 65,
             "outriderctl: verifier: pool_spin = 2s is too large; pool_spin takes auto, or 0 to 1s\n")
     refused("a change for too long", service.ctl("knob", "set", "k_max=3", "--for", "31d"), 64,
-            '--for "31d": allowed are times from 1ms to 30d, as 30s, 10m or 2h; a number alone is seconds')
+            '--for "31d": allowed are times from 1ms to 30d, such as 30s, 10m or 2h; a number without a unit is seconds')
     refused("a session that is not there", service.ctl("knob", "set", "k_max=3", "--session", 5), 65, "session 5")
     refused("no knob at all", service.ctl("knob", "set"), 64, "KNOB=VALUE")
     refused("a time that is none", service.ctl("knob", "set", "k_max=3", "--for", "soon"), 64, "--for")
@@ -210,25 +210,25 @@ def check_next_start(service):
     now = knobs(service, "default_k")["verifier.default_k"]
     tap.ok(now["value"] == "0" and now["next_start"] == "3", "what is set for the next start is shown beside what is", now)
     text = service.ctl("knob", "get", "default_k").stdout + service.ctl("knob", "list", "verifier").stdout
-    tap.ok("from the next start on 3, lasting" in text and "0 (next start: 3)" in text, "in words as well", text)
+    tap.ok("from the next start on: 3, stored" in text and "0 (next start: 3)" in text, "in words as well", text)
     drop_in = f"{service.config}/verifier.conf.d/90-knobs.conf"
     lasts = service.ctl("knob", "set", "default_k=3", "--next-start").stdout
-    tap.ok(lasts == f"verifier.default_k: 0 until outrider-verifier starts again, then 3; lasting, by {drop_in}\n",
-           "the answer says that it lasts, and by which file", lasts)
+    tap.ok(lasts == f"verifier.default_k: 0 until outrider-verifier restarts, then 3; stored in {drop_in}\n",
+           "the answer says that it is stored, and in which file", lasts)
     now = json.loads(service.ctl("knob", "set", "default_k=3", "--persist", "--json").stdout)["changes"][0]
     tap.ok((now["lasting"], now["drop_in"], now["at_start"]) == (True, drop_in, False), "as JSON too", now)
     said = [line.split("default_k: ")[1].split(", by ")[0] for line in
             service.ctl("knob", "history", "default_k", "--last", 3).stdout.splitlines()]
-    tap.ok(said == ["0 -> 3, from the next start on, lasting"] * 2 + ["0 -> 3, now and from the next start on, lasting"],
+    tap.ok(said == ["0 -> 3, from the next start on, stored"] * 2 + ["0 -> 3, now and from the next start on, stored"],
            "and in the history, which tells the two apart", said)
     gone = service.ctl("knob", "reset", "default_k", "--persist").stdout
-    tap.ok(gone == f"verifier.default_k: 3 -> 0, now and from the next start on; no longer in {drop_in}, where it was 3\n" and
+    tap.ok(gone == f"verifier.default_k: 3 -> 0, now and from the next start on; removed from {drop_in}, where it was 3\n" and
            "next_start" not in knobs(service, "default_k")["verifier.default_k"], "until it is taken back", gone)
     service.ctl("knob", "set", "default_k=5", "--next-start")
     gone = json.loads(service.ctl("knob", "reset", "default_k", "--next-start", "--json").stdout)["changes"][0]
     said = service.ctl("knob", "history", "default_k", "--last", 1).stdout
     events = json.loads(service.ctl("knob", "history", "default_k", "--last", 2, "--json").stdout)["changes"]
-    tap.ok(gone["removed"] == "5" and ": 0 -> 0, from the next start on, the stored 5 taken out, by " in said and
+    tap.ok(gone["removed"] == "5" and ": 0 -> 0, from the next start on, the stored value 5 removed, by " in said and
            [e["removed"] for e in events] == [None, "5"], "a reset and the history say which stored value was taken out",
            f"{gone}\n{said}\n{events}")
     same = service.ctl("knob", "set", "default_k=0").stdout
@@ -294,7 +294,7 @@ def check_alive(service, before):
 
 def of_one(result, uid):
     """Whether it was done, and whose it is was said."""
-    if result.returncode == 0 and not result.stdout.endswith(f", of session {session_name(uid)} alone\n"):
+    if result.returncode == 0 and not result.stdout.endswith(f", for session {session_name(uid)} only\n"):
         raise RuntimeError(result.stdout)
     return result.returncode == 0
 
@@ -458,7 +458,7 @@ def check_stopped():
         line = waiting.stderr.readline()
         os.kill(pid, signal.SIGCONT)
         out, errors = waiting.communicate(timeout=60)
-        tap.ok(line == "outriderctl: policy has not answered yet; it is waited for, 10 s at most\n" and not errors and
+        tap.ok(line == "outriderctl: policy has not answered yet; waiting 10 s at most\n" and not errors and
                waiting.returncode == 0 and out == "policy.k_max: 15 -> 5\n", "who waits for a stopped process is told for which",
                line + out + errors)
         os.kill(pid, signal.SIGSTOP)
@@ -467,12 +467,12 @@ def check_stopped():
         line = waiting.stderr.readline()
         os.kill(pid, signal.SIGCONT)
         out, errors = waiting.communicate(timeout=60)
-        tap.ok(json.loads(line) == {"notice": "policy has not answered yet; it is waited for, 3 s at most"} and not errors and
+        tap.ok(json.loads(line) == {"notice": "policy has not answered yet; waiting 3 s at most"} and not errors and
                json.loads(out)["policy"] == "yield", "with JSON by JSON", line + errors)
         os.kill(pid, signal.SIGSTOP)
-        for words, more in ((("knob", "set", "k_max=6"), "outriderctl knob get shows it"), (("policy", "get"), "")):
+        for words, more in ((("knob", "set", "k_max=6"), "outriderctl knob get shows the value"), (("policy", "get"), "")):
             stopped = service.ctl(*words)
-            tap.ok(stopped.returncode == 69 and "outriderctl: policy is there, but has not answered in " in stopped.stderr and
+            tap.ok(stopped.returncode == 69 and "outriderctl: policy has not answered in " in stopped.stderr and
                    "outriderctl status shows when it answers again" in stopped.stderr and stopped.stderr.endswith(f"{more}\n") and
                    stopped.stderr.count("\n") == 2 and "ipc:" not in stopped.stderr, f"{' '.join(words)} says what to do, at the end",
                    stopped.stderr)
@@ -486,8 +486,8 @@ def check_hidden(service):
     now, text = knobs(service, "memory")["policy.memory"], service.ctl("knob", "get", "memory").stdout
     tap.ok((now["value"], now["stored"], now["next_start"]) == ("60", "40", "60"),
            "what is stored is shown beside what is in force", now)
-    tap.ok("started with 60, from the command line" in text and "40 is stored" in text and "hidden by the command line" in text
-           and "the same from the next start on" not in text, "and what hides it", text)
+    tap.ok("started with 60 on the command line" in text and "40 is stored" in text and "the command line overrides it" in text
+           and "the same, stored" not in text, "and what overrides it", text)
     service.ctl("knob", "reset", "memory", "--persist")
 
 
@@ -507,7 +507,7 @@ def check_drop_ins_alone():
         ended(service.process)
         for words in (("default_k",), ("default_k", "--json"), ("policy",)):
             refused(f"knob get {' '.join(words)} without the process is refused", service.ctl("knob", "get", *words), 69,
-                    "does not run", "knob list")
+                    "is not running", "knob list")
         tap.ok(not service.ctl("knob", "get", "default_k", "--json").stdout, "without a value")
         tap.ok(done(service.ctl("knob", "list", "verifier")), "knob list goes on to say what there is")
     nowhere = run(program("outriderctl"), "--runtime-dir", "/tmp/outrider-nowhere", "knob", "get", "k_max")

@@ -151,7 +151,7 @@ def plot_with_losses(service):
            "of sessions that ended meanwhile it is said that their end may be missing",
            (lost, [(emitted(p), p["missing"], p["lost_behind"]) for p in found.values()]))
     text = service.ctl("policy", "plot", max(found)).stdout
-    tap.ok(f"\nits end may be missing: {lost} iterations of all sessions were lost after the last one here\n" in text, "in words", text)
+    tap.ok(f"\nits end may be missing: {lost} iterations of all sessions were lost after the last one shown\n" in text, "in words", text)
     service.answer(ids[0], 40)
     newest = {}
 

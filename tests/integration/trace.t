@@ -71,7 +71,7 @@ with tempfile.TemporaryDirectory() as directory, Service(draft=DRAFTS["aligned"]
 
     for wrong in ("abc.json", "0", "61", "2m", "0x5", "999us"):
         status, out, err = trace(service, wrong, path)
-        said = {"error": f'trace [TIME] [FILE]: "{wrong}" is no time from 1ms to 1m, as 500ms or 5s; a number alone is seconds', "status": 64}
+        said = {"error": f'trace [TIME] [FILE]: TIME "{wrong}": allowed are times from 1ms to 1m, such as 500ms or 5s; a number without a unit is seconds', "status": 64}
         tap.ok(status == 64 and json.loads(err) == said, f"{wrong} for a time is refused, with what is allowed", f"{status} {err}")
     whole = open(path).read()
     process = subprocess.Popen([program("outriderctl"), "--runtime-dir", str(service.runtime), "trace", "30s", path],
@@ -90,7 +90,7 @@ with tempfile.TemporaryDirectory() as directory, Service(draft=DRAFTS["aligned"]
     tap.ok(process.returncode == 0 and events_of(path) and os.listdir(directory) == ["trace.json"],
            "an interrupt ends it early: what there is until then is a whole file", f"{process.returncode} {out} {err}")
     # Whatever was asked before has ended: the next one that is busy is a request.
-    quiet_ones = until(lambda: "empty: nothing was done meanwhile; trace again while" in service.ctl("trace", "20ms", path).stdout)
+    quiet_ones = until(lambda: "is empty: the service did nothing meanwhile; trace again while" in service.ctl("trace", "20ms", path).stdout)
     tap.ok(quiet_ones and not [e for e in events_of(path) if e["ph"] != "M"], "a trace of nothing says that it is empty, and what to do")
     status, out, err = trace(service, "10ms", "/no/such/folder/trace.json")
     tap.ok(status == 73 and "/no/such/folder" in err, "a file that cannot be written is named", f"{status} {err}")

@@ -84,13 +84,13 @@ try:
     ids = prompts(4, longest=80)
     expected = [reference(p, 30, extra=("--ignore-eos",)) for p in ids]
     serves("the same vocabulary", source, ids, expected, True, "")
-    serves("a draft with more tokens", larger, ids, expected, True, f"{n + 64} tokens, the model {n}")
+    serves("a draft with more tokens", larger, ids, expected, True, f"{n + 64} tokens and the model {n}")
     # Prompts that the smaller vocabulary can spell: others get n-grams.
     few = [[t for t in p if t < 3000] for p in ids]
     serves("a draft with fewer tokens", smaller, few, [reference(p, 30, extra=("--ignore-eos",)) for p in few], True,
-           f"3000 tokens, the model {n}")
+           f"3000 tokens and the model {n}")
     serves("prompts that the draft cannot read", smaller, [p + [3999] for p in ids],
-           [reference(p + [3999], 30, extra=("--ignore-eos",)) for p in ids], False, f"3000 tokens, the model {n}")
+           [reference(p + [3999], 30, extra=("--ignore-eos",)) for p in ids], False, f"3000 tokens and the model {n}")
     refuses(other)
 finally:
     shutil.rmtree(folder, ignore_errors=True)

@@ -167,7 +167,7 @@ def _call(context: "zmq.Context[zmq.Socket[bytes]]", directory: str, process: st
     """One request, one reply."""
     path = f"{directory}/{process}.ctl"
     if _runtime.listener(path) is None:
-        raise Unavailable(errno.ECONNREFUSED, f"{process} does not run in {directory}")
+        raise Unavailable(errno.ECONNREFUSED, f"{process} is not running in {directory}")
     with open_socket(context, f"ipc://{path}") as socket:
         socket.setsockopt(zmq.LINGER, 0)
         number = secrets.randbelow((1 << 64) - 1) + 1
@@ -190,7 +190,7 @@ def _call(context: "zmq.Context[zmq.Socket[bytes]]", directory: str, process: st
             if body != expected:
                 raise OutriderError(errno.EPROTO, f"{process} answered with {body}, expected {expected}")
             return envelope
-    raise Unavailable(errno.ETIMEDOUT, f"{process} is there, but has not answered in {timeout:.0f} s: it is stopped or hangs")
+    raise Unavailable(errno.ETIMEDOUT, f"{process} has not answered in {timeout:.0f} s: its process is stopped or hangs")
 
 
 def _call_patiently(context: "zmq.Context[zmq.Socket[bytes]]", directory: str, process: str, request: envelope_pb2.Envelope,
@@ -230,7 +230,7 @@ class _Batch:
         except OutriderError as e:
             self._release(name for name in self._parts if name not in committed)
             if committed:
-                raise type(e)(e.code, f"{e}; {', '.join(committed)} had made its part for good already") from e
+                raise type(e)(e.code, f"{e}; {', '.join(committed)} had already committed its changes") from e
             raise
 
     def _take(self, step: int, done: dict[str, admin_pb2.KnobDone] | None = None) -> dict[str, admin_pb2.KnobDone]:

@@ -150,7 +150,7 @@ class Connection:
     def resume(self, uid: int, have: int) -> Session:
         """The session of somebody else, from token `have` on."""
         if not 1 <= uid < 1 << 64:
-            raise InvalidRequest(errno.EINVAL, f"session {uid}: sessions have other numbers")
+            raise InvalidRequest(errno.EINVAL, f"session {uid}: allowed are 1 to 2^64 - 1")
         if not 0 <= have < 1 << 32:
             raise InvalidRequest(errno.EINVAL, f"have is {have}: allowed are 0 to {(1 << 32) - 1}")
         if uid in self.sessions:

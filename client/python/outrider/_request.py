@@ -154,7 +154,7 @@ def _ids(name: str, values: object) -> list[int]:
         raise InvalidRequest(errno.EINVAL, f"{name} is {values!r:.64}: a list of token ids is expected")
     ids = [_whole(f"{name}[{i}]", value, 0, (1 << 31) - 1) for i, value in enumerate(values)]
     if len(ids) > CONTEXT_MAX:
-        raise InvalidRequest(errno.E2BIG, f"{name}: {len(ids)} tokens, at most {CONTEXT_MAX} are taken")
+        raise InvalidRequest(errno.E2BIG, f"{name}: {len(ids)} tokens: at most {CONTEXT_MAX} are allowed")
     return ids
 
 
@@ -193,7 +193,7 @@ def _set_messages(generate: client_pb2.Generate, options: Options) -> None:
         conversation.variables = _object("variables", options["variables"])
         n += len(_utf8("variables", conversation.variables))
     if n > TEXT_BYTES_MAX:
-        raise InvalidRequest(errno.E2BIG, f"messages of {n} bytes, at most {TEXT_BYTES_MAX} are taken")
+        raise InvalidRequest(errno.E2BIG, f"messages of {n} bytes: at most {TEXT_BYTES_MAX} are allowed")
 
 
 def _set_input(generate: client_pb2.Generate, prompt: str | None, options: Options) -> None:
@@ -207,7 +207,7 @@ def _set_input(generate: client_pb2.Generate, prompt: str | None, options: Optio
     if prompt is not None:
         n = len(_utf8("prompt", prompt))
         if n > TEXT_BYTES_MAX:
-            raise InvalidRequest(errno.E2BIG, f"prompt of {n} bytes, at most {TEXT_BYTES_MAX} are taken")
+            raise InvalidRequest(errno.E2BIG, f"prompt of {n} bytes: at most {TEXT_BYTES_MAX} are allowed")
         generate.prompt = prompt
     elif given == ["tokens"]:
         generate.tokens.SetInParent()
@@ -222,7 +222,7 @@ def _set_grammar(generate: client_pb2.Generate, grammar: object) -> None:
     generate.grammar_kind = _one_of("grammar kind", grammar[0], _GRAMMARS)
     n = len(_utf8("grammar", grammar[1]))
     if n > GRAMMAR_BYTES_MAX:
-        raise InvalidRequest(errno.E2BIG, f"grammar of {n} bytes: at most {GRAMMAR_BYTES_MAX}")
+        raise InvalidRequest(errno.E2BIG, f"grammar of {n} bytes: at most {GRAMMAR_BYTES_MAX} are allowed")
     generate.grammar = grammar[1]
 
 
@@ -332,4 +332,4 @@ def generate_of(prompt: str | None, options: Options) -> client_pb2.Generate:
 
 def too_large(n: int) -> OutriderError:
     """A message that can never be sent."""
-    return InvalidRequest(errno.E2BIG, f"request of {n} bytes, at most {MESSAGE_BYTES_MAX} are taken")
+    return InvalidRequest(errno.E2BIG, f"request of {n} bytes: at most {MESSAGE_BYTES_MAX} are allowed")

@@ -205,13 +205,13 @@ class Session:
         # The first part of an answer in one arithmetic, or of one model, and the rest in another are no answer at all.
         if self.arrived and self._arithmetic and accepted.arithmetic and self._arithmetic != accepted.arithmetic:
             self._send_cancel()
-            self._fail(errno.ESTALE, f"this answer was begun with arithmetic {self._arithmetic}, the service came back with "
-                       f"arithmetic {accepted.arithmetic}: after {self.arrived} tokens it cannot go on")
+            self._fail(errno.ESTALE, f"this answer was begun with arithmetic {self._arithmetic}, but the service came back with "
+                       f"arithmetic {accepted.arithmetic}: it cannot go on after {self.arrived} tokens")
             return
         if self.arrived and self._engine and self._engine != accepted.engine:
             self._send_cancel()
-            self._fail(errno.ESTALE, "the service came back with another model or KV number type, or its model file was touched: an "
-                       f"answer of which {self.arrived} tokens are here cannot go on")
+            self._fail(errno.ESTALE, "the service came back with another model or KV number type, or its model file was touched: the "
+                       f"answer cannot go on after {self.arrived} tokens")
             return
         self._engine = accepted.engine
         self._arithmetic = accepted.arithmetic or self._arithmetic
@@ -288,5 +288,5 @@ class Session:
 
     def _what_to_do(self) -> str:
         if self.link.is_there():
-            return ": the verifier is there, but is stopped or hangs; outrider status shows it"
+            return ": the verifier's process exists, but it is stopped or hangs; outrider status shows it"
         return "" if self.link.answered else "; outrider up starts one"

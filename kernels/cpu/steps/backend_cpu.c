@@ -68,7 +68,7 @@ static int cpu_wrap(
 static int cpu_export(const struct buffer *buffer, struct error *err)
 {
 	if (buffer->fd < 0)
-		return error_set(err, ENOTSUP, "a buffer of this process alone has no descriptor");
+		return error_set(err, ENOTSUP, "a private buffer has no descriptor");
 	int fd = fcntl(buffer->fd, F_DUPFD_CLOEXEC, 3);
 	if (fd < 0)
 		return error_set(err, errno, "a buffer's descriptor cannot be duplicated: %s",
@@ -87,7 +87,7 @@ static int cpu_import(struct backend *backend, int fd, size_t bytes, bool write,
 			err, errno, "a buffer's descriptor cannot be used: %s", strerror(errno));
 	if (bytes == 0 || status.st_size < 0 || (uint64_t)status.st_size < bytes)
 		return error_set(err, EINVAL,
-			"a buffer of %zu bytes is wanted, the memory has %lld", bytes,
+			"a buffer of %zu bytes was asked for, but its memory has %lld", bytes,
 			(long long)status.st_size);
 	void *memory =
 		mmap(NULL, bytes, write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
