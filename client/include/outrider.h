@@ -105,12 +105,15 @@ int outrider_request_add_stop(struct outrider_request *request, const char *text
 /* Added to the logit of a token; finite, or -INFINITY: the token never comes. Up to 256 tokens. */
 int outrider_request_add_logit_bias(struct outrider_request *request, int32_t token, float bias);
 /* What the output must match: kind is "json-schema", "json-object" (any JSON object; source is ""), "regex", "gbnf" (llama.cpp's
- * notation) or "none" (the default). Up to 65536 bytes. The output ends where it is complete. What is wrong with the source, and
+ * notation), "parts" (JSON that puts texts, schemas and control tokens together: outrider(3)) or "none" (the default). Up to 65536 bytes. The output ends where it is complete. What is wrong with the source, and
  * where, comes as the request's failure (-EINVAL). Not with outrider_request_set_ignore_eos() or the coupling "maximal". */
 int outrider_request_set_grammar(
 	struct outrider_request *request, const char *kind, const char *source);
 /* Goes on after end-of-text tokens. */
 void outrider_request_set_ignore_eos(struct outrider_request *request, bool ignore);
+/* The text of events then has that of control tokens too, where they stand, but not that of the token which ends the answer: for
+ * who reads what a model writes between them. */
+void outrider_request_set_control_text(struct outrider_request *request, bool wanted);
 /* From outrider_start() on, 0: none; whatever outrider_set_wait() says: the service then ends it (OUTRIDER_END_DEADLINE), and
  * outrider_next() fails with -ETIMEDOUT where one that is away or hangs does not. */
 void outrider_request_set_deadline_ms(struct outrider_request *request, uint64_t deadline_ms);

@@ -14,7 +14,8 @@
 static const char *const methods[] = {"auto", "none", "ngram", "model", "replay"};
 static_assert(sizeof methods / sizeof methods[0] == DRAFT_METHODS, "a name for each");
 static const char *const couplings[] = {"gumbel", "maximal"};
-static const char *const grammar_kinds[] = {"none", "json-schema", "json-object", "regex", "gbnf"};
+static const char *const grammar_kinds[] = {"none", "json-schema", "json-object", "regex", "gbnf",
+	"parts"};
 
 int outrider_request_new(struct outrider_request **request)
 {
@@ -578,6 +579,12 @@ int outrider_request_set_replay(
 	request->generate.replay = list;
 	request->generate.replay_error = error;
 	return 0;
+}
+
+void outrider_request_set_control_text(struct outrider_request *request, bool wanted)
+{
+	if (request)
+		request->generate.control_text = wanted;
 }
 
 void outrider_request_set_logits_hash(struct outrider_request *request, bool wanted)

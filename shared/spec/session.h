@@ -22,7 +22,7 @@
 #include <stddef.h>
 
 #define SESSIONS_REGION "sessions"
-#define SESSIONS_LAYOUT 8
+#define SESSIONS_LAYOUT 9
 
 enum session_state {
 	SESSION_FREE = 0,
@@ -69,6 +69,7 @@ struct session_request {
 	uint32_t draft_method; /* enum draft_method */
 	uint32_t n_replay; /* tokens of replay[] (the recorded continuation) */
 	float replay_error; /* probability that a proposed token is replaced */
+	uint32_t control_text; /* control tokens give their text */
 	uint32_t logits_hash; /* the client wants a hash of each position's logits */
 	uint64_t deadline_ns; /* CLOCK_MONOTONIC; 0 = none */
 	uint64_t digest; /* of what was asked: another request under the same uid is refused */

@@ -6,6 +6,7 @@ import errno
 import filecmp
 import inspect
 import io
+import json
 import os
 import re
 import signal
@@ -155,6 +156,21 @@ def answers(service):
             one, two = (client.generate(messages=m, max_tokens=N) for m in (messages, parts))
             assert one.tokens and one.tokens == two.tokens, (one, two)
             assert one.usage.prompt_tokens > 10
+
+    @tap.test
+    def control_tokens_give_their_text_where_it_is_wanted():
+        always = {"tokens": ids[0], "max_tokens": 2, "logit_bias": {1: 100}}
+        with outrider.Client(service.runtime) as client:
+            assert client.generate(**always).text == ""
+            assert client.generate(**always, control_text=True).text == 2 * "<|im_start|>"
+            assert client.generate(tokens=ids[0], max_tokens=2, logit_bias={2: 100}, control_text=True).text == "", "but the one that ends it"
+
+    @tap.test
+    def parts_put_an_answer_together():
+        source = json.dumps({"sequence": ["f(", {"schema": {"enum": [1, 2]}}, ")", {"control": "<|im_start|>"}, "g"]})
+        with outrider.Client(service.runtime) as client:
+            answer = client.generate(tokens=ids[0], grammar=("parts", source), control_text=True)
+            assert answer.text in ("f(1)<|im_start|>g", "f(2)<|im_start|>g") and 1 in answer.tokens, answer
 
     @tap.test
     def events_put_together_are_the_answer():

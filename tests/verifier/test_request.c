@@ -98,7 +98,7 @@ static void grammars_are_bounded_and_stand_alone(void **state)
 	generate.grammar_kind = GRAMMAR_NONE;
 	expect_refusal(&generate, -EINVAL, "grammar: the kind none takes no source");
 	generate.grammar_kind = GRAMMAR_KINDS;
-	expect_refusal(&generate, -EINVAL, "grammar_kind: 5 is not 0..4");
+	expect_refusal(&generate, -EINVAL, "grammar_kind: 6 is not 0..5");
 	source[LIMIT_GRAMMAR_BYTES] = 'a';
 	generate.grammar_kind = GRAMMAR_REGEX;
 	expect_refusal(&generate, -EINVAL, "grammar: 65537 bytes, the limit is 65536");
@@ -234,6 +234,7 @@ static void a_digest_tells_requests_apart_that_differ_in_their_answers(void **st
 	DIFFERS(g.max_tokens = 5);
 	DIFFERS(g.ignore_eos = 1);
 	DIFFERS(g.logits_hash = 1);
+	DIFFERS(g.control_text = 1);
 	DIFFERS(g.n_stop = 2; g.stop = stops);
 	DIFFERS(g.n_stop = 2; g.stop = moved);
 	DIFFERS(g.n_stop = 1; g.stop = stops);

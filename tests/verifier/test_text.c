@@ -28,7 +28,7 @@ static void begin(struct feed *f, const char *const *strings, uint32_t n)
 		at += strlen(strings[i]) + 1;
 	}
 	assert_int_equal(text_stops_create(packed, n, &f->stops), 0);
-	text_stream_init(&f->stream);
+	text_stream_init(&f->stream, false);
 }
 
 static void end(struct feed *f)
@@ -304,6 +304,28 @@ static void any_cutting_into_pieces_gives_what_the_definition_says(void **state)
 		compare(round);
 }
 
+/* Where control tokens are shown they are held back, and cut off, like any text. */
+static void shown_control_tokens_are_matched_whole_too(void **state)
+{
+	const char *const stops[] = {"b<|c|>d"};
+	struct feed f;
+
+	(void)state;
+	begin(&f, stops, 1);
+	text_stream_init(&f.stream, true);
+	assert_false(text_feed(&f.stream, f.stops, "a", 1, false));
+	assert_false(text_feed(&f.stream, f.stops, "<|c|>", 5, true));
+	assert_int_equal(f.stream.back, 0);
+	assert_false(text_feed(&f.stream, f.stops, "b", 1, false));
+	assert_false(text_feed(&f.stream, f.stops, "<|c|>", 5, true));
+	assert_int_equal(f.stream.back, 6);
+	assert_true(text_feed(&f.stream, f.stops, "de", 2, false));
+	assert_int_equal(f.stream.back, 8);
+	assert_true(text_feed(&f.stream, f.stops, "<|c|>", 5, true));
+	assert_int_equal(f.stream.back, 13);
+	end(&f);
+}
+
 /* As many and as long as may be, over a text that almost has them all, all the time. */
 static void many_long_stop_strings_take_no_more_time_than_few(void **state)
 {
@@ -348,6 +370,7 @@ int main(void)
 		cmocka_unit_test(of_two_completed_by_one_byte_the_one_that_began_first_counts),
 		cmocka_unit_test(a_self_overlapping_stop_string_is_found),
 		cmocka_unit_test(a_control_token_is_matched_whole_and_never_shown),
+		cmocka_unit_test(shown_control_tokens_are_matched_whole_too),
 		cmocka_unit_test(many_long_stop_strings_take_no_more_time_than_few),
 		cmocka_unit_test(any_cutting_into_pieces_gives_what_the_definition_says),
 	};

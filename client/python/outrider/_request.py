@@ -30,7 +30,7 @@ _FLOAT_MAX = float.fromhex("0x1.fffffep+127")
 _ROLES = ("system", "user", "assistant", "tool", "developer", "function")
 _METHODS = ("auto", "none", "ngram", "model", "replay")
 _COUPLINGS = ("gumbel", "maximal")
-_GRAMMARS = ("none", "json-schema", "json-object", "regex", "gbnf")
+_GRAMMARS = ("none", "json-schema", "json-object", "regex", "gbnf", "parts")
 
 Message = Mapping[str, Any]
 """A message of a conversation, for example {"role": "user", "content": "Hello"}. Other keys (tool_calls, content that is None or a
@@ -38,7 +38,7 @@ list of parts) go to the model's chat template as they are."""
 
 DraftMethod = Literal["auto", "none", "ngram", "model", "replay"]
 Coupling = Literal["gumbel", "maximal"]
-GrammarKind = Literal["none", "json-schema", "json-object", "regex", "gbnf"]
+GrammarKind = Literal["none", "json-schema", "json-object", "regex", "gbnf", "parts"]
 
 
 class Options(TypedDict, total=False):
@@ -76,9 +76,11 @@ class Options(TypedDict, total=False):
     """Added to the logits of these tokens; up to 256."""
     grammar: tuple[GrammarKind, str]
     """What the answer must match: the kind and its source, up to 65536 bytes: ("json-schema", SCHEMA), ("json-object", ""),
-    ("regex", EXPRESSION) or ("gbnf", GRAMMAR in llama.cpp's notation). The answer ends where it is complete."""
+    ("regex", EXPRESSION), ("gbnf", GRAMMAR in llama.cpp's notation) or ("parts", JSON: outrider(3) says how). The answer ends where it is complete."""
     ignore_eos: bool
     """Go on after end-of-text tokens."""
+    control_text: bool
+    """The text has that of control tokens too, but not of the one that ends the answer."""
     deadline: float
     """Seconds from the start of the request; 0 (the default): none. The answer then ends as "deadline"."""
 
@@ -323,6 +325,8 @@ def generate_of(prompt: str | None, options: Options) -> client_pb2.Generate:
     if "deadline" in given:
         # Rounded up: 0 would be none.
         generate.deadline_ms = math.ceil(1000 * _real("deadline", given["deadline"], 0, 1e15, "0 to 1e15 seconds"))
+    if "control_text" in given:
+        generate.control_text = _flag("control_text", given["control_text"])
     if "logits_hash" in given:
         generate.logits_hash = _flag("logits_hash", given["logits_hash"])
     if generate.ByteSize() > MESSAGE_BYTES_MAX:

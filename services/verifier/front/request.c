@@ -340,6 +340,7 @@ int request_parameters(const Outrider__Generate *generate, const struct request_
 	out->draft_width = generate->draft_width;
 	out->draft_method = generate->draft_method;
 	out->ignore_eos = generate->ignore_eos != 0;
+	out->control_text = generate->control_text != 0;
 	out->logits_hash = generate->logits_hash != 0;
 	if (generate->deadline_ms != 0) {
 		uint64_t ms_max = (UINT64_MAX - now_ns) / 1000000;

@@ -26,8 +26,10 @@ static bool feed(struct front *front, uint32_t index, uint32_t n)
 	const struct session_page *page = front->slots[index].page;
 
 	for (; fs->fed < n; fs->fed++) {
-		struct gguf_string piece = tokenizer_piece(
-			front->tokenizer, page->tokens[page->n_prompt + fs->fed], false);
+		int32_t token = page->tokens[page->n_prompt + fs->fed];
+		bool control = page->request.control_text &&
+			       !stop_match_ends(&page->request, front->tokenizer, token);
+		struct gguf_string piece = tokenizer_piece(front->tokenizer, token, control);
 		size_t room = fs->n_pending + piece.bytes;
 
 		if (room > fs->capacity) {

@@ -27,7 +27,7 @@ int stop_match_create(
 		free(match);
 		return rc;
 	}
-	text_stream_init(&match->stream);
+	text_stream_init(&match->stream, request->control_text);
 	match->found_at = UINT32_MAX;
 	*out = match;
 	return 0;

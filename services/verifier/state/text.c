@@ -176,8 +176,9 @@ const char *text_stop(const struct text_stops *stops, int i)
 	return stops->text + stops->at[i];
 }
 
-void text_stream_init(struct text_stream *stream)
+void text_stream_init(struct text_stream *stream, bool shown)
 {
+	stream->shown = shown;
 	stream->stop = -1;
 	stream->back = 0;
 	stream->state = stream->n_held = 0;
@@ -232,11 +233,12 @@ static uint32_t completed(
 static uint32_t visible(const struct window *w, size_t from)
 {
 	const struct text_stream *stream = w->stream;
-	size_t n = stream->back + (w->hidden ? 0 : w->bytes);
+	bool hidden = w->hidden && !stream->shown;
+	size_t n = stream->back + (hidden ? 0 : w->bytes);
 
 	for (size_t i = 0; i < from && i < stream->n_held; i++)
-		n -= !(stream->flags[i] & HIDDEN);
-	if (!w->hidden && from > stream->n_held)
+		n -= stream->shown || !(stream->flags[i] & HIDDEN);
+	if (!hidden && from > stream->n_held)
 		n -= from - stream->n_held;
 	return (uint32_t)n;
 }
@@ -260,7 +262,7 @@ bool text_feed(struct text_stream *stream, const struct text_stops *stops, const
 	uint32_t state = stream->state;
 
 	if (stream->stop >= 0) {
-		stream->back += hidden ? 0 : (uint32_t)bytes;
+		stream->back += hidden && !stream->shown ? 0 : (uint32_t)bytes;
 		return true;
 	}
 	if (stops == NULL || bytes == 0)

@@ -32,13 +32,15 @@ struct text_stream {
 	/* Bytes at the end of the visible text so far that may not be shown: they may become part of a stop string or, when one
 	 * was completed, are part of it or behind it. */
 	uint32_t back;
+	bool shown; /* control tokens are part of the visible text */
 	uint16_t state; /* what of the stop strings ends the text so far */
 	uint16_t n_held; /* that many bytes, hidden ones too */
 	uint8_t flags[LIMIT_STOP_BYTES]; /* of each of them */
 };
-void text_stream_init(struct text_stream *stream);
+/* shown: control tokens are part of the visible text; they are matched as ever. */
+void text_stream_init(struct text_stream *stream, bool shown);
 
-/* Takes the bytes of one token; hidden: a control token's, which are matched and never shown. Returns true when a stop string was
+/* Takes the bytes of one token; hidden: a control token's, which are matched and not shown, unless all are. Returns true when a stop string was
  * completed: of several the one that began first; the rest of the bytes, and all that would follow, is no part of the answer.
  * When the answer has ended without one, what was held back is part of it. */
 bool text_feed(struct text_stream *stream, const struct text_stops *stops, const char *piece,

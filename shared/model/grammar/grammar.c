@@ -7,7 +7,7 @@
 #include <xxhash.h>
 
 const char *const grammar_kind_names[] = {
-	"none", "json-schema", "json-object", "regex", "gbnf", NULL};
+	"none", "json-schema", "json-object", "regex", "gbnf", "parts", NULL};
 
 static void read_source(
 	struct rules *builder, enum grammar_kind kind, const char *source, size_t bytes)
@@ -25,6 +25,9 @@ static void read_source(
 		break;
 	case GRAMMAR_GBNF:
 		grammar_read_gbnf(builder, source, bytes);
+		break;
+	case GRAMMAR_PARTS:
+		grammar_read_parts(builder, source, bytes);
 		break;
 	case GRAMMAR_NONE:
 	case GRAMMAR_KINDS:

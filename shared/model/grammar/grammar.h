@@ -20,10 +20,28 @@ enum grammar_kind {
 	GRAMMAR_JSON_OBJECT, /* any JSON object; its source is empty */
 	GRAMMAR_REGEX,
 	GRAMMAR_GBNF,
+	GRAMMAR_PARTS, /* put together from others; see below */
 	GRAMMAR_KINDS
 };
-/* "none", "json-schema", "json-object", "regex", "gbnf", NULL. */
+/* "none", "json-schema", "json-object", "regex", "gbnf", "parts", NULL. */
 extern const char *const grammar_kind_names[];
+
+/*
+ * GRAMMAR_PARTS: texts between which there are values, as calls of functions are written. Its source is a JSON value, a part:
+ *
+ *	"text"				this text
+ *	{"schema": SCHEMA}		a value that matches a JSON schema
+ *	{"regex": "..."}		a text that matches a regular expression
+ *	{"control": "<|end|>"}		this control token; or its text, in models where it is none
+ *	{"until": "text"}		any text that does not have this one in it
+ *	{"sequence": [PART, ...]}	one behind the other
+ *	{"choice": [PART, ...]}		one of them
+ *	{"repeat": PART, "min": 0, "max": 7}	as often; without "max" as often as one likes
+ *
+ * "name" beside "schema" or "regex" says in errors what it is for.
+ */
+/* In front of a control token's text, and behind it: no text has this byte. */
+#define GRAMMAR_CONTROL 0xFF
 
 enum {
 	GRAMMAR_PARTS_MAX =

@@ -422,10 +422,26 @@ static void finish(struct schema *schema)
 	free(schema->slots);
 }
 
+uint32_t grammar_schema_expr(struct rules *builder, const json_t *root)
+{
+	struct schema schema = {.builder = builder, .root = root};
+	struct schema_set set = {0};
+	uint32_t expr = EXPR_NEVER;
+
+	schema.slots = calloc(SCHEMA_SLOTS, sizeof(*schema.slots));
+	if (schema.slots == NULL)
+		rules_fail(builder, ENOMEM, "no memory for the schema");
+	else if (!schema_add(&schema, &set, root, 0))
+		schema_fail(&schema, root, "the schema is false: no value matches it");
+	if (builder->rc == 0)
+		expr = schema_expr(&schema, &set);
+	free(set.items);
+	finish(&schema);
+	return expr;
+}
+
 void grammar_read_schema(struct rules *builder, const char *source, size_t bytes)
 {
-	struct schema schema = {.builder = builder};
-	struct schema_set set = {0};
 	json_error_t at;
 	json_t *root = json_loadb(
 		source, bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &at);
@@ -435,16 +451,7 @@ void grammar_read_schema(struct rules *builder, const char *source, size_t bytes
 		error_tame(builder->err.text);
 		return;
 	}
-	schema.root = root;
-	schema.slots = calloc(SCHEMA_SLOTS, sizeof(*schema.slots));
-	if (schema.slots == NULL)
-		rules_fail(builder, ENOMEM, "no memory for the schema");
-	else if (!schema_add(&schema, &set, root, 0))
-		schema_fail(&schema, root, "the schema is false: no value matches it");
-	if (builder->rc == 0)
-		rules_define(builder, 0, schema_expr(&schema, &set));
-	free(set.items);
-	finish(&schema);
+	rules_define(builder, 0, grammar_schema_expr(builder, root));
 	json_decref(root);
 }
 

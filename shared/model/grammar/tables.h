@@ -4,6 +4,8 @@
 #include "shared/model/grammar/automaton.h"
 #include "shared/model/grammar/grammar.h"
 
+#include <jansson.h>
+
 /* The state that stands for the end of the text. */
 enum { STATE_END = 0 };
 #define RULE_UNUSED UINT32_MAX
@@ -35,6 +37,9 @@ static inline bool state_is_last(const struct automaton *a, uint32_t state)
 /* What the front ends do: write the builder's rules from the source. */
 void grammar_read_gbnf(struct rules *builder, const char *source, size_t bytes);
 void grammar_read_schema(struct rules *builder, const char *source, size_t bytes);
+void grammar_read_parts(struct rules *builder, const char *source, size_t bytes);
 void grammar_read_object(struct rules *builder);
+/* A schema that is a part of the grammar; root is borrowed for the call. */
+uint32_t grammar_schema_expr(struct rules *builder, const json_t *root);
 /* Compiles what the builder has. */
 int grammar_build(struct rules *builder, struct grammar **out, struct error *err);

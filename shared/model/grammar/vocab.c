@@ -28,6 +28,8 @@ struct group {
 struct vocab {
 	const struct tokenizer *tokenizer;
 	uint32_t n_vocab, n_mask; /* tokens, and bits of a mask */
+	struct gguf_string
+		*control; /* [n_vocab] of control tokens: their text, marked; else empty */
 	struct trie_node *nodes; /* [n_nodes + 1] */
 	uint32_t n_nodes, depth_max;
 	int32_t *sorted; /* tokens by their groups, and there by their texts */
@@ -60,7 +62,38 @@ struct masks {
 
 static struct gguf_string text_of(const struct vocab *vocab, int32_t token)
 {
-	return tokenizer_piece(vocab->tokenizer, token, false);
+	struct gguf_string text = tokenizer_piece(vocab->tokenizer, token, false);
+
+	if (text.bytes == 0 && token >= 0 && (uint32_t)token < vocab->n_vocab)
+		return vocab->control[token];
+	return text;
+}
+
+/* The texts of control tokens between marks, in the memory behind the list. */
+static bool mark_controls(struct vocab *vocab)
+{
+	size_t bytes = 0;
+	char *at;
+
+	for (int32_t i = 0; i < (int32_t)vocab->n_vocab; i++)
+		if (tokenizer_piece(vocab->tokenizer, i, false).bytes == 0)
+			bytes += 2 + tokenizer_piece(vocab->tokenizer, i, true).bytes;
+	vocab->control = calloc(1, (vocab->n_vocab + 1u) * sizeof(*vocab->control) + bytes);
+	if (vocab->control == NULL)
+		return false;
+	at = (char *)(vocab->control + vocab->n_vocab + 1);
+	for (int32_t i = 0; i < (int32_t)vocab->n_vocab; i++) {
+		struct gguf_string text = tokenizer_piece(vocab->tokenizer, i, true);
+
+		if (tokenizer_piece(vocab->tokenizer, i, false).bytes > 0 || text.bytes == 0)
+			continue;
+		vocab->control[i] = (struct gguf_string){at, text.bytes + 2};
+		*at++ = (char)GRAMMAR_CONTROL;
+		memcpy(at, text.data, text.bytes);
+		at += text.bytes;
+		*at++ = (char)GRAMMAR_CONTROL;
+	}
+	return true;
 }
 
 static uint32_t group_of(struct gguf_string text)
@@ -187,7 +220,8 @@ int vocab_create(const struct tokenizer *tokenizer, uint32_t n_vocab, struct voc
 	vocab->group = calloc(vocab->n_vocab + 1u, 1);
 	vocab->sorted = malloc((vocab->n_vocab + 1u) * sizeof(*vocab->sorted));
 	vocab->ends = malloc((vocab->n_vocab + 1u) * sizeof(*vocab->ends));
-	if (vocab->group != NULL && vocab->sorted != NULL && vocab->ends != NULL) {
+	if (vocab->group != NULL && vocab->sorted != NULL && vocab->ends != NULL &&
+		mark_controls(vocab)) {
 		for (int32_t i = 0; i < (int32_t)vocab->n_vocab; i++) {
 			struct gguf_string text = text_of(vocab, i);
 
@@ -215,6 +249,7 @@ void vocab_free(struct vocab **vocab)
 	for (uint32_t g = 0; g < GROUPS; g++)
 		free((*vocab)->groups[g].mask);
 	free((*vocab)->nodes);
+	free((*vocab)->control);
 	free((*vocab)->group);
 	free((*vocab)->sorted);
 	free((*vocab)->ends);

@@ -1,7 +1,7 @@
 /*
  * A grammar over the tokens of a model: which tokens may follow a text. The vocabulary's texts are a tree, which is walked
- * together with the matcher, so that beginnings that several tokens share are looked at once. Control tokens are never allowed,
- * but for those that end the generation, where the text may end. Tokens that are part of a character, or go over the boundaries
+ * together with the matcher, so that beginnings that several tokens share are looked at once. Control tokens are allowed
+ * where the grammar names them, and those that end the generation where the text may end. Tokens that are part of a character, or go over the boundaries
  * of what the grammar names, are as good as any.
  */
 #pragma once
