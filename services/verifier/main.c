@@ -205,8 +205,9 @@ static int start(struct verifier *v, struct error *err)
 	front_recover(front);
 	regions_needs(&v->regions, &v->packed, v->model, &front->needs);
 	broker_offer(front->broker, &v->regions.sessions);
-	broker_offer(front->broker, &v->regions.draft);
+	/* Before the draft rings, which refer to it: a drafter that has the rings alone sends empty drafts. */
 	broker_offer(front->broker, &v->regions.supports);
+	broker_offer(front->broker, &v->regions.draft);
 	broker_offer(front->broker, &v->regions.kv);
 	if (v->packed.header != NULL)
 		broker_offer(front->broker, &v->packed);

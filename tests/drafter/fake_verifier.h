@@ -74,15 +74,16 @@ static inline void fake_offer(struct fake *f, struct worker *worker)
 				 &region, &err),
 		0);
 	worker_give(worker, WORKER_SESSIONS, &region);
-	fd = fcntl(f->draft.fd, F_DUPFD_CLOEXEC, 0);
-	assert_int_equal(
-		region_attach(fd, DRAFT_REGION, DRAFT_LAYOUT, REGION_DATA, true, &region, &err), 0);
-	worker_give(worker, WORKER_DRAFT, &region);
 	fd = fcntl(f->supports_region.fd, F_DUPFD_CLOEXEC, 0);
 	assert_int_equal(region_attach(fd, SUPPORTS_REGION, SUPPORTS_LAYOUT, REGION_DATA, true,
 				 &region, &err),
 		0);
 	worker_give(worker, WORKER_SUPPORTS, &region);
+	/* Last: what the rings carry refers to the other two. */
+	fd = fcntl(f->draft.fd, F_DUPFD_CLOEXEC, 0);
+	assert_int_equal(
+		region_attach(fd, DRAFT_REGION, DRAFT_LAYOUT, REGION_DATA, true, &region, &err), 0);
+	worker_give(worker, WORKER_DRAFT, &region);
 }
 
 static inline void fake_commit(struct session_page *page, const int32_t *tokens, uint32_t n)
