@@ -6,6 +6,7 @@
 #include "tests/model/rig.h"
 
 #include "kernels/cpu/simd.h"
+#include "shared/model/pass/forward_internal.h"
 
 #include <errno.h>
 
@@ -483,6 +484,42 @@ static void batches_whose_state_cannot_be_had_are_refused(void **state)
 	rig_close(&rig);
 }
 
+/* What a pass allocates more with the limits than with room for no draft. */
+static size_t more_for_drafts(struct rig *rig, struct forward_limits limits)
+{
+	size_t bytes[2];
+	struct error err;
+	for (int i = 0; i < 2; i++) {
+		forward_destroy(&rig->forward);
+		assert_int_equal(forward_create(rig->model, rig->backend, &rig->kv,
+					 &rig->experts.source, &limits, &rig->forward, &err),
+			0);
+		bytes[i] = rig->forward->memory.bytes + rig->forward->batch.bytes;
+		limits.n_drafts = 0;
+	}
+	return bytes[0] - bytes[1];
+}
+
+/* A service's memory is planned with forward_bytes before a pass is created. */
+static void the_rows_of_drafts_are_planned_for(void **state)
+{
+	(void)state;
+	for (size_t m = 0; m < sizeof(models) / sizeof(*models); m++) {
+		struct rig rig;
+		rig_open(&rig, models[m], NULL, 1, KV_F16);
+		struct forward_limits some = rig_limits(RIG_CONTEXT), none = some;
+		none.n_drafts = 0;
+		size_t planned = forward_bytes(rig.model, rig.backend, &some) -
+				 forward_bytes(rig.model, rig.backend, &none);
+		size_t rows = (size_t)rig.model->config.delta.n_layers * some.n_drafts;
+		assert_true(planned > rows * sizeof(float));
+		/* The queue of one thread has a path through them. */
+		size_t path = some.n_drafts * sizeof(uint32_t);
+		assert_int_equal(planned, more_for_drafts(&rig, some) + path);
+		rig_close(&rig);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -496,6 +533,7 @@ int main(void)
 		cmocka_unit_test(truncating_goes_back_to_a_state_that_is_there),
 		cmocka_unit_test(a_sequence_without_a_slot_gets_no_cells),
 		cmocka_unit_test(batches_whose_state_cannot_be_had_are_refused),
+		cmocka_unit_test(the_rows_of_drafts_are_planned_for),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

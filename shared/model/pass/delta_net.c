@@ -66,10 +66,18 @@ void delta_fill(const struct forward *f)
 	}
 }
 
+void delta_shape(
+	struct delta_net *d, const struct model *model, const struct forward_limits *limits)
+{
+	const struct delta_config *delta = &model->config.delta;
+	d->channels = delta_channels(delta->n_k_heads, delta->d_k, delta->n_v_heads, delta->d_v);
+	d->row_floats = d->channels + 2 * delta->n_v_heads;
+	d->n_keep = limits->n_drafts;
+}
+
 int delta_begin(struct forward *f, struct error *err)
 {
-	const struct delta_config *delta = &f->model->config.delta;
-	if (delta->n_layers == 0)
+	if (f->model->config.delta.n_layers == 0)
 		return 0;
 	const struct recurrent *recurrent = &f->kv->states;
 	struct recurrent_layout wanted = recurrent_layout_of(f->model, 1);
@@ -82,9 +90,7 @@ int delta_begin(struct forward *f, struct error *err)
 	struct delta_net *d = calloc(1, sizeof(*d));
 	if (!d)
 		return error_set(err, ENOMEM, "no memory for the delta nets");
-	d->channels = delta_channels(delta->n_k_heads, delta->d_k, delta->n_v_heads, delta->d_v);
-	d->row_floats = d->channels + 2 * delta->n_v_heads;
-	d->n_keep = f->limits.n_drafts;
+	delta_shape(d, f->model, &f->limits);
 	f->delta = d;
 	return 0;
 }

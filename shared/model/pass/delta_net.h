@@ -46,6 +46,9 @@ struct delta_net {
 	rows_at o, o_q8; /* [T][V] */
 };
 
+/* Fills the fields that the layout of the buffers depends on. The model has delta-net layers. */
+void delta_shape(
+	struct delta_net *d, const struct model *model, const struct forward_limits *limits);
 /* f->delta; nothing for a model without such layers. */
 int delta_begin(struct forward *f, struct error *err);
 void delta_destroy(struct forward *f);

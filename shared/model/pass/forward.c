@@ -168,8 +168,13 @@ size_t forward_bytes(
 	const struct model *model, struct backend *backend, const struct forward_limits *limits)
 {
 	struct forward f = {0};
+	struct delta_net delta = {0};
 	struct carve count = {0};
 	set_shape(&f, model, backend, limits);
+	if (model->config.delta.n_layers > 0) {
+		delta_shape(&delta, model, &f.limits);
+		f.delta = &delta;
+	}
 	struct queue_limits queue = queue_limits(&f);
 	layout(&f, &count);
 	layout_batch(&f, &count);

@@ -56,7 +56,7 @@ struct forward_limits {
 int forward_create(const struct model *model, struct backend *backend, struct kv *kv,
 	struct expert_source *experts, const struct forward_limits *limits, struct forward **out,
 	struct error *err);
-/* Of the buffers that it allocates, nearly all: the most that passes can fill. */
+/* The bytes of the buffers, tables and queue that forward_create allocates with these limits. */
 size_t forward_bytes(
 	const struct model *model, struct backend *backend, const struct forward_limits *limits);
 void forward_destroy(struct forward **forward);
