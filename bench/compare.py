@@ -3,11 +3,14 @@
 
 Every figure is a ratio, new to old, of two measurements made one after the other; which build goes first changes from pair to
 pair. Printed are the median of the ratios and its 95 % interval (of the median, from the order statistics: no distribution is
-assumed). A ratio above 1 means that the new build is better, whatever the unit is. The answers of both builds are not compared:
-two builds may compute with different arithmetic.
+assumed). A ratio above 1 means that the new build is better, whatever the unit is.
+
+Both builds are measured on the same tokens. Two builds whose arithmetic differs give answers that part somewhere; so requests of
+bench/workloads are answered by both first, and those are taken whose answers agree the longest, up to the token at which they part.
+Every measured answer is compared with the one found then.
 
 Measures: `model` (prefill, decoding and verification of 2 to 16 tokens of a file with the shape of a published model, made anew
-with random weights), `served` (decoding of the demo model at K = 0 and K = 7), `price` (the same at K = 0 with the experts in the
+with random weights), `served` (decoding of the demo model at K = 0 and K = 7, drafts from n-grams), `price` (the same at K = 0 with the experts in the
 verifier's own memory), `capped` (with room for 17 % of the experts), `ipc` (a hop and a look-up through shared memory), `memory`
 (of all processes, the most while many sessions run; needs `make tests` in both)."""
 import argparse
@@ -26,6 +29,9 @@ import matrix
 ROOT = Path(__file__).resolve().parents[1]
 DEMO = ROOT / "models" / "outrider-demo-moe-q8_0.gguf"
 PROMPT = "In the beginning"
+WORKLOADS = ("code", "extract", "math", "prose")
+REQUESTS_PER_WORKLOAD = 8
+TOKENS_LEAST = 32
 MEASURES = ("model", "served", "price", "capped", "ipc", "memory")
 
 
@@ -34,6 +40,7 @@ class Pairs:
 
     def __init__(self):
         self.old, self.new, self.more_is_better = {}, {}, {}
+        self.texts = None  # which answers were compared, in words
 
     def add(self, name, old, new, more_is_better=True):
         self.old.setdefault(name, []).append(old)
@@ -93,10 +100,28 @@ class Service:
     def __exit__(self, *_):
         output(self.build / "outrider", "down", "--runtime-dir", self.runtime)
 
-    def rate(self, k, tokens):
+    def answer(self, k, request, tokens):
+        """request: a line of bench/workloads, with "prompt" or "messages"."""
+        if "messages" in request:
+            with open(self.runtime / "messages.json", "w", encoding="utf-8") as file:
+                json.dump(request["messages"], file)
+            question = ("--messages", file.name)
+        else:
+            question = (request["prompt"],)
         said = output(self.build / "outrider", "run", "--runtime-dir", self.runtime, "--max-tokens", tokens, "--ignore-eos", "--k", k,
-                      "--format", "json", PROMPT)
-        return json.loads(said)["usage"]["tokens_per_s"]
+                      "--draft-method", "ngram", "--format", "json", *question)
+        return json.loads(said)
+
+    def rate(self, k, texts):
+        """(tokens/s, share of the drafted tokens that were accepted) over all texts, each of them (request, its answer's tokens)."""
+        steps, seconds, drafted, accepted = 0, 0.0, 0, 0
+        for request, tokens in texts:
+            said = self.answer(k, request, len(tokens))
+            if said["tokens"] != tokens:
+                sys.exit(f"bench: {self.build}, K = {k}: the answer to {request['id']} is not the one that it gave before")
+            steps, seconds = steps + len(tokens) - 1, seconds + said["usage"]["decode_ns"] / 1e9
+            drafted, accepted = drafted + said["usage"]["drafted"], accepted + said["usage"]["accepted"]
+        return steps / seconds, accepted / drafted if drafted else 0.0
 
     def bytes(self):
         """Proportional set size of the four processes: what two of them share counts once."""
@@ -104,16 +129,34 @@ class Service:
                    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines() if line.startswith("Pss:"))
 
 
+def same_texts(options, old, new):
+    """The requests at which both services give the same answer the longest, with that answer up to where they part."""
+    requests = [json.loads(line) for name in WORKLOADS
+                for line in (ROOT / f"bench/workloads/{name}.jsonl").read_text().splitlines()[:REQUESTS_PER_WORKLOAD]]
+    texts = []
+    for request in requests:
+        a, b = (service.answer(0, request, options.tokens)["tokens"] for service in (old, new))
+        same = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+        texts.append((request, a[:same]))
+    texts.sort(key=lambda text: -len(text[1]))
+    texts = texts[:options.texts]
+    if len(texts[-1][1]) < TOKENS_LEAST:
+        sys.exit(f"bench: the answers of both builds agree for only {len(texts[-1][1])} tokens; --texts N takes fewer of them")
+    return texts
+
+
 def measure_served(options, pairs, name, ks, *up):
     with tempfile.TemporaryDirectory(dir=options.folder) as folder, \
             Service(options.old, folder, "--threads", options.threads, *up) as old, \
             Service(options.new, folder, "--threads", options.threads, *up) as new:
-        for service in (old, new):
-            service.rate(0, 200)
+        texts = same_texts(options, old, new)
+        pairs.texts = f"answers of {', '.join(str(len(tokens)) for _, tokens in texts)} tokens"
         for pair in range(options.pairs):
             for k in ks:
-                a, b = in_turn((old, new), pair, lambda service: service.rate(k, options.tokens))
-                pairs.add(f"{name}, K = {k}, tokens/s", a, b)
+                a, b = in_turn((old, new), pair, lambda service: service.rate(k, texts))
+                pairs.add(f"{name}, K = {k}, tokens/s", a[0], b[0])
+                if k > 0:
+                    pairs.add(f"{name}, K = {k}, share accepted", a[1], b[1])
 
 
 def measure_ipc(options, pairs):
@@ -163,7 +206,8 @@ def parse():
     add("--sessions", type=lambda text: [int(n) for n in text.split(",")], default=[64], metavar="N,...", help="default 64")
     add("--shape", default="qwen3-30b-a3b", help="of the shaped model; default %(default)s")
     add("--layers", type=int, default=4, help="of it; default %(default)s")
-    add("--tokens", type=int, default=800, help="of an answer; default %(default)s")
+    add("--tokens", type=int, default=800, help="of an answer at most; default %(default)s")
+    add("--texts", type=int, default=4, metavar="N", help="answers that make one measurement; default %(default)s")
     add("--threads", type=int, default=os.cpu_count(), help="of the verifier; default %(default)s")
     add("--folder", default="/var/tmp", help="for files that are needed meanwhile; default %(default)s")
     options = parser.parse_args()
@@ -191,7 +235,7 @@ def main():
             measure_ipc(options, pairs)
         elif name == "memory":
             measure_memory(options, pairs)
-    print(f"{machine}; {time.strftime('%Y-%m-%d %H:%M')}; {options.threads} threads")
+    print("; ".join(filter(None, (str(machine), time.strftime("%Y-%m-%d %H:%M"), f"{options.threads} threads", pairs.texts))))
     print(f"{'':44} {'old':>12} {'new':>12}   {'new is better by a factor of, 95 % interval, pairs'}")
     for line in pairs.lines():
         print(line)
