@@ -3,6 +3,7 @@
 
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
+#include "shared/base/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -85,7 +86,7 @@ static void fails(struct journal *journal, int code)
 
 void journal_open(struct journal *journal, const char *path, uint64_t bytes)
 {
-	memset(journal, 0, sizeof(*journal));
+	memory_clear(journal, sizeof(*journal));
 	journal->file.fd = -1;
 	journal->file.capacity = (bytes - JOURNAL_HEAD_BYTES) / JOURNAL_ENTRY_BYTES;
 	pthread_mutex_init(&journal->mutex, NULL);
@@ -102,7 +103,7 @@ void journal_close(struct journal *journal)
 	if (journal->file.fd >= 0)
 		close(journal->file.fd);
 	pthread_mutex_destroy(&journal->mutex);
-	memset(journal, 0, sizeof(*journal));
+	memory_clear(journal, sizeof(*journal));
 	journal->file.fd = -1;
 }
 
