@@ -177,6 +177,14 @@ static const struct command commands[] = {
 		"TIME is 1ms to 1m, with its unit; an interrupt ends it early. FILE appears when "
 		"it is\n"
 		"complete. Exits with 69 if no process answers.\n"},
+	{{"drain"}, ctl_drain, "", "let what runs come to its end, and accept nothing new", false,
+		LINE_JSON | LINE_ONCE,
+		"Sets the verifier's knob admit to no and waits until no session runs or waits. "
+		"The\n"
+		"service can then be stopped, or started with another version, without cutting "
+		"off\n"
+		"anybody. `knob set admit=yes` accepts requests again; so does a restart.\n\n"
+		"  --once              print how many sessions are left and do not wait\n"},
 	{{"top"}, ctl_top, "", "a live screen; q leaves", false, LINE_JSON | LINE_ONCE,
 		"Without a terminal the screen is printed once. Exits with 69 if no process "
 		"answers.\n"

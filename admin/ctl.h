@@ -63,6 +63,7 @@ int ctl_cache_top(struct ctl *ctl, int argc, char **argv);
 int ctl_cache_hot(struct ctl *ctl, int argc, char **argv);
 int ctl_trace(struct ctl *ctl, int argc, char **argv);
 int ctl_top(struct ctl *ctl, int argc, char **argv);
+int ctl_drain(struct ctl *ctl, int argc, char **argv);
 
 /* What a person may do about a service that is not there. */
 #define CTL_NO_SERVICE "start a service with outrider up, or name its directory with --runtime-dir"

@@ -55,6 +55,10 @@ const struct config_key verifier_config_keys[] = {
 		"Requests of one client process that may run or wait at a time. Further ones are "
 		"refused.",
 		KNOB_LIVE, KNOB_GLOBAL},
+	{"", "admit", CONFIG_BOOL, AT(admit), 0, 0, NULL, "yes", NULL,
+		"Whether new requests are accepted. no: sessions that run or wait go on to their "
+		"end, and can be resumed. outriderctl drain sets it to no.",
+		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "kv_tokens", CONFIG_INT, AT(kv_tokens), 0, (double)KV_PAGES_MAX *KV_PAGE_CELLS, NULL,
 		"0", "tokens",
 		"Capacity of the KV cache, for all sessions together. 0: for each of sessions_max, "

@@ -22,6 +22,7 @@ struct verifier_config {
 	int kv_type; /* verifier_config_kv_type */
 	int64_t context; /* 0 = the model's, at most KV_PLAN_CONTEXT */
 	int64_t sessions_max, queue_max, client_requests;
+	bool admit; /* no: nothing new is begun */
 	int64_t kv_tokens; /* 0 = chosen from sessions_max and context */
 	int64_t prefill_chunk;
 	int experts; /* enum verifier_experts */

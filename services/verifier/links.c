@@ -285,9 +285,10 @@ void links_state(struct front *front)
 		front->policy_link != NULL && link_alive(front->policy_link) ? "" : ", no policy";
 
 	const char *model = front->model_lost ? ", the model file changed: no requests" : "";
-	const char *stage = front->model_lost ? "draining" : "degraded";
+	const char *admits = front->config->admit ? "" : ", no new requests";
+	const char *stage = *model || *admits ? "draining" : "degraded";
 	cache_state(front, cache, sizeof(cache));
-	snprintf(state, sizeof(state), "%s%s%s%s", model, drafter, cache, policy);
+	snprintf(state, sizeof(state), "%s%s%s%s%s", model, admits, drafter, cache, policy);
 	if (strcmp(state, front->state) == 0)
 		return;
 	memcpy(front->state, state, sizeof(state));

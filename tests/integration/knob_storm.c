@@ -108,7 +108,10 @@ static void right_value(const Outrider__KnobInfo *info, char *out, size_t bytes)
 	const char *to = strstr(info->range, " to ");
 	long long low, high;
 
-	if (strstr(info->name, "spin"))
+	/* Its answers are to be made, and not refused. */
+	if (strcmp(info->name, "admit") == 0)
+		snprintf(out, bytes, "yes");
+	else if (strstr(info->name, "spin"))
 		snprintf(out, bytes, "%s", times[dice(5)]);
 	else if (strcmp(info->name, "policy") == 0)
 		snprintf(out, bytes, "%s", policies[dice(6)]);

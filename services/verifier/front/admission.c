@@ -74,6 +74,10 @@ static int check_all(struct front *front, size_t more, struct error *err)
 
 	if (rc != 0)
 		return rc;
+	if (!front->config->admit)
+		return error_set(err, EAGAIN,
+			"this service accepts no new requests, because it is about to be stopped "
+			"(admit = no)");
 	if (waiting >= front->config->queue_max)
 		return error_set(err, EAGAIN, "queue full: %lld waiting, limit %lld",
 			(long long)waiting, (long long)front->config->queue_max);
