@@ -36,18 +36,18 @@ INTERVAL = 0.025
 def parse(arguments):
     parser = argparse.ArgumentParser(prog="bench/run.py matrix", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--drafts", default=",".join(DRAFT_MODES), help="by commas (default %(default)s)")
-    parser.add_argument("--budgets", default=",".join(BUDGETS), help="of experts, by commas (default %(default)s)")
-    parser.add_argument("--workloads", default=",".join(WORKLOADS), help="by commas (default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=5, help="ends when each cell has so many (default %(default)s)")
-    parser.add_argument("--seconds", type=float, default=1e9, help="begins no further cell after so long")
-    parser.add_argument("--floor", action="store_true", help="rounds of K = 0, cascade and yield alone, beside those of all modes")
+    parser.add_argument("--drafts", default=",".join(DRAFT_MODES), help="sources of drafts, separated by commas (default %(default)s)")
+    parser.add_argument("--budgets", default=",".join(BUDGETS), help="budgets of experts, separated by commas (default %(default)s)")
+    parser.add_argument("--workloads", default=",".join(WORKLOADS), help="workloads, separated by commas (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="ends when each cell has this many rounds (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begins no further cell after this time")
+    parser.add_argument("--floor", action="store_true", help="adds rounds of K = 0, cascade and yield alone")
     parser.add_argument("--limit", type=int, default=4, help="requests of each workload (default %(default)s)")
-    parser.add_argument("--threads", type=int, default=1, help="of the verifier (default %(default)s)")
-    parser.add_argument("--max-tokens", type=int, default=192, help="of each request (default %(default)s)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of the verifier (default %(default)s)")
+    parser.add_argument("--max-tokens", type=int, default=192, help="the most tokens of each request (default %(default)s)")
     parser.add_argument("--fresh", action="store_true", help="forgets what was measured before")
     parser.add_argument("--report", action="store_true", help="measures nothing")
-    parser.add_argument("--to", type=Path, help="another file for the figures; the report is only printed")
+    parser.add_argument("--to", type=Path, help="writes the figures to another file; the report is only printed")
     return parser.parse_args(arguments)
 
 
@@ -66,8 +66,8 @@ def forget_others(path, about, options):
     lines = read(path)
     kept = [line for line in lines if same(line, about, options)]
     if len(kept) < len(lines):
-        print(f"bench: {path.name}: {len(lines) - len(kept)} of {len(lines)} figures are of another revision, machine or with other "
-              "options, and forgotten", file=sys.stderr)
+        print(f"bench: {path.name}: {len(lines) - len(kept)} of {len(lines)} figures come from another revision or machine, or from other "
+              "options, and are dropped", file=sys.stderr)
         path.write_text("".join(json.dumps(line) + "\n" for line in kept))
 
 

@@ -90,11 +90,11 @@ def served(service, ids, tokens):
 def price_options(arguments):
     parser = argparse.ArgumentParser(prog="bench/run.py price", description=bench_price.__doc__)
     parser.add_argument("--model", type=Path, action="append", default=[], metavar="FILE",
-                        help="measured behind the demo model; needs memory for two copies of it beside the page cache")
-    parser.add_argument("--tokens", type=int, default=64, help="of an answer of such a model; default %(default)s")
+                        help="is measured after the demo model; needs memory for two copies of it and for the page cache")
+    parser.add_argument("--tokens", type=int, default=64, help="tokens of an answer of such a model; default %(default)s")
     parser.add_argument("--model-rounds", type=int, default=2 * ROUNDS, help="pairs of its answers; default %(default)s")
-    parser.add_argument("--rounds", type=int, default=12 * ROUNDS, help="of the demo model's; default %(default)s")
-    parser.add_argument("--threads", default="1,2", metavar="N,...", help="of the verifier; default %(default)s")
+    parser.add_argument("--rounds", type=int, default=12 * ROUNDS, help="pairs of the demo model's answers; default %(default)s")
+    parser.add_argument("--threads", default="1,2", metavar="N,...", help="threads of the verifier; default %(default)s")
     return parser.parse_args(arguments)
 
 
@@ -280,7 +280,7 @@ def bench_syscalls():
         usage = [r["usage"] for r in results()]
         iterations = tokens * sum(u["iterations"] for u in usage) / sum(u["output_tokens"] for u in usage)
         if iterations < 1:
-            sys.exit("bench: nothing was decoded while strace looked on")
+            sys.exit("bench: nothing was decoded while strace was attached")
         text = [f"K = 3, n-grams, one session, both sides spinning: system calls per thread in 2 s, in which about {iterations:.0f} iterations ran",
                 "(strace makes them slower); how many an iteration is, and of which kind.", ""]
         for name in tracers:
@@ -309,7 +309,7 @@ def main(arguments):
         BENCHES[arguments[0]](*arguments[1:])
         return
     parser = argparse.ArgumentParser(prog="bench/run.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{' '.join(BENCHES)}; all of them without a name")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{' '.join(BENCHES)}; default: all of them")
     names = parser.parse_args(arguments).names or BENCHES
     for name in names:
         if name not in BENCHES:

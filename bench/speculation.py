@@ -39,17 +39,17 @@ def parse(arguments, rounds):
     parser = argparse.ArgumentParser(prog="bench/run.py speculation", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--model", type=Path, metavar="FILE", help="measures this one instead of the demo model, with replayed drafts, into "
+    add("--model", type=Path, metavar="FILE", help="measures this model instead of the demo model, with replayed drafts, into "
         "speculation-FILE.txt; needs memory for it twice")
-    add("--budgets", default="all", help="of experts, by commas, for such a model; default %(default)s")
-    add("--tokens", type=int, help="of an answer: 160 of a replayed draft, 96 at most of a workload, 64 of such a model")
-    add("--prompts", type=int, default=4, help="of replayed drafts; default %(default)s (of such a model 2)")
+    add("--budgets", default="all", help="budgets of experts for such a model, separated by commas; default %(default)s")
+    add("--tokens", type=int, help="tokens of an answer; default: 160 with a replayed draft, at most 96 with a workload, 64 with such a model")
+    add("--prompts", type=int, default=4, help="prompts with replayed drafts; default %(default)s (2 with such a model)")
     add("--limit", type=int, default=6, help="requests of each workload; default %(default)s")
-    add("--k", type=numbers(1, K_MOST), metavar="K,...", default=KS[2:], help="beside 0; default %(default)s")
-    add("--k-max", type=numbers(1, K_MOST), metavar="M,...", default="7,15", help="of yield; default %(default)s")
-    add("--rounds", type=int, default=rounds, help="at most; default %(default)s")
-    add("--seconds", type=float, default=540, help="of all rounds, about; default %(default)s")
-    add("--threads", type=int, default=2, help="of the verifier; default %(default)s")
+    add("--k", type=numbers(1, K_MOST), metavar="K,...", default=KS[2:], help="draft lengths in addition to 0; default %(default)s")
+    add("--k-max", type=numbers(1, K_MOST), metavar="M,...", default="7,15", help="values of k_max for yield; default %(default)s")
+    add("--rounds", type=int, default=rounds, help="the most rounds; default %(default)s")
+    add("--seconds", type=float, default=540, help="approximate time of all rounds; default %(default)s")
+    add("--threads", type=int, default=2, help="threads of the verifier; default %(default)s")
     options = parser.parse_args(arguments)
     options.modes = [0, *options.k, *(f"yield {m}" for m in options.k_max), 0]
     return options
@@ -71,7 +71,7 @@ class Requests:
                 if request["answer"] is None:
                     request["answer"] = service.answer(request["ids"], request["tokens"], k=0)["tokens"]
                 if out["tokens"] != request["answer"]:
-                    sys.exit(f"bench: {self.name}, K = {modes[at]}: not the answer of K = 0")
+                    sys.exit(f"bench: {self.name}, K = {modes[at]}: the answer differs from the one at K = 0")
                 take(places[at], out)
         self.rounds.append(places)
 

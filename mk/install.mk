@@ -14,15 +14,16 @@ MAN_PAGES := $(wildcard man/*.[1358])
 UNITS_IN := $(wildcard systemd/*.service.in)
 UNITS_PLAIN := outrider.target outrider-ready.service outrider-gateway.socket
 UNITS := $(notdir $(UNITS_IN:.in=)) $(UNITS_PLAIN)
-# One file completes the words of all three.
-CLIENTS := outrider outrider-model outrider-bench
+# One file completes the words of these; outriderctl has its own.
+COMPLETED := outrider outrider-model outrider-bench outrider-verifier outrider-drafter outrider-expert-cache \
+	outrider-policy outrider-gateway
 CONFIGS := $(notdir $(wildcard config/*.conf))
 man_path = $(MANDIR)/man$(subst .,,$(suffix $(1)))/$(notdir $(1))
 INSTALLED := $(PROGRAMS:%=$(BINDIR)/%) $(INCLUDEDIR)/outrider.h $(LIBDIR)/liboutrider.a \
 	$(LIBDIR)/liboutrider.so.$(VERSION) $(LIBDIR)/liboutrider.so.0 $(LIBDIR)/liboutrider.so \
 	$(LIBDIR)/pkgconfig/outrider.pc $(foreach p,$(MAN_PAGES),$(call man_path,$(p))) $(UNITS:%=$(UNITDIR)/%) \
 	$(SYSUSERSDIR)/outrider.conf $(BASHCOMPDIR)/outriderctl $(ZSHCOMPDIR)/_outriderctl \
-	$(CLIENTS:%=$(BASHCOMPDIR)/%) $(ZSHCOMPDIR)/_outrider
+	$(COMPLETED:%=$(BASHCOMPDIR)/%) $(ZSHCOMPDIR)/_outrider
 
 # The static SDK: one object of everything the shared one is linked from, which shows its users the same names. It has its own
 # folder because $(B)/liboutrider.a is the command line client's own objects.
@@ -61,8 +62,8 @@ install: programs $(B)/sdk/liboutrider.a
 	$(INSTALL) -m 644 systemd/outrider-sysusers.conf $(DESTDIR)$(SYSUSERSDIR)/outrider.conf
 	$(INSTALL) -m 644 admin/completion/outriderctl.bash $(DESTDIR)$(BASHCOMPDIR)/outriderctl
 	$(INSTALL) -m 644 admin/completion/_outriderctl $(DESTDIR)$(ZSHCOMPDIR)
-	for client in $(CLIENTS); do \
-		$(INSTALL) -m 644 client/completion/outrider.bash $(DESTDIR)$(BASHCOMPDIR)/$$client || exit 1; done
+	for program in $(COMPLETED); do \
+		$(INSTALL) -m 644 client/completion/outrider.bash $(DESTDIR)$(BASHCOMPDIR)/$$program || exit 1; done
 	$(INSTALL) -m 644 client/completion/_outrider $(DESTDIR)$(ZSHCOMPDIR)
 	for file in $(CONFIGS); do test -e $(DESTDIR)$(SYSCONFDIR)/outrider/$$file || \
 		$(INSTALL) -m 644 config/$$file $(DESTDIR)$(SYSCONFDIR)/outrider/ || exit 1; done

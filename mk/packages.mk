@@ -7,9 +7,9 @@ PACKAGES_TEST := perl libcmocka-dev python3 spin clang libclang-rt-14-dev strace
 	python3-zmq python3-protobuf mypy
 PACKAGES_BENCH := gnuplot-nox
 PACKAGES_LINT := clang-format clang-tidy cppcheck
-# Of make check-nodes alone, which boots an emulated machine.
+# Only for make check-nodes, which boots an emulated machine.
 PACKAGES_NODES := qemu-system-x86 busybox-static cpio
-# Of bench/peers alone, which builds other engines to compare with.
+# Only for bench/peers, which builds other engines to compare with.
 PACKAGES_PEERS := cmake g++ python3
 PACKAGES := $(PACKAGES_BUILD) $(PACKAGES_TEST) $(PACKAGES_BENCH)
 
@@ -20,6 +20,6 @@ packages-lint:
 	@sh tools/packages.sh $(PACKAGES_LINT)
 packages-nodes:
 	@sh tools/packages.sh $(PACKAGES_NODES)
-## make packages-peers  what bench/peers/run.py needs besides
+## make packages-peers  install what bench/peers/run.py needs in addition
 packages-peers:
 	@sh tools/packages.sh $(PACKAGES_PEERS)

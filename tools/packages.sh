@@ -1,5 +1,5 @@
 #!/bin/sh
-# Install the named Debian packages that are not installed yet; says nothing and asks nobody when all are there.
+# Install the named Debian packages that are not installed yet; prints nothing and asks nothing if all are installed.
 set -eu
 missing=
 for package in "$@"; do

@@ -1,12 +1,12 @@
-# bash completion for outriderctl. Commands and options are what its --help lists; knobs and their values come from `outriderctl knob
-# complete`, which asks the processes that run and knows the rest by itself.
+# bash completion for outriderctl. Commands and options come from its --help, knobs and their values from `outriderctl knob
+# complete`, which asks the running processes and knows the allowed values of the others.
 
 _outriderctl_commands()
 {
 	outriderctl --help 2>/dev/null | sed -n 's/^  \([a-z][a-z]*\)\( \([a-z][a-z]*\)\)\{0,1\} .*/\1 \3/p'
 }
 
-# Of the command that the words name; of all of it where they name none.
+# The options of the command that the words name; without a command, those of all commands.
 _outriderctl_options()
 {
 	outriderctl help "$@" 2>/dev/null | sed -n 's/^  \(--[a-z-]*\).*/\1/p'
@@ -32,7 +32,7 @@ _outriderctl_words()
 		*) _outriderctl_command+=("${COMP_WORDS[i]}") ;;
 		esac
 	done
-	# `help knob set` is about what follows.
+	# `help knob set` completes like `knob set`.
 	[[ ${_outriderctl_command[0]-} == help ]] && _outriderctl_command=("${_outriderctl_command[@]:1}")
 	return 0
 }
@@ -74,7 +74,7 @@ _outriderctl()
 		mapfile -t COMPREPLY < <(compgen -W "$candidates" -- "$word")
 		return
 	fi
-	# "method", "=", "n" is "method=n", of which bash replaces the last.
+	# "method", "=", "n" stands for "method=n"; bash replaces the last word of it.
 	if [[ $word == "=" ]]; then
 		prefix=$before=
 		word=""
@@ -102,14 +102,14 @@ _outriderctl()
 		mapfile -t COMPREPLY < <(outriderctl knob complete any -- "$word" 2>/dev/null)
 		;;
 	esac
-	# A policy is named alone too.
+	# A policy can also be given by its name alone.
 	if [[ $command == policy\ set && -z $prefix ]]; then
 		mapfile -t -O ${#COMPREPLY[@]} COMPREPLY \
 			< <(outriderctl knob complete set -- "policy.policy=$word" 2>/dev/null | sed 's/^policy\.policy=//')
 	fi
 	COMPREPLY=("${COMPREPLY[@]#"$space"}")
 	COMPREPLY=("${COMPREPLY[@]#"$prefix"}")
-	# Its value follows at once.
+	# The value follows without a space.
 	[[ ${#COMPREPLY[@]} -gt 0 && ${COMPREPLY[0]} == *[=:] ]] && compopt -o nospace 2>/dev/null
 	return 0
 }

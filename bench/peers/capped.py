@@ -39,21 +39,21 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
                                      allow_abbrev=False)
     add = parser.add_argument
-    add("--models", default=MODELS, metavar="SHAPE:LAYERS:SKEW,...", help="of outrider-model synth, Q4_0; %(default)s")
-    add("--shares", default="17,33,50", metavar="PERCENT,...", help="of the expert bytes that fit; %(default)s")
-    add("--rounds", type=int, default=3, help="default %(default)s")
-    add("--tokens", type=int, default=32, help="measured in a round; %(default)s")
-    add("--warm", type=int, default=96, help="tokens before them, about; %(default)s")
-    add("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: the usable CPUs, %(default)s")
+    add("--models", default=MODELS, metavar="SHAPE:LAYERS:SKEW,...", help="models that outrider-model synth makes, in Q4_0; default %(default)s")
+    add("--shares", default="17,33,50", metavar="PERCENT,...", help="percent of the expert bytes that fit; default %(default)s")
+    add("--rounds", type=int, default=3, help="rounds; default %(default)s")
+    add("--tokens", type=int, default=32, help="tokens measured in a round; default %(default)s")
+    add("--warm", type=int, default=96, help="approximate number of tokens before them; default %(default)s")
+    add("--threads", type=int, default=len(os.sched_getaffinity(0)), help="threads; default: the usable CPUs, %(default)s")
     add("--set", action="append", default=[], metavar="NAME.KEY=VALUE", help="a setting of Outrider's processes")
     add("--engines", default="llama.cpp", metavar="NAME,...", help="peers; default %(default)s; none: \"\"")
-    add("--cache", type=Path, default=ROOT / "build" / "peers", metavar="DIR", help="sources, builds, models; %(default)s")
-    add("--build", type=Path, default=Path(os.environ.get("B", ROOT / "build")), metavar="DIR", help="$B or build")
-    add("--jobs", type=int, default=os.cpu_count(), help="of the peers' builds")
+    add("--cache", type=Path, default=ROOT / "build" / "peers", metavar="DIR", help="folder for sources, builds and models; default %(default)s")
+    add("--build", type=Path, default=Path(os.environ.get("B", ROOT / "build")), metavar="DIR", help="where Outrider's programs are; default $B or build")
+    add("--jobs", type=int, default=os.cpu_count(), help="jobs of the peers' builds")
     add("--under", default="", metavar="COMMAND", help="a command to run every measurement under")
     add("--keep", action="store_true", help="keep the models that were made")
-    add("--results", type=Path, default=ROOT / "bench" / "results", metavar="DIR", help="default %(default)s")
-    add("--name", default="capped", help="of the result files; default %(default)s")
+    add("--results", type=Path, default=ROOT / "bench" / "results", metavar="DIR", help="folder of the results; default %(default)s")
+    add("--name", default="capped", help="name of the result files; default %(default)s")
     return parser.parse_args()
 
 
@@ -71,7 +71,7 @@ class Group:
             if not self.v1:
                 (self.path / "memory.swap.max").write_text("0")
         except OSError as problem:
-            raise Failure(f"no memory control group can be made: {problem}") from problem
+            raise Failure(f"a memory control group cannot be created: {problem}") from problem
 
     def wrap(self, command):
         """The command, started inside."""

@@ -37,15 +37,15 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
                                      allow_abbrev=False)
     add = parser.add_argument
-    add("--models", default=MODELS, metavar="SHAPE[:LAYERS],...", help=f"shapes of outrider-model synth; {MODELS}")
+    add("--models", default=MODELS, metavar="SHAPE[:LAYERS],...", help=f"shapes of outrider-model synth; default {MODELS}")
     add("--types", default="q4_0,q4_k_m,q8_0", metavar="TYPE,...", help="types of their matrices; default %(default)s")
-    add("--file", action="append", metavar="GGUF", help="measure this file instead (may be given again)")
+    add("--file", action="append", metavar="GGUF", help="measure this file instead (may be repeated)")
     add("--engines", default="llama.cpp,ik_llama.cpp", metavar="NAME,...",
         help="peers to build and measure; default %(default)s; none: \"\"")
     add("--llama-bench", action="append", default=[], metavar="NAME=COMMAND",
-        help="measure another llama-bench too, with the options given here (may be given again)")
-    add("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: the usable CPUs, %(default)s")
-    add("--rounds", type=int, default=5, help="of decoding, verification and prefill; default %(default)s; 0: depths alone")
+        help="measure another llama-bench too, with the options given here (may be repeated)")
+    add("--threads", type=int, default=len(os.sched_getaffinity(0)), help="threads; default: the usable CPUs, %(default)s")
+    add("--rounds", type=int, default=5, help="rounds of decoding, verification and prefill; default %(default)s; 0: only depths")
     add("--batch", default="2,4,8,16", metavar="N,...", help="tokens of a verification; default %(default)s")
     add("--prefill", type=int, default=512, metavar="N", help="tokens of a prompt, default %(default)s")
     add("--tokens", type=int, default=32, metavar="N", help="tokens decoded in a round, default %(default)s")
@@ -53,15 +53,15 @@ def arguments():
     add("--depths", default="0,8192,32768", metavar="N,...",
         help="tokens of context to decode behind, in rounds of their own; llama-bench has to compute them first, which takes "
              "minutes; default %(default)s; none: \"\"")
-    add("--depth-rounds", type=int, default=1, metavar="N", help="default %(default)s")
-    add("--cache", type=Path, default=ROOT / "build" / "peers", metavar="DIR", help="sources, builds, models; %(default)s")
+    add("--depth-rounds", type=int, default=1, metavar="N", help="rounds at each depth; default %(default)s")
+    add("--cache", type=Path, default=ROOT / "build" / "peers", metavar="DIR", help="folder for sources, builds and models; default %(default)s")
     add("--keep", action="store_true", help="keep the models that were made")
     add("--build", type=Path, default=Path(os.environ.get("B", ROOT / "build")), metavar="DIR",
         help="where outrider-bench and outrider-model are; default $B or build")
-    add("--jobs", type=int, default=os.cpu_count(), help="of the peers' builds")
+    add("--jobs", type=int, default=os.cpu_count(), help="jobs of the peers' builds")
     add("--under", default="", metavar="COMMAND", help="a command to run every measurement under, such as \"chrt -f 1\"")
-    add("--results", type=Path, default=ROOT / "bench" / "results", metavar="DIR", help="default %(default)s")
-    add("--name", default="peers", help="of the result files; default %(default)s")
+    add("--results", type=Path, default=ROOT / "bench" / "results", metavar="DIR", help="folder of the results; default %(default)s")
+    add("--name", default="peers", help="name of the result files; default %(default)s")
     add("--build-only", action="store_true", help="build the peers and stop")
     return parser.parse_args()
 
@@ -89,7 +89,7 @@ class Settings:
         self.wrapper = shlex.split(options.under)
         self.timeout, self.deep_timeout = 1800, 7200
         if self.prefill in self.batch:
-            raise Failure("--prefill is one of --batch")
+            raise Failure("--prefill must be one of --batch")
 
 
 def command_line(program, arguments):

@@ -107,12 +107,12 @@ static int parse_lists(struct bench *b, struct error *err)
 
 	if (each_word(b, o->shapes, add_shape) < 0)
 		return error_set(err, EINVAL,
-			"--shapes takes some of gqa, gqa-64, mha, mla-16, "
-			"mla-128, not \"%s\"",
+			"--shapes takes one or more of gqa, gqa-64, mha, mla-16, mla-128, not "
+			"\"%s\"",
 			o->shapes);
 	if (each_word(b, o->types, add_type) < 0)
 		return error_set(err, EINVAL,
-			"--types takes some of f32, f16, q16_0, q8_0, not \"%s\"", o->types);
+			"--types takes one or more of f32, f16, q16_0, q8_0, not \"%s\"", o->types);
 	int rc = option_numbers(
 		"tokens", o->tokens, 1, LIMIT_BATCH, LIST, b->tokens, &b->n_tokens, err);
 	if (rc == 0)
@@ -350,9 +350,10 @@ static void print_text(const json_t *all, const struct pool *pool)
 		machine_threads(pool, threads), string(all, "kernels"), rounds,
 		plural((uint64_t)rounds));
 	printf("peaks of this machine: read %.1f GB/s, int8 %.0f GOP/s, int16 %.0f GOP/s, float32 "
-	       "%.0f "
-	       "GOP/s\nof peak: of int16's with q16_0, of int8's for scores and int16's for values "
-	       "with q8_0, else of float32's\n\n",
+	       "%.0f GOP/s\n"
+	       "of peak: the share of int16's peak with q16_0, of int8's for scores and int16's "
+	       "for values with q8_0, else of float32's\n"
+	       "\n",
 		number(peaks, "read_gb_s"), number(peaks, "int8_gop_s"),
 		number(peaks, "int16_gop_s"), number(peaks, "f32_gop_s"));
 	puts("shape    type    depth  tokens  Mcells/s    GB/s  of read   GOP/s  of peak  of "

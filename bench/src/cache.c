@@ -218,8 +218,8 @@ static int parse_budgets(struct replay_plan *plan, const char *text, struct erro
 		if (end == at || !(percent > 0 && percent <= 100) || (*end && *end != ',') ||
 			plan->n_budgets == REPLAY_BUDGETS)
 			return error_set(err, EINVAL,
-				"--budget: \"%s\", takes up to %d shares of the experts as "
-				"17%%,33%%,50%%",
+				"--budget: \"%s\", allowed are up to %d shares of the experts, "
+				"such as 17%%,33%%,50%%",
 				text, REPLAY_BUDGETS);
 		plan->budgets[plan->n_budgets++] = percent;
 		if (!*end)
@@ -333,7 +333,8 @@ static int take_files(struct replay_plan *plan, int *argc, char ***argv, struct 
 		++*argv;
 		--*argc;
 	}
-	return plan->n_traces > 0 ? 0 : error_set(err, EINVAL, "name a trace: replay TRACE...");
+	return plan->n_traces > 0 ? 0
+				  : error_set(err, EINVAL, "replay needs a trace: replay TRACE...");
 }
 
 static int run_replay(int argc, char **argv)

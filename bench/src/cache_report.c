@@ -53,8 +53,8 @@ void replay_table(const struct replay_plan *plan, struct replay_result *results,
 		"ratio to Belady's;\n"
 		"stall: waiting for experts; time: all of it; prefetches, and how many of them "
 		"were used before they left.\n"
-		"recall: of the experts used in layers that were hinted for, those hinted for in "
-		"time; precision: of the hints, those used.\n",
+		"recall: the share of the used experts that were hinted for in time, in layers "
+		"that were hinted for; precision: the share of the hints that were used.\n",
 		plan->link.bytes_per_s / 1e9, (double)plan->link.latency_ns / 1e3);
 	for (size_t t = 0; t < plan->n_traces; t++) {
 		const struct cache_trace *trace = &plan->traces[t];

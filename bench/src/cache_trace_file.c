@@ -200,7 +200,7 @@ static int refuse(const struct reader *r, const char *what, uint64_t value, uint
 
 static int cut_short(const struct reader *r)
 {
-	return error_set(r->err, EBADMSG, "it is cut short or damaged at byte %zu", r->at);
+	return error_set(r->err, EBADMSG, "it is truncated or damaged at byte %zu", r->at);
 }
 
 /* A value up to `most`. */
@@ -250,7 +250,7 @@ static int get_hints(struct reader *r, struct cache_trace *trace)
 		if (rc == 0)
 			rc = get_u32(r, "a time", UINT32_MAX, &hint.at_ns);
 		if (rc == 0 && !isfinite(hint.score))
-			rc = error_set(r->err, EBADMSG, "byte %zu: a score is no number", r->at);
+			rc = error_set(r->err, EBADMSG, "byte %zu: a score is not a number", r->at);
 		hint.layer = (uint16_t)layer;
 		hint.expert = (uint16_t)expert;
 		if (rc == 0)
@@ -331,7 +331,7 @@ static int get_head(struct reader *r, struct cache_trace *trace)
 {
 	const unsigned char *magic = take(r, sizeof(MAGIC));
 	if (magic == NULL || memcmp(magic, MAGIC, sizeof(MAGIC)) != 0)
-		return error_set(r->err, EBADMSG, "it is no routing trace");
+		return error_set(r->err, EBADMSG, "it is not a routing trace");
 	uint32_t version = (uint32_t)get_fixed(r, 4);
 	if (version != VERSION)
 		return error_set(r->err, EBADMSG, "it has version %u, this program reads %d",

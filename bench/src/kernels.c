@@ -195,7 +195,7 @@ static void print_text(const struct bench *b, const char *cpu)
 	printf("peaks of this machine: read %.1f GB/s, int8 %.0f GOP/s, float32 %.0f GOP/s",
 		p.read_gb_s, p.int8_gop_s, p.f32_gop_s);
 	if (p.bf16_gop_s > 0)
-		printf(", bfloat16 %.0f GOP/s (unused: BF16 is held against float32)",
+		printf(", bfloat16 %.0f GOP/s (unused: BF16 is compared with float32)",
 			p.bf16_gop_s);
 	fputs("\n\n", stdout);
 	printf("matrices %d x %d   tokens     GB/s  of read    GOP/s  of peak   of floor\n", ROWS,

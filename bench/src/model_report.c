@@ -152,7 +152,7 @@ static void print_head(const json_t *all, const struct pool *pool)
 		number(peaks, "read_gb_s"), number(peaks, "int8_gop_s"),
 		number(peaks, "int16_gop_s"), number(peaks, "f32_gop_s"));
 	if (number(peaks, "bf16_gop_s") > 0)
-		printf(", bfloat16 %.0f GOP/s (unused: BF16 is held against float32)",
+		printf(", bfloat16 %.0f GOP/s (unused: BF16 is compared with float32)",
 			number(peaks, "bf16_gop_s"));
 	puts("\nfloor: the sum over the matrices of what takes longer, their bytes at the read "
 	     "bandwidth or their operations\nat the peak of their type; the bandwidth is measured "

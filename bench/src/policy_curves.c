@@ -117,9 +117,8 @@ static int from_json(const char *path, struct sim_curve *out, struct error *err)
 	json_decref(json);
 	if (!good)
 		return error_set(err, EINVAL,
-			"--curve %s: not what outrider-bench model --format json writes: 2 to %d "
-			"rows "
-			"of \"batch\" with rising n from 1 on and ms above 0",
+			"--curve %s: expected the output of outrider-bench model --format json: 2 "
+			"to %d rows of \"batch\" with rising n from 1 on and ms above 0",
 			path, SIM_KNOTS);
 	out->source = "measured: outrider-bench model --format json";
 	return 0;

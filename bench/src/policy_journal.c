@@ -312,8 +312,8 @@ int sim_journal_curve(const struct sim_journal *journal, struct sim_curve *out, 
 	free(scratch);
 	if (out->n_knots < 2 || out->knots[0].n > 1)
 		return error_set(err, EINVAL,
-			"too few passes of one session alone: %d with one token "
-			"and as many with another count are needed",
+			"too few passes with a single session: %d with one token and as many with "
+			"another count are needed",
 			KNOT_PASSES);
 	fit_draft(journal, out->base_ms * 1e3, out);
 	out->source = "measured: the journal of outrider-policy";

@@ -1,5 +1,5 @@
-# bash completion for outrider, outrider-model and outrider-bench. Commands, options and what these take are what --help
-# lists, which comes from the programs' own tables.
+# bash completion for the programs of Outrider, except outriderctl. Commands, options and their values come from --help, which
+# prints the programs' own tables.
 
 # The words that begin the lines of a list of commands.
 _outrider_commands()
@@ -7,7 +7,7 @@ _outrider_commands()
 	"$@" --help 2>/dev/null | sed -n 's/^  \([a-z][a-z]*\)  *[^ ].*/\1/p'
 }
 
-# Commands of a command: what stands behind it in its usage.
+# Subcommands of a command: the words behind it in its usage.
 _outrider_verbs()
 {
 	"$@" --help 2>/dev/null | sed -n "s/^\(usage:\)\{0,1\} *${*##*/} \([a-z][a-z]*\) .*/\2/p"
@@ -17,6 +17,15 @@ _outrider_verbs()
 _outrider_value()
 {
 	grep -o -e "$2 [^] ,][^] ,]*" <<<"$1" | sed 's/^[^ ]* //' | grep -m1 -e '^[A-Z0-9]' -e '.|.'
+}
+
+# The options that the help $1 lists.
+_outrider_options()
+{
+	grep -o -e '^  -.*' -e '\[--[a-z][a-z0-9-]*' <<<"$1" | sed 's/^  \(-*[^ ].*[^ ]\)   *[^ ].*/\1/' |
+		grep -o -e '--[a-z][a-z0-9-]*'
+	[[ $1 == *"--json is --format json"* ]] && echo --json
+	echo --help
 }
 
 _outrider_complete()
@@ -35,17 +44,21 @@ _outrider()
 	elif [[ $before == "=" ]]; then
 		before=${COMP_WORDS[COMP_CWORD - 2]}
 	fi
-	# `help run` is about what follows.
+	# `help run` completes a command too.
 	[[ ${COMP_WORDS[1]} == help ]] && at=2
+	# The daemons have no commands.
+	case $program in
+	*-verifier | *-drafter | *-expert-cache | *-policy | *-gateway) at=0 ;;
+	esac
 	if ((COMP_CWORD <= at)); then
 		[[ $word == -* ]] && _outrider_complete -W "--help --version" -- "$word" && return
 		_outrider_complete -W "$( ((at == 1)) && echo help) $(_outrider_commands "$program")" -- "$word"
 		return
 	fi
 	((at == 2)) && return
-	command+=("${COMP_WORDS[1]}")
-	# Some commands have commands.
-	value=$(_outrider_verbs "${command[@]}")
+	((at == 1)) && command+=("${COMP_WORDS[1]}")
+	# Some commands have subcommands.
+	((at == 1)) && value=$(_outrider_verbs "${command[@]}") || value=""
 	if [[ -n $value ]]; then
 		if ((COMP_CWORD == 2)); then
 			_outrider_complete -W "$value --help" -- "$word"
@@ -62,7 +75,7 @@ _outrider()
 	?*) ;;
 	*)
 		if [[ $word == -* ]]; then
-			_outrider_complete -W "$(grep -o -e '--[a-z][a-z0-9-]*' <<<"$help") --help" -- "$word"
+			_outrider_complete -W "$(_outrider_options "$help" | sort -u)" -- "$word"
 		else
 			_outrider_complete -f -- "$word"
 		fi
@@ -70,4 +83,5 @@ _outrider()
 	esac
 	return 0
 }
-complete -o filenames -F _outrider outrider outrider-model outrider-bench
+complete -o filenames -F _outrider outrider outrider-model outrider-bench outrider-verifier outrider-drafter outrider-expert-cache \
+	outrider-policy outrider-gateway

@@ -19,8 +19,8 @@ int drafter_config_resolve(struct drafter_config *config, struct error *err)
 			(int)config->ngram_min, (int)config->ngram_max);
 	if (config->method == DRAFT_REPLAY)
 		return error_set(err, ENOEXEC,
-			"method = replay is a request's alone, which brings what is replayed "
-			"(outrider run --replay)");
+			"method = replay is not allowed: only a request can choose it, because it "
+			"brings the tokens to replay (outrider run --replay)");
 	if (config->method == DRAFT_MODEL && config->draft[0] == '\0')
 		return error_set(err, ENOEXEC, "method = model needs a draft model: draft = FILE");
 	return config_spin("spin", config->spin, cpus <= 4 ? 0 : 50000, &config->spin_ns, err);
@@ -31,8 +31,8 @@ int drafter_config_check(const void *changed, struct error *err)
 	struct drafter_config config = *(const struct drafter_config *)changed;
 	if (config.chunk_allocated != 0 && config.chunk > config.chunk_allocated)
 		return error_set(err, ENOEXEC,
-			"chunk = %d: there is memory for the %d of the start; more needs a restart "
-			"(--next-start, then restart outrider-drafter)",
+			"chunk = %d: memory was reserved for the %d of the start; more needs a "
+			"restart (--next-start, then restart outrider-drafter)",
 			(int)config.chunk, (int)config.chunk_allocated);
 	return drafter_config_resolve(&config, err);
 }

@@ -190,7 +190,7 @@ static void watch_draft(void *arg)
 	if (h->file_state == gguf_state(gguf))
 		return;
 	h->file_state = gguf_state(gguf);
-	log_notice("%s: something touched the file; what was looked at is the same: %s",
+	log_notice("%s: something touched the file; the parts that were compared are the same: %s",
 		gguf_path(gguf), gguf_sample_text(gguf, news));
 }
 

@@ -40,7 +40,7 @@ static int check(const struct model *target, uint64_t fingerprint, const struct 
 {
 	const struct model_config *config = &target->config;
 	if (target->fingerprint != fingerprint)
-		return error_set(err, ENOTSUP, "the target's file is not the one that is served");
+		return error_set(err, ENOTSUP, "the target's file is not the served file");
 	if (config->n_experts == 0)
 		return error_set(err, ENOTSUP, "the target has no experts");
 	if (config->n_embd != draft->n_embd || config->n_layers != draft->n_layers)

@@ -171,7 +171,7 @@ static int load_target(
 	gguf_close(&gguf);
 	if (r == 0 && tokenizer_fingerprint(*out) != fingerprint) {
 		tokenizer_free(out);
-		r = error_set(err, ESTALE, "the file is another than the verifier's");
+		r = error_set(err, ESTALE, "the file is not the one that the verifier has");
 	}
 	return r;
 }
@@ -192,8 +192,8 @@ int draft_model_meet(
 	if (r == 0)
 		r = limit_drafts(m, shared, err);
 	if (r == 0 && n != m->n_vocab)
-		log_notice("the draft model has %u tokens, its target %u: the %u that both have "
-			   "are equal, others are not drafted",
+		log_notice("the draft model has %u tokens and its target %u; the first %u are "
+			   "equal, and only these are drafted",
 			m->n_vocab, n, shared);
 	return r;
 }

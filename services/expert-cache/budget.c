@@ -10,9 +10,9 @@
 #include <string.h>
 
 /* What the knob takes, as every refusal says. */
-#define FORMS                                                                          \
-	"budget takes auto, all, min, a share of the experts as 30%, or bytes as 8G, " \
-	"which are GiB, or 8GB"
+#define FORMS                                                                             \
+	"budget takes auto, all, min, a share of the experts such as 30%, or bytes such " \
+	"as 8G (GiB) or 8GB"
 
 static int refuse(const char *text, struct error *err)
 {
@@ -83,8 +83,8 @@ int budget_slots(const char *text, const struct slots_geometry *geometry, uint64
 	bool bytes = text[strspn(text, "0123456789.")] == '\0';
 	if (slots < least)
 		return error_set(err, ENOEXEC,
-			"budget: %s%s is %.0f expert slots; one layer of one verification may need "
-			"%u: at least min, %s%s",
+			"budget: %s%s is %.0f expert slots, but one layer of one verification may "
+			"need %u: the least is min, %s%s",
 			text, bytes ? " bytes" : "", slots, least,
 			UNITS_SIZE(least * geometry->slot_bytes),
 			bytes ? "; a share of all experts ends in %" : "");
@@ -107,17 +107,17 @@ static void advise(const struct memory_limit *limit, uint64_t most, uint64_t aut
 	out[0] = '\0';
 	if (automatic <= most)
 		snprintf(out, out_bytes,
-			": budget %s is the most that is taken, budget auto takes "
-			"%s and leaves the rest what it needs",
+			": budget %s is the largest allowed; budget auto takes %s and leaves the "
+			"rest of the service what it needs",
 			units_setting(most, (char[UNITS_BYTES]){0}), UNITS_SIZE(automatic));
 	else if (limit->bytes < limit_least)
 		snprintf(out, out_bytes,
-			": one layer may need %s of them, which with all else takes about %" PRIu64
-			" MiB: give it so much, or serve a model with smaller experts",
+			": one layer may need %s of them, which with everything else takes about "
+			"%" PRIu64 " MiB: give it that much, or serve a model with smaller experts",
 			UNITS_SIZE(automatic), (limit_least >> 20) + 1);
 	else if (automatic < UINT64_MAX)
 		snprintf(out, out_bytes,
-			": budget auto takes %s, and others have the memory for that",
+			": budget auto takes %s, and other programs use the memory for that",
 			UNITS_SIZE(automatic));
 }
 
@@ -185,7 +185,7 @@ static void notice_auto(const struct budget *budget, const struct slots_geometry
 		"budget auto: %s of %s of experts%s: the %s%s%s less %s; --budget "
 		"SIZE changes it",
 		UNITS_SIZE(budget->bytes), UNITS_SIZE(all),
-		short_of_room ? ", the least, more than there is room for" : "",
+		short_of_room ? ", which is the least and more than there is room for" : "",
 		UNITS_SIZE(room->memory), room->free_of_it ? " free of " : " of ", where, rest);
 }
 
@@ -204,7 +204,7 @@ void budget_notice(const char *text, const struct budget *budget,
 		return;
 	describe_rest(room, rest, sizeof(rest));
 	snprintf(out, out_bytes,
-		"budget %s: %s for experts leave the rest less than it %s need: %s; "
+		"budget %s: %s for experts leave the rest of the service less than it %s need: %s; "
 		"budget auto takes %s",
 		text, UNITS_SIZE(budget->bytes), room->needs.said ? "may" : "is estimated to", rest,
 		UNITS_SIZE(automatic));

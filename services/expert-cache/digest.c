@@ -270,8 +270,7 @@ int digest_check(const struct digest *digest, struct error *err)
 	const struct digest_block block = file_digest_block(digest->gguf, differs - 1);
 	error_set(err, ESTALE,
 		"the file was written to while it was in use: the digest of %zu bytes at %" PRIu64
-		" is not what it was; its model is lost, and what is there now is served after a "
-		"restart",
+		" has changed; its model is lost, and a restart serves the file as it is then",
 		block.bytes, block.offset);
 	return gguf_error_prefix(err, -ESTALE, gguf_part_at(digest->gguf, block.part)->path);
 }

@@ -98,7 +98,8 @@ static void recall(struct service *service, const struct slots_settings *changed
 		changed->policy);
 	if (cache_config_check(&next, &err) != 0 ||
 		prepare(service, &next, &settled, &change, &err) != 0) {
-		log_notice("what the predecessor was changed to is left behind: %s", err.text);
+		log_notice("the settings that the predecessor was changed to are not kept: %s",
+			err.text);
 		return;
 	}
 	if (change.policy != NULL)
@@ -107,7 +108,7 @@ static void recall(struct service *service, const struct slots_settings *changed
 	finish(&change);
 	service->config = next;
 	service->budget = change.budget;
-	log_notice("going on with budget %s and policy %s, to which the predecessor was changed",
+	log_notice("keeping budget %s and policy %s, to which the predecessor was changed",
 		next.budget, next.policy);
 }
 

@@ -130,8 +130,9 @@ static int start_cache(
 		reader_link(service->reader), service->config.policy,
 		transfer.preload ? ", preloading" : "", transfer.packs ? ", packed" : "");
 	if (service->store.adopted)
-		log_notice("took over %u experts; %u loads were cut off, %u evictions, %u table "
-			   "words put right, %u experts given up that had no right checksum",
+		log_notice(
+			"took over %u experts; repaired: %u loads that were cut off, %u evictions, "
+			"%u words of the table; given up: %u experts with a wrong checksum",
 			found->ready, found->loading, found->evicting, found->words, found->wrong);
 	return 0;
 }

@@ -120,7 +120,7 @@ static void say_touched(struct service *service)
 	if (file->state == gguf_state(gguf))
 		return;
 	file->state = gguf_state(gguf);
-	log_notice("%s: something touched the file; what was looked at is the same: %s",
+	log_notice("%s: something touched the file; the parts that were compared are the same: %s",
 		gguf_path(gguf), gguf_sample_text(gguf, sample));
 }
 
@@ -136,7 +136,7 @@ static void say_compared(struct service *service)
 	file->compared = compared;
 	uint64_t n = atomic_load_explicit(&file->digest.n_compared, memory_order_relaxed);
 	if (n == table->n_blocks)
-		log_notice("%s: every byte was compared by its digest, and is the same",
+		log_notice("%s: every byte was compared by its digest and is the same",
 			gguf_path(gguf));
 	else
 		log_notice("%s: of %" PRIu64 " blocks of %s only the first %" PRIu64
@@ -159,9 +159,9 @@ static void follow_verifier(struct service *service)
 	bool replaced = gguf_name(gguf, &part) == GGUF_NAME_OTHER;
 	if (!service->file.other_told)
 		log_notice("%s: the verifier has another file open; %s", gguf_path(gguf),
-			replaced
-				? "the one that has the name now is opened by a restart"
-				: "it reads experts itself until both are started on the same one");
+			replaced ? "a restart opens the file that has this name now"
+				 : "it reads experts itself until both are started on the same "
+				   "file");
 	service->file.other_told = true;
 	if (replaced)
 		daemon_stop(service->daemon, EX_TEMPFAIL);

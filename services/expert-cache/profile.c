@@ -63,13 +63,13 @@ static int read_head(struct lines *lines, uint32_t n_layers, uint32_t n_experts)
 	char expected[64];
 	if (!next_line(lines, &line, &bytes) || bytes != strlen(HEAD) ||
 		memcmp(line, HEAD, bytes) != 0)
-		return refuse(lines, "it is no profile: it begins with \"" HEAD "\"");
+		return refuse(lines, "it is not a profile, which begins with \"" HEAD "\"");
 	int n = snprintf(expected, sizeof(expected), "layers %u experts %u", n_layers, n_experts);
 	if (!next_line(lines, &line, &bytes) || bytes != (size_t)n ||
 		memcmp(line, expected, bytes) != 0)
 		return error_set(lines->err, EBADMSG,
-			"line %u: it is of another model: this one has \"%s\"", lines->number,
-			expected);
+			"line %u: the profile belongs to another model; expected \"%s\"",
+			lines->number, expected);
 	return 0;
 }
 

@@ -355,7 +355,7 @@ int transfer_apply(struct transfer *transfer, struct transfer_change *change, st
 			atomic_compare_exchange_strong_explicit(&transfer->change, &mine, NULL,
 				memory_order_relaxed, memory_order_relaxed))
 			return error_set(err, ETIMEDOUT,
-				"the transfer worker has not come round for %llu s; nothing is "
+				"the transfer worker has not responded for %llu s; nothing was "
 				"changed",
 				CHANGE_NS / 1000000000);
 		mine = change;

@@ -114,7 +114,8 @@ static void take_hint(struct transfer *transfer, const struct slot_hint *hint, u
 static void look_after(struct ring *ring, const char *name, uint64_t *lost)
 {
 	if (ring_mend_consumer(ring))
-		log_limited(LOG_LEVEL_NOTICE, "the ring of %s was corrupt; it begins again", name);
+		log_limited(LOG_LEVEL_NOTICE, "the ring of %s was corrupt; it starts again empty",
+			name);
 	uint64_t now = ring_dropped(ring);
 	if (now == *lost)
 		return;

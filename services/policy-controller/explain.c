@@ -66,7 +66,7 @@ static void explain_baseline(const struct policy_state *s, struct explanation *o
 	if (base_ns <= 0)
 		return;
 	explain_figure(out, "iteration at K = 0, measured", "ms", base_ns / 1e6);
-	explain_figure(out, "since that was measured", "iterations", (double)age);
+	explain_figure(out, "age of that measurement", "iterations", (double)age);
 }
 
 int explain_session(const struct controller *c, uint64_t uid, struct explanation *out)
@@ -97,7 +97,7 @@ int explain_session(const struct controller *c, uint64_t uid, struct explanation
 			"asked for soon, and it catches up before one is.");
 	explain_figure(out, "iterations", "", (double)s->iterations);
 	if (s->missing > 0)
-		explain_figure(out, "iterations more, of lost records", "", (double)s->missing);
+		explain_figure(out, "iterations whose records were lost", "", (double)s->missing);
 	/* Means that fade, beside the totals. */
 	if (s->iterations > 0) {
 		explain_figure(out, "tokens per iteration, lately", "tokens", (double)s->etr);

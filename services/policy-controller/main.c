@@ -101,7 +101,7 @@ static int serve(struct service *s, struct settings *settings, const struct opti
 	if (r < 0)
 		return r;
 	if (daemon_add_timer(s->daemon, JOURNAL_FLUSH_NS, flush_journal, &s->journal) < 0)
-		log_notice("no timer for the journal: it is written when somebody reads it");
+		log_notice("no timer for the journal: it is written only when it is read");
 	r = handlers_knobs(&s->records, s->daemon, settings, options, err);
 	if (r == 0)
 		r = open_admin(s, err);

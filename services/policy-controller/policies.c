@@ -121,20 +121,20 @@ static void static_observe(
 
 static void static_explain(const struct policy_state *state, struct explanation *out)
 {
-	explain_say(out, "The policy is static:%u: K = %u in every iteration, whatever it brings.",
+	explain_say(out,
+		"The policy is static:%u: K = %u in every iteration, whether it pays or not.",
 		state->static_k, state->k);
 	if (state->k > 0 && state->utility > 0)
 		explain_say(out,
-			"It %s: utility %.2f against the iterations at K = 0 that were seen in "
-			"such a batch lately.",
+			"It %s: utility %.2f against recent iterations at K = 0 in such a batch.",
 			state->utility >= 1 ? "pays" : "does not pay", (double)state->utility);
 	else if (state->k > 0 && has_baseline(state))
 		explain_say(out,
-			"Whether it pays is not known: no iteration of this session at this K has "
-			"drafted lately, to be held against those at K = 0.");
+			"Whether it pays is not known: no recent iteration of this session at this "
+			"K has drafted, so there is none to compare with those at K = 0.");
 	else if (state->k > 0)
-		explain_say(out, "Whether it pays is not known: no iteration at K = 0 was seen in "
-				 "such a batch lately.");
+		explain_say(out, "Whether it pays is not known: there was no recent iteration at K "
+				 "= 0 in such a batch.");
 }
 
 const struct policy_ops policy_static = {

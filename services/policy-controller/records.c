@@ -51,7 +51,8 @@ uint32_t records_drain(struct records *records)
 	}
 	controller_settle(records->controller);
 	if (n == 0 && ring_mend_consumer(&records->ring))
-		log_limited(LOG_LEVEL_NOTICE, "the ring of records was corrupt; it begins again");
+		log_limited(
+			LOG_LEVEL_NOTICE, "the ring of records was corrupt; it starts again empty");
 	tell_lost(records, lost);
 	pthread_mutex_unlock(&records->mutex);
 	return n;

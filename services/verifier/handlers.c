@@ -96,8 +96,8 @@ static bool refuse_arithmetic(struct front *front, const struct bus_address *fro
 	if (have == 0 || arithmetic == 0 || arithmetic == KERNELS_ARITHMETIC)
 		return false;
 	int rc = error_set(&err, ESTALE,
-		"this answer was begun with arithmetic %u, this verifier computes with arithmetic "
-		"%d: the rest would not follow the %u tokens that are there",
+		"this answer was begun with arithmetic %u, but this verifier computes with "
+		"arithmetic %d: the answer cannot go on after %u tokens",
 		arithmetic, KERNELS_ARITHMETIC, have);
 	log_session(LOG_LEVEL_INFO, uid, 0, "refused: %s", err.text);
 	handlers_fail(front, from, request_id, uid, rc, &err);
@@ -123,9 +123,8 @@ static void on_generate(struct front *front, const struct bus_address *from, uin
 		return;
 	}
 	int rc = error_set(&err, EEXIST,
-		"session %016llx is that of another request: its prompt or parameters differ, and "
-		"a "
-		"uid names one request alone",
+		"session %016llx belongs to another request: its prompt or parameters differ, and "
+		"a uid names only one request",
 		(unsigned long long)uid);
 	log_session(LOG_LEVEL_INFO, uid, 0, "refused: %s", err.text);
 	handlers_fail(front, from, request_id, uid, rc, &err);
@@ -225,10 +224,10 @@ static void dispatch(
 		break;
 	default:
 		log_limited(LOG_LEVEL_NOTICE,
-			"a client sent message kind %d, which is none of a client's",
+			"a client sent message kind %d, which clients may not send",
 			(int)envelope->body_case);
 		handlers_fail(front, from, envelope->request_id, 0,
-			error_set(&err, EPROTO, "message kind %d is none of a client's",
+			error_set(&err, EPROTO, "clients may not send message kind %d",
 				(int)envelope->body_case),
 			&err);
 		break;

@@ -151,11 +151,13 @@ void cpus_notice(const struct cpus *cpus, uint32_t threads, char *out, size_t ou
 	out[0] = '\0';
 	if (threads > cpus->n)
 		snprintf(out, out_bytes,
-			"threads = %u, but this process has %u CPU%s: as many threads take part",
+			"threads = %u, but this process has %u CPU%s: only as many threads take "
+			"part",
 			threads, cpus->n, plural(cpus->n));
 	else if (cpus->quota > 0 && threads > 1 && threads > cpus->quota)
 		snprintf(out, out_bytes,
 			"threads = %u, but the control group (cpu.max) allows the time of %.2f "
-			"CPUs: all are stopped for parts of each period; threads = %u is faster",
+			"CPUs: all threads are stopped for a part of each period; threads = %u is "
+			"faster",
 			threads, cpus->quota, cpus->threads);
 }

@@ -17,8 +17,8 @@ static int find_target(struct new_file *f, struct error *err)
 	if (f->target)
 		return 0;
 	if (link && errno == ENOENT)
-		return error_set(
-			err, EEXIST, "%s is a symbolic link to what is not there", f->path);
+		return error_set(err, EEXIST, "%s is a symbolic link to a file that does not exist",
+			f->path);
 	return error_set(err, errno, "%s: %s", f->path, strerror(errno));
 }
 
@@ -31,10 +31,10 @@ static int check_place(const struct new_file *f, bool force, mode_t *mode, struc
 		return errno == ENOENT ? 0
 				       : error_set(err, errno, "%s: %s", f->path, strerror(errno));
 	if (!S_ISREG(st.st_mode))
-		return error_set(err, EEXIST, "%s is there already, and is %s", f->path,
+		return error_set(err, EEXIST, "%s exists already and is %s", f->path,
 			S_ISDIR(st.st_mode) ? "a directory" : "not a regular file");
 	if (!force)
-		return error_set(err, EEXIST, "%s is there already; --force replaces it", f->path);
+		return error_set(err, EEXIST, "%s exists already; --force replaces it", f->path);
 	*mode = st.st_mode & 0777;
 	return 0;
 }

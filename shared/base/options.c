@@ -97,7 +97,7 @@ static int take_place(const struct options_spec *spec, const struct place *place
 	size_t n, room = sizeof(options->config_path);
 	struct stat st;
 	if (place->file && place->directory)
-		return error_set(err, EINVAL, "--config and --config-dir: one of them");
+		return error_set(err, EINVAL, "--config and --config-dir exclude each other");
 	/* The file may be missing, the folder is a mistake when it is. */
 	if (place->directory && stat(place->directory, &st) < 0)
 		return error_set(
@@ -171,8 +171,7 @@ static int first_pass(const struct options_spec *spec, const struct option *tabl
 		}
 	}
 	if (optind < argc)
-		return error_set(
-			err, EINVAL, "%s: no arguments are taken; see --help", argv[optind]);
+		return error_set(err, EINVAL, "%s: unexpected argument; see --help", argv[optind]);
 	return 1;
 }
 

@@ -165,7 +165,7 @@ static void show_offered(struct connection *connection, const char *name)
 
 static void forget(struct broker *broker, struct named_fd *kept)
 {
-	log_info("region %s is kept for its owner no longer", kept->name);
+	log_info("region %s is no longer kept for its owner", kept->name);
 	close(kept->fd);
 	*kept = broker->kept[--broker->n_kept];
 }
@@ -236,12 +236,13 @@ static void handle_hello(struct connection *connection, const struct hello *hell
 	char reason[160];
 
 	if (!peers_known(hello->name)) {
-		snprintf(reason, sizeof reason, "\"%s\" is no process of this system", hello->name);
+		snprintf(reason, sizeof reason, "\"%s\" is not a process of this service",
+			hello->name);
 		refuse(connection, reason);
 	} else if (hello->kind == HELLO_RECOVER || hello->kind == HELLO_FORGET) {
 		serve_owner(connection, hello);
 	} else if (!peers_may_connect(hello->name, self)) {
-		snprintf(reason, sizeof reason, "%s has no business with %s", hello->name, self);
+		snprintf(reason, sizeof reason, "%s may not connect to %s", hello->name, self);
 		refuse(connection, reason);
 	} else if (hello->kind == HELLO_LOOK) {
 		show_offered(connection, hello->region);
@@ -460,8 +461,8 @@ void broker_offer(struct broker *broker, const struct region *region)
 	offered->fd = region->fd;
 	offered->read_fd = region_read_only(region->fd);
 	if (offered->read_fd < 0)
-		log_notice("region %s: those who only read it could write to it: it cannot be "
-			   "opened for reading alone (/proc/self/fd): %s",
+		log_notice("region %s: processes that only read it could write to it, because it "
+			   "cannot be opened for reading only (/proc/self/fd): %s",
 			name, strerror(-offered->read_fd));
 	daemon_store_fd(broker->daemon, name, reading_fd(offered));
 	for (size_t i = 0; i < LIMIT_PEERS; i++)
@@ -488,7 +489,8 @@ void broker_keep(struct broker *broker, const struct region *region)
 	} else if (broker->n_kept < KEPT_MAX) {
 		kept = &broker->kept[broker->n_kept++];
 	} else {
-		log_error("region %s cannot be kept for its owner: %d are", name, KEPT_MAX);
+		log_error("region %s cannot be kept for its owner: %d regions are kept already",
+			name, KEPT_MAX);
 		close(fd);
 		return;
 	}

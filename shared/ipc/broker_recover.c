@@ -65,7 +65,7 @@ static int ask_peer(struct daemon *daemon, const char *peer, enum hello_kind kin
 	peers_socket_path(daemon_runtime_dir(daemon), peer, path, sizeof path);
 	code = hello_connect(path, &socket);
 	if (code == -ENOENT || code == -ECONNREFUSED)
-		return error_set(err, ENOENT, "nobody is there");
+		return error_set(err, ENOENT, "no process listens there");
 	if (code < 0)
 		return error_set(err, -code, "%s", strerror(-code));
 	err->text[0] = '\0';
@@ -81,7 +81,7 @@ static int ask_peer(struct daemon *daemon, const char *peer, enum hello_kind kin
 		code = error_set(err, EPERM, "%s", answer.reason);
 	if (code == 0) {
 		code = take_wanted(&answer, fds, wanted, fd);
-		return code < 0 ? error_set(err, -code, "it has none to give") : 0;
+		return code < 0 ? error_set(err, -code, "it did not keep the region") : 0;
 	}
 	return err->text[0] ? code : error_set(err, -code, "%s", strerror(-code));
 }
@@ -100,7 +100,7 @@ static int ask_keeper(
 	peers_socket_path(daemon_runtime_dir(daemon), peer, path, sizeof path);
 	/* A peer that is itself starting keeps nothing yet. */
 	log_write(code == -ETIMEDOUT && peers_starting(path) ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE,
-		"region %s: %s was asked for it: %s", wanted, peer, err.text);
+		"region %s: %s was asked for it, but: %s", wanted, peer, err.text);
 	return code;
 }
 

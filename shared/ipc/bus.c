@@ -233,7 +233,7 @@ int bus_decode(const void *data, size_t bytes, Outrider__Envelope **envelope, st
 
 	*envelope = NULL;
 	if (bytes > LIMIT_MESSAGE_BYTES)
-		return error_set(err, EPROTO, "message of %zu bytes, at most %d are taken", bytes,
+		return error_set(err, EPROTO, "message of %zu bytes: at most %d are allowed", bytes,
 			LIMIT_MESSAGE_BYTES);
 	*envelope = outrider__envelope__unpack(NULL, bytes, data);
 	if (!*envelope)

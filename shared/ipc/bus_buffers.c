@@ -85,9 +85,9 @@ static bool make_room(struct bus_server *server, struct connection *connection, 
 		if (!most)
 			return false;
 		log_limited(LOG_LEVEL_NOTICE,
-			"%s: process %d is cut off: of the %d bytes that may wait for all "
-			"connections together, as unfinished messages and unread answers, it "
-			"holds the most: %zu",
+			"%s: process %d is disconnected: the unfinished messages and unread "
+			"answers of all connections may have %d bytes, and of these it holds the "
+			"most: %zu",
 			server->path, most->peer.pid, LIMIT_HELD_BYTES, held(most));
 		bus_drop(server, most);
 		if (most == connection)

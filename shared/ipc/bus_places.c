@@ -161,7 +161,7 @@ static void say_crowded(struct bus_server *server, int code)
 	if (!first)
 		return;
 	if (server->n == server->most)
-		log_notice("%s: %u connection%s open, the most it takes: others wait until one "
+		log_notice("%s: %u connection%s open, which is the limit: others wait until one "
 			   "closes or is idle",
 			server->path, server->n, is_or_are);
 	else if (code == -EMFILE)

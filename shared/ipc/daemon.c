@@ -174,7 +174,7 @@ static void handle_signal(void *arg)
 
 	while (read(daemon->signal_fd, &info, sizeof info) == sizeof info) {
 		if (info.ssi_signo == SIGHUP) {
-			log_notice("SIGHUP: configuration is read at start only");
+			log_notice("SIGHUP: the configuration is read only at the start");
 			continue;
 		}
 		log_info("%s: stopping", info.ssi_signo == SIGINT ? "SIGINT" : "SIGTERM");

@@ -32,7 +32,8 @@ const void *knobs_config(struct knobs *knobs, uint64_t session, struct error *er
 	if (session == 0)
 		return knobs->o.config;
 	if (!knobs->o.session_get) {
-		error_set(err, EINVAL, "%s: no knob here is a session's", knobs->process);
+		error_set(err, EINVAL, "%s: it has no knob that can be set for one session",
+			knobs->process);
 		return NULL;
 	}
 	return knobs->o.session_get(knobs->o.arg, session, knobs->now, err) < 0 ? NULL : knobs->now;
@@ -57,8 +58,9 @@ static int check_kind(const struct knobs *knobs, const struct knob_batch *batch,
 	const struct config_key *key, struct error *err)
 {
 	if (batch->session != 0 && key->scope != KNOB_SESSION)
-		return error_set(err, EINVAL, "%s: %s is not a session's: set it for all",
-			knobs->process, key->name);
+		return error_set(err, EINVAL,
+			"%s: %s cannot be set for one session: set it for all", knobs->process,
+			key->name);
 	if (key->live || batch->persist || batch->reset)
 		return 0;
 	return error_set(err, EINVAL,
@@ -120,7 +122,7 @@ static int plan_one(struct knobs *knobs, const struct knob_batch *batch, size_t 
 	for (size_t j = 0; r == 0 && j < outcomes->n; j++)
 		if (outcomes->of[j].key == key)
 			r = error_set(
-				err, EINVAL, "%s: %s is there twice", knobs->process, key->name);
+				err, EINVAL, "%s: %s is given twice", knobs->process, key->name);
 	if (r == 0 && change->expected)
 		r = check_expected(knobs, key, now, change->expected, err);
 	if (r == 0 && !batch->reset && has_control(change->value))
@@ -179,20 +181,21 @@ static int describe(struct knobs *knobs, const struct knob_batch *batch, const v
 static int check_batch(const struct knobs *knobs, const struct knob_batch *batch, struct error *err)
 {
 	if (batch->n == 0 || batch->n > KNOBS_BATCH_MAX)
-		return error_set(err, EINVAL, "%s: %zu changes at once; 1 to %d are taken",
+		return error_set(err, EINVAL, "%s: %zu changes at once; allowed are 1 to %d",
 			knobs->process, batch->n, KNOBS_BATCH_MAX);
 	if (batch->for_ns > KNOBS_FOR_NS_MAX)
-		return error_set(err, EINVAL, "%s: for a time of at most 30 days", knobs->process);
+		return error_set(err, EINVAL, "%s: a change for a time may last at most 30 days",
+			knobs->process);
 	if (batch->persist && (batch->for_ns != 0 || batch->session != 0))
 		return error_set(err, EINVAL,
-			"%s: a lasting change cannot be for a time or for one session",
+			"%s: a stored change cannot be for a time or for one session",
 			knobs->process);
 	if (batch->reset && batch->for_ns != 0)
 		return error_set(err, EINVAL, "%s: a reset cannot be for a time", knobs->process);
 	if (batch->persist && !knobs->file[0])
 		return error_set(err, EINVAL,
-			"%s was started without a configuration file: there is no place for a "
-			"lasting change",
+			"%s was started without a configuration file: there is no file to store a "
+			"change in",
 			knobs->process);
 	return batch->for_ns ? knobs_reverts_room(knobs, batch->n, err) : 0;
 }

@@ -223,7 +223,7 @@ static void release_left(struct daemon *daemon)
 			continue;
 		}
 		memcpy(name, passed->name, sizeof name);
-		log_notice("\"%s\" of the predecessor is of no use any more", name);
+		log_notice("\"%s\" of the predecessor is no longer of use", name);
 		release(daemon, name);
 		i = 0;
 	}

@@ -29,8 +29,7 @@ static void *watch(void *arg)
 	}
 	if (poll(items, 1, END_MS) > 0)
 		return NULL;
-	log_notice("told to stop while it starts, and still waiting for what it starts with: it "
-		   "ends now");
+	log_notice("stopped during its start, which has not finished: it ends now");
 	daemon_stopping(daemon);
 	_exit(EX_OK);
 }

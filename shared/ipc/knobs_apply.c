@@ -129,7 +129,7 @@ int knobs_commit(struct knobs *knobs, struct knob_outcomes *outcomes, struct err
 		knobs->applied.prepared = false;
 		int r = knobs_drop_in_commit(knobs, err);
 		if (r < 0) {
-			knobs_take_back(knobs, "it could not be made to last");
+			knobs_take_back(knobs, "it could not be stored");
 			return r;
 		}
 	}
@@ -226,7 +226,8 @@ void knobs_forget_holder(struct knobs *knobs)
 
 static void on_holder_ended(void *arg)
 {
-	knobs_release(arg, "whoever changed several processes ended in the middle");
+	knobs_release(
+		arg, "the program that changed several processes ended before it had finished");
 }
 
 /* Watches the administrator's process, so that one killed in the middle of a batch keeps nobody
@@ -270,6 +271,7 @@ void knobs_release(struct knobs *knobs, const char *why)
 bool knobs_reserved(struct knobs *knobs, uint64_t id)
 {
 	if (knobs->reserved.id != 0 && clock_ns() >= knobs->reserved.until_ns)
-		knobs_release(knobs, "whoever changed several processes did not come to an end");
+		knobs_release(
+			knobs, "the program that changed several processes did not finish in time");
 	return knobs->reserved.id != 0 && knobs->reserved.id != id;
 }

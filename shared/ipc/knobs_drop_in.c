@@ -70,8 +70,8 @@ static int make_directory(const struct knobs *knobs, struct error *err)
 	if (mkdir(knobs->directory, 0755) < 0) {
 		if (errno == ENOENT)
 			return error_set(err, ENOENT,
-				"%s: the folder that it would be in is not there: nothing was "
-				"changed; outrider up --config-dir DIR has one of its own",
+				"%s: its folder does not exist: nothing was changed; outrider up "
+				"--config-dir DIR names another folder",
 				knobs->directory);
 		return errno == EEXIST ? 0 : cannot_write(knobs->directory, errno, err);
 	}
@@ -123,8 +123,8 @@ static int read_back(struct knobs *knobs, const struct knob_outcomes *outcomes, 
 		if (knobs->given[key - knobs->o.keys] == without ||
 			(!without && !config_equal(key, config, knobs->scratch)))
 			r = error_set(err, EINVAL,
-				"%s: a configuration file cannot say this value of %s: nothing was "
-				"changed",
+				"%s: a configuration file cannot hold this value of %s: nothing "
+				"was changed",
 				knobs->process, key->name);
 	}
 	if (r < 0)

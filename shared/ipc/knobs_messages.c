@@ -161,7 +161,7 @@ static int read_batch(const struct bus_address *from, const Outrider__KnobSet *s
 		.session = set->session_uid,
 		.what = set->reset ? "reset" : "set"};
 	if (set->n_changes > KNOBS_BATCH_MAX)
-		return error_set(err, EINVAL, "%zu changes at once; at most %d are taken",
+		return error_set(err, EINVAL, "%zu changes at once; at most %d are allowed",
 			set->n_changes, KNOBS_BATCH_MAX);
 	for (; batch->n < set->n_changes; batch->n++) {
 		const Outrider__KnobChange *change = set->changes[batch->n];
@@ -257,11 +257,11 @@ static int check_step(
 	if (knobs->applied.is && step != OUTRIDER__KNOB_SET__STEP__COMMIT &&
 		step != OUTRIDER__KNOB_SET__STEP__RELEASE)
 		return error_set(err, EINVAL,
-			"%s: what was applied is to be committed or released first",
+			"%s: the applied changes must be committed or released first",
 			knobs->process);
 	return step >= 0 && step <= OUTRIDER__KNOB_SET__STEP__APPLY
 		       ? 0
-		       : error_set(err, EINVAL, "step %d is none", step);
+		       : error_set(err, EINVAL, "unknown step %d", step);
 }
 
 /* Carries out one step of a batch, from an administrator who may. The reservation ends with any

@@ -84,11 +84,11 @@ static void say(const struct knobs *knobs, const struct lost *lost, size_t n)
 		first = first ? first : &lost[i].outcome;
 	}
 	if (first && first->old_value && first->new_value)
-		log_notice("%s is %.100s, was %.100s before the process started again%s: what is "
-			   "changed without --persist ends with the process; outriderctl knob "
-			   "history %s shows it",
+		log_notice("%s is %.100s, was %.100s before the process started again%s: changes "
+			   "without --persist end with the process; outriderctl knob history %s "
+			   "shows it",
 			first->key->name, first->new_value, first->old_value,
-			more ? ", and others are not what they were" : "", knobs->process);
+			more ? ", and other knobs changed too" : "", knobs->process);
 }
 
 void knobs_restarted(struct knobs *knobs)

@@ -22,7 +22,7 @@ int knobs_reverts_room(const struct knobs *knobs, size_t n, struct error *err)
 {
 	if (knobs->n_reverts + n <= KNOBS_REVERTS_MAX)
 		return 0;
-	return error_set(err, ENOSPC, "%s: %zu changes for a time run already; %d can",
+	return error_set(err, ENOSPC, "%s: %zu changes for a time run already; at most %d can",
 		knobs->process, knobs->n_reverts, KNOBS_REVERTS_MAX);
 }
 
@@ -167,7 +167,7 @@ void knobs_reverts_schedule(struct knobs *knobs)
 	knobs->timer = daemon_add_timer(
 		knobs->daemon, due_ns > now_ns ? due_ns - now_ns : 1, on_timer, knobs);
 	if (knobs->timer < 0)
-		log_error("no timer for changes that are for a time");
+		log_error("no timer for changes for a time");
 }
 
 void knobs_reverts_free(struct knobs *knobs)

@@ -220,8 +220,7 @@ int link_open(struct daemon *daemon, const char *peer, const struct link_events 
 
 	*out = NULL;
 	if (!peers_may_connect(daemon_name(daemon), peer))
-		return error_set(
-			err, EPERM, "%s has no business with %s", daemon_name(daemon), peer);
+		return error_set(err, EPERM, "%s may not connect to %s", daemon_name(daemon), peer);
 	link = calloc(1, sizeof *link);
 	if (!link)
 		return error_set(

@@ -25,8 +25,8 @@ static int take_text(const char *what, const char *from, char *out, size_t bytes
 	size_t n = strlen(from);
 
 	if (n >= bytes)
-		return error_set(
-			err, EBADMSG, "%s of %zu bytes, at most %zu are taken", what, n, bytes - 1);
+		return error_set(err, EBADMSG, "%s of %zu bytes: at most %zu are allowed", what, n,
+			bytes - 1);
 	for (size_t i = 0; i < n; i++)
 		if ((unsigned char)from[i] < 0x20 || from[i] == 0x7f)
 			return error_set(
@@ -63,7 +63,7 @@ void peer_settings_read(const Outrider__PeerSettings *from, struct peer_settings
 static int read_layouts(const Outrider__PeerCard *from, struct peer_card *out, struct error *err)
 {
 	if (from->n_layouts > LIMIT_PEER_LAYOUTS)
-		return error_set(err, EBADMSG, "a card with %zu layouts, at most %d are taken",
+		return error_set(err, EBADMSG, "a card with %zu layouts: at most %d are allowed",
 			from->n_layouts, LIMIT_PEER_LAYOUTS);
 	for (size_t i = 0; i < from->n_layouts; i++) {
 		int code = take_text("the name of a region", from->layouts[i]->region,

@@ -295,7 +295,7 @@ static void on_register(struct daemon *daemon, const struct bus_address *from, u
 
 	if (code == 0 && !peers_may_connect(card.name, daemon->name))
 		code = error_set(
-			&err, EPERM, "%.31s has no business with %s", card.name, daemon->name);
+			&err, EPERM, "%.31s may not connect to %s", card.name, daemon->name);
 	if (code == 0)
 		code = judge(daemon, from, &card, &err);
 	entry = find(daemon, card.name);

@@ -512,7 +512,7 @@ static int map_slots(const struct experts_cached *cached, const struct region *r
 	if (status == 0 && slots->header->model_files != gguf_files(gguf))
 		status = error_set(err, ESTALE,
 			"expert region: the expert-cache has another file open than this process, "
-			"which reads experts itself until both were started on the same one");
+			"which reads experts itself until both are started on the same file");
 	/* Found changed before this model was opened: what we have may be sound. */
 	if (status == 0 && slots_lost(slots))
 		status = error_set(err, ESTALE,

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""The English that people read: README.md, HACKING.md, docs, the manual pages, every --help, the settings' help and config/*.conf.
-A sentence has a bounded number of words and none of the phrases that are out. It finds what a pattern can find, and no more: whether
-a sentence is true or clear takes a reader."""
+"""The English that people read: README.md, HACKING.md, docs, the manual pages, every --help, the settings' help, config/*.conf, the
+messages of the programs and of the Python tools, and the comments of unit files and completions. A sentence has a bounded number of
+words and none of the phrases that are out. It finds what a pattern can find, and no more: whether a sentence is true or clear takes a
+reader."""
+import ast
 import json
 import os
 import re
@@ -42,12 +44,27 @@ OUT = (
 )
 
 
-def findings(sentence):
+# Only of messages, and of the help of Python tools.
+OUT_OF_MESSAGES = (
+    (r"(?<!\bthere )\b(?:is|are) no (?!longer|more)[a-z]+$", "is not a", "The file is no profile"),
+    (r"\b(?:has|have) no business with\b", "may not connect to", "policy has no business with verifier"),
+    (r"\bat most [^ ]+ (?:is|are) taken\b", "at most N are allowed", "5 tokens, at most 4 are taken"),
+    (r"\b[Ww]hat (?:was|is|were|are) (?:there|asked|here|meant)\b", "name the noun", "It is not what was there"),
+    (r"\b(?:is|are) not what (?:it|they) (?:was|were|is|are)\b", "differs from", "The file is not what it was"),
+    (r"\bone of them$", "exclude each other", "--config and --config-dir: one of them"),
+    (r"\ba number alone is\b", "a number without a unit is", "2m; a number alone is seconds"),
+    (r"\bgive it so much\b|\bfor good\b|\blately, to be\b|\bput right\b(?! it)", "plain words", "It is changed for good"),
+    (r"\bsomebody\b|\banybody\b|\bnobody\b", "name the person or process", "somebody wrote to it"),
+)
+OUT_OF_TOOLS = (*OUT_OF_MESSAGES, (r"^of (?!course)[a-z]", "begin with the noun", "of the verifier; default 2"))
+
+
+def findings(sentence, out=()):
     """What is wrong with a sentence."""
     words = len(re.findall(r"[A-Za-z0-9][^\s]*", sentence))
     if words > WORDS_MAX:
         yield f"{words} words, at most {WORDS_MAX}"
-    for pattern, instead, _ in OUT:
+    for pattern, instead, _ in (*OUT, *out):
         if re.search(pattern, sentence):
             yield f'"{re.search(pattern, sentence)[0]}": {instead}'
 
@@ -135,14 +152,76 @@ def of_config(text):
         yield from (line[2:] for line in block.splitlines()[:1] if line.startswith("# "))
 
 
-def wrong(name, paragraphs):
+def worth_reading(text):
+    """A message, and no format, key or command of gnuplot."""
+    return len(re.findall(r"[A-Za-z]{2,}", text)) >= 3 and not text.startswith("usage:") and not re.match(r"#|set [a-z]", text.lstrip())
+
+
+C_TOKEN = re.compile(r"""/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'|\s+|[A-Za-z_]\w*|.""", re.S)
+
+
+def of_c(text):
+    """The string literals of a source, adjacent ones joined, with X for a conversion. Static assertions and texts of --help, which are
+    read above, are left out."""
+    literal, asserts, depth = None, False, 0
+    for token in (m[0] for m in C_TOKEN.finditer(text + "\n;")):
+        if token.startswith('"'):
+            literal = (literal or "") + token[1:-1]
+        elif not token.strip() or token.startswith(("/*", "//")):
+            continue
+        elif re.fullmatch(r"PRI[udxX]\d+", token) and literal is not None:
+            literal += "u"
+        else:
+            if literal is not None and not asserts and worth_reading(literal) and not re.search(r"\\n  --?\w|^  --?\w", literal):
+                plain = literal.replace('\\n', " ").replace('\\"', '"').replace("%%", "percent")
+                yield re.sub(r"%[-+ #0]*[\d*]*(?:\.[\d*]+)?(?:hh|h|ll|l|z|j)?[a-zA-Z]", "X", plain)
+            literal = None
+            asserts = asserts or token == "static_assert"
+            depth += (token == "(") - (token == ")") if asserts else 0
+            if asserts and token == ")" and depth == 0:
+                asserts = False
+
+
+SPEAKING = {"print", "say", "exit", "error", "Failure", "Missing", "Unavailable", "fail"}
+
+
+def of_python(text):
+    """The strings that a tool prints, raises or shows as help, with X for a value."""
+    def words(node):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return node.value
+        if isinstance(node, ast.JoinedStr):
+            return "".join(words(v) if isinstance(v, ast.Constant) else "X" for v in node.values)
+        return None
+
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            spoken = node.args if called in SPEAKING or called[:1].isupper() else []
+            spoken = [*spoken, *(k.value for k in node.keywords if k.arg in ("help", "description"))]
+            yield from (w for w in map(words, spoken) if w and worth_reading(w))
+
+
+def of_hashes(text):
+    """The comments of a unit file or a completion: lines that begin with a hash."""
+    for block in re.findall(r"(?:^[ \t]*#(?!!|compdef).*\n?)+", text, re.M):
+        yield " ".join(line.strip().lstrip("# ") for line in block.splitlines())
+
+
+def wrong(name, paragraphs, out=()):
     return [f"{name}: {why}: {sentence[:160]}" for paragraph in paragraphs for sentence in sentences(paragraph)
-            for why in findings(sentence)]
+            for why in findings(sentence, out)]
+
+
+def files(*folders, suffix):
+    """Sources of some folders, without generated ones."""
+    for folder in folders:
+        yield from (p for p in sorted((ROOT / folder).rglob("*" + suffix)) if "_proto" not in p.parts and "__pycache__" not in p.parts)
 
 
 tap = Tap()
 # First the finder itself: each phrase, the length, and each kind of text.
-missed = [bad for pattern, _, bad in OUT if not re.search(pattern, bad)]
+missed = [bad for pattern, _, bad in (*OUT, *OUT_OF_TOOLS) if not re.search(pattern, bad)]
 tap.ok(not missed, "every phrase that is out is found", missed)
 LONG = " ".join(["word"] * (WORDS_MAX + 1)) + "."
 tap.ok(list(findings(LONG)) and not list(findings(LONG.replace("word ", "", 1))), "a sentence that is too long is found")
@@ -152,7 +231,10 @@ PLANTED = {of_markdown: (f"# Head\n\n- one\n- {BAD}\n", f"| a | {BAD} |\n|---|--
                      "It waits for\n.Xr a 1 whoever comes.\n"),
            of_help: (f"usage: x\n\n  --option N            {BAD}\n", f"usage: x\n\n{BAD}\n",
                      "  --option              It waits\n                        for whoever comes.\n"),
-           of_config: (f"# {BAD}\n# 0 to 1; default: 0\n#a = 0\n",)}
+           of_config: (f"# {BAD}\n# 0 to 1; default: 0\n#a = 0\n",),
+           of_c: (f'return error_set(err, EINVAL, "%s: {BAD}", path);', 'log("It waits for "\n    "who" /* ever */ "ever %" PRIu64 " comes");'),
+           of_python: (f'raise Failure(f"{{path}}: {BAD}")', f'add("--x", help="{BAD}")', f'print(f"{BAD} {{x}}")', f'sys.exit("{BAD}")'),
+           of_hashes: (f"[Unit]\n# It waits for\n# whoever comes.\nA=b\n", f"\t# {BAD}\n\tx=1\n")}
 missed = [f"{reader.__name__}: {text}" for reader, texts in PLANTED.items() for text in texts if not wrong("", reader(text))]
 tap.ok(not missed, "a planted sentence is found in each kind of text", missed)
 good = "Vocabulary padding may differ. Without a draft model, Outrider drafts from n-grams. Of course it works beside a fast disk."
@@ -173,4 +255,14 @@ tap.ok(len(knobs) > 70 and not found, f"the help of {len(knobs)} settings", "\n"
 for path in sorted((ROOT / "config").glob("*.conf")):
     found = wrong(path.name, of_config(path.read_text()))
     tap.ok(not found, str(path.relative_to(ROOT)), "\n".join(found))
+for folder in ("admin", "bench/src", "client", "kernels", "services", "shared"):
+    read = [(p.relative_to(ROOT), message) for suffix in (".c", ".h") for p in files(folder, suffix=suffix) for message in of_c(p.read_text())]
+    found = [line for name, message in read for line in wrong(name, [message], OUT_OF_MESSAGES)]
+    tap.ok(len(read) > 10 and not found, f"{len(read)} messages of {folder}", "\n".join(found))
+read = [(p.relative_to(ROOT), message) for p in files("bench", "tools", "client/python", suffix=".py") for message in of_python(p.read_text())]
+found = [line for name, message in read for line in wrong(name, [message], OUT_OF_TOOLS)]
+tap.ok(len(read) > 100 and not found, f"{len(read)} messages of Python tools", "\n".join(found))
+read = [*(ROOT / "systemd").glob("*"), *(ROOT / "admin/completion").glob("*"), *(ROOT / "client/completion").glob("*")]
+found = [line for p in read for line in wrong(p.relative_to(ROOT), of_hashes(p.read_text()))]
+tap.ok(len(read) > 10 and not found, f"the comments of {len(read)} unit files and completions", "\n".join(found))
 tap.done()

@@ -301,7 +301,7 @@ static void the_option_that_is_wrong_is_named(void **state)
 		{{"-n", "--nonsense", "-v"}, "unknown option --nonsense; see --help"},
 		{{"--check=1"}, "unknown option --check=1, which takes no value; see --help"},
 		{{"-n", "--set"}, "--set needs a value; see --help"},
-		{{"-n", "word"}, "word: no arguments are taken; see --help"},
+		{{"-n", "word"}, "word: unexpected argument; see --help"},
 	};
 	const struct options_spec spec = {
 		.program = "test", .summary = "", .config_path = "/etc/none", .keys = keys};

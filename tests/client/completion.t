@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Completion of outrider, outrider-model and outrider-bench in bash and zsh: every command and option that --help lists."""
+"""Completion of every program in bash and zsh: each command and option that --help lists, and nothing else; zsh shows what an option
+means in the words of --help."""
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ tap = Tap()
 COMMANDS = {"outrider": ("up", "down", "run", "chat", "status"),
             "outrider-model": ("info", "check", "tokenize", "render", "logits", "generate", "routes", "perplexity", "pack", "synth"),
             "outrider-bench": ("attention", "cache", "grammar", "ipc", "kernels", "machine", "model", "policy", "pool", "workload")}
+DAEMONS = ("outrider-verifier", "outrider-drafter", "outrider-expert-cache", "outrider-policy", "outrider-gateway")
 VERBS = ("record", "synth", "replay", "profile")
 ENVIRONMENT = {"PATH": f"{BUILD}:{os.environ['PATH']}"}
 
@@ -44,7 +46,19 @@ def zsh_completions(line, folder):
 
 def options_of(program, *command):
     helped = run(BUILD / program, *command, "--help").stdout
-    return set(re.findall(r"(?:^  (?:-\w, )?|\[)(--[a-z][a-z0-9-]*)", helped, re.M)) | {"--help"}
+    listed = re.findall(r"^  (-.*?)(?:  |$)", helped, re.M) + re.findall(r"\[(--[a-z][a-z0-9-]*)", helped)
+    also = {"--json"} if "--json is --format json" in helped else set()
+    return {option for part in listed for option in re.findall(r"--[a-z][a-z0-9-]*", part)} | {"--help"} | also
+
+
+def zsh_shown(*line):
+    """{option: what zsh shows beside it}"""
+    script = f"""
+        compadd() {{ [[ $1 == -l ]] && print -rl -- ${{(P)3}} }}
+        words=({' '.join(map(repr, line))} --) CURRENT=$#words PREFIX=--
+        source {ROOT}/client/completion/_outrider """
+    shown = run("zsh", "-f", "-c", script, env=ENVIRONMENT).stdout
+    return dict(re.findall(r"^(--\S+) +(.*?) *$", shown, re.M))
 
 
 def ctl_bash(line):
@@ -96,16 +110,24 @@ def check(shell, completions):
             missing = {}
             for words in [(c,) for c in commands if c != "cache"] + [("cache", v) for v in VERBS if program == "outrider-bench"]:
                 options = options_of(program, *words)
-                lacks = options - completions([program, *words, "--"], folder)
-                if lacks or (len(options) < 2):
-                    missing[words] = lacks
+                differ = options ^ completions([program, *words, "--"], folder)
+                if differ or (len(options) < 2):
+                    missing[words] = differ
             tap.ok(not missing, f"{shell}: every option of each", missing)
+        differ = {d: options ^ got for d in DAEMONS if len(options := options_of(d)) < 8 or options != (got := completions([d, "--"], folder))}
+        tap.ok(not differ, f"{shell}: every option of each daemon", differ)
         for line, words in ((["outrider", "st"], {"status"}), (["outrider", "help", "ch"], {"chat"}),
                             (["outrider", "--v"], {"--version"}), (["outrider", "run", "--logits"], {"--logits-hash"}),
                             (["outrider", "run", "--format", "j"], {"json"}), (["outrider", "run", "--format=j"], {"json"}),
                             (["outrider", "run", "--format="], {"text", "json"}),
                             (["outrider", "up", "--model", "m"], {"model.gguf", "more"}),
                             (["outrider", "up", "--runtime-dir", "m"], {"more"}),
+                            (["outrider", "up", "--ht"], {"--http"}), (["outrider", "run", "--json-s"], {"--json-schema"}),
+                            (["outrider", "run", "--json-schema", "m"], {"model.gguf", "more"}),
+                            (["outrider", "run", "--gr"], {"--grammar"}), (["outrider", "chat", "--reg"], {"--regex"}),
+                            (["outrider", "run", "--regex", ""], set()), (["outrider-gateway", "--li"], {"--listen"}),
+                            (["outrider-gateway", "--config", "mod"], {"model.gguf"}),
+                            (["outrider-verifier", "--config-dir", "m"], {"more"}),
                             (["outrider", "run", "--k", ""], set()), (["outrider", "run", "--json", "mod"], {"model.gguf"}),
                             (["outrider-model", "info", "mod"], {"model.gguf"}),
                             (["outrider-model", "check", "--form"], {"--format"}),
@@ -116,6 +138,24 @@ def check(shell, completions):
             tap.ok(got == words, f"{shell}: {' '.join(line)}", f"{got}, expected {words}")
 
 
+def check_words():
+    """zsh: every description is a part of --help, whose lines it joins."""
+    if not shutil.which("zsh"):
+        tap.skip("zsh: descriptions", "no zsh")
+        return
+    for line in (("outrider", "run"), ("outrider", "up"), ("outrider-gateway",), ("outrider-model", "generate")):
+        helped = " ".join(run(BUILD / line[0], *line[1:], "--help").stdout.split())
+        shown = zsh_shown(*line)
+        other = {o: words for o, words in shown.items() if words not in helped and o != "--help"}
+        tap.ok(len(shown) > 8 and not other and len([w for w in shown.values() if len(w.split()) > 2]) > len(shown) / 2,
+               f"zsh: {' '.join(line)}: what options mean, in the words of --help", other or shown)
+    run_words, up_words = zsh_shown("outrider", "run"), zsh_shown("outrider", "up")
+    tap.ok("schema" in run_words["--json-schema"] and "regular expression" in run_words["--regex"] and
+           "GBNF" in run_words["--grammar"] and "OpenAI's HTTP interface there" in up_words["--http"],
+           "zsh: those of constrained output and of --http", (run_words, up_words))
+
+
+check_words()
 check("bash", bash_completions)
 check("zsh", zsh_completions)
 check_ctl("bash", ctl_bash)

@@ -240,9 +240,9 @@ static void the_least_that_is_all_is_said_to_be_too_much(void **state)
 	room_find(&limit, &needs, 0, &room);
 	assert_int_equal(budget_slots("auto", &one_layer, room.bytes, &budget, &err), 0);
 	budget_notice("auto", &budget, &one_layer, &room, limit.where, text, sizeof(text));
-	assert_non_null(strstr(text,
-		"budget auto: 64.0 MiB of 64.0 MiB of experts, the least, more than there is room "
-		"for: the 1024.0 MiB of this machine less"));
+	assert_non_null(strstr(text, "budget auto: 64.0 MiB of 64.0 MiB of experts, which is the "
+				     "least and more than there is room "
+				     "for: the 1024.0 MiB of this machine less"));
 }
 
 static void a_named_budget_that_leaves_too_little_is_noticed(void **state)
@@ -264,17 +264,17 @@ static void too_large_a_budget_is_refused_with_the_largest(void **state)
 	struct error err;
 	assert_int_equal(budget_check_memory(&all, &limit, 0, 0, 1 * GIB, 0, &err), -ENOMEM);
 	assert_non_null(strstr(err.text, "at most 6144.0 MiB"));
-	assert_non_null(strstr(err.text, "budget 5120M is the most"));
+	assert_non_null(strstr(err.text, "budget 5120M is the largest"));
 	assert_non_null(strstr(err.text, "budget auto takes 1024.0 MiB"));
 	/* And that is taken. */
 	struct budget most = {.bytes = 5 * GIB, .asked_bytes = 5 * GIB};
 	assert_int_equal(budget_check_memory(&most, &limit, 0, 0, 1 * GIB, 0, &err), 0);
 	struct budget more = {.bytes = 5 * GIB + MIB, .asked_bytes = 5 * GIB + MIB};
 	assert_int_equal(budget_check_memory(&more, &limit, 0, 0, 1 * GIB, 0, &err), -ENOMEM);
-	assert_non_null(strstr(err.text, "budget 5120M is the most"));
+	assert_non_null(strstr(err.text, "budget 5120M is the largest"));
 	/* Where not even the least fits there is no advice. */
 	assert_int_equal(budget_check_memory(&all, &limit, 0, 0, 7 * GIB, 0, &err), -ENOMEM);
-	assert_null(strstr(err.text, "is the most"));
+	assert_null(strstr(err.text, "is the largest"));
 }
 
 /* Nobody set a budget, so what helps is not another one. */
@@ -302,7 +302,7 @@ static void a_limit_below_the_least_is_refused_with_one_that_is_not(void **state
 	assert_int_equal(budget_check_memory(&least, &enough, 0, 0, least.bytes, limit_least, &err),
 		-ENOMEM);
 	assert_null(strstr(err.text, "give it"));
-	assert_non_null(strstr(err.text, "others have the memory"));
+	assert_non_null(strstr(err.text, "other programs use the memory"));
 }
 
 static void a_budget_that_the_kv_cache_leaves_no_room_for_is_refused_with_both(void **state)
@@ -317,17 +317,17 @@ static void a_budget_that_the_kv_cache_leaves_no_room_for_is_refused_with_both(v
 	assert_non_null(strstr(err.text, "budget: 8192.0 MiB for experts"));
 	assert_non_null(strstr(err.text, "of the 10.0 GiB that this machine has"));
 	assert_non_null(strstr(err.text, "takes 2049.0 MiB for its KV cache"));
-	assert_non_null(strstr(err.text, "budget 8191M is the most"));
+	assert_non_null(strstr(err.text, "budget 8191M is the largest"));
 	/* What it has already it may keep, and less is always taken. */
 	assert_int_equal(budget_check_memory(&all, &limit, 8 * GIB, 9 * GIB, 0, 0, &err), 0);
 	assert_int_equal(
 		budget_check_memory(&all, &limit, 0, UINT64_MAX, 1 * GIB, 0, &err), -ENOMEM);
-	assert_null(strstr(err.text, "is the most"));
+	assert_null(strstr(err.text, "is the largest"));
 	/* In the unit of what there is. */
 	limit = (struct memory_limit){47 * GIB / 2, 47 * GIB / 2, "this machine", false};
 	all = (struct budget){.n_slots = 1024, .bytes = 8 * GIB, .asked_bytes = 99 * GIB};
 	assert_int_equal(budget_check_memory(&all, &limit, 0, GIB, 1 * GIB, 0, &err), -ENOMEM);
-	assert_non_null(strstr(err.text, "has at most 23.5 GiB: budget 22.5G is the most"));
+	assert_non_null(strstr(err.text, "has at most 23.5 GiB: budget 22.5G is the largest"));
 }
 
 static void the_reason_is_told_of_any_budget(void **state)

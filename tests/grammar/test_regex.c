@@ -49,7 +49,7 @@ static const struct {
 	{"a)b", "byte 2: ) without ("},
 	{"a[b", "byte 2: [ without ]"},
 	{"*a", "byte 1: nothing to repeat"},
-	{"a{3,2}", "byte 2: a repetition with more at least than at most"},
+	{"a{3,2}", "byte 2: a repetition whose minimum is above its maximum"},
 	{"a{x}", "byte 2: { without a number"},
 	{"(a)\\1", "byte 4: back references are not supported: no automaton can match them"},
 	{"(?=a)b", "byte 1: look-around is not supported"},

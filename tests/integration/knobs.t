@@ -91,7 +91,7 @@ def check_set(service):
     refused("more than there is memory for", service.ctl("knob", "set", "prefill_chunk=2048"), 65, "--next-start")
     refused("an empty value", service.ctl("knob", "set", "k_max="), 65,
             'outriderctl: policy: k_max = "" is empty; k_max takes 1 to 63 tokens\n')
-    takes = "; budget takes auto, all, min, a share of the experts as 30%, or bytes as 8G, which are GiB, or 8GB\n"
+    takes = "; budget takes auto, all, min, a share of the experts such as 30%, or bytes such as 8G (GiB) or 8GB\n"
     for budget, wrong in (("200%", "200% is more than all experts, which are 100%"), ("", '"" is not allowed'),
                           ("much", "much is not allowed"), ("1e30", "1e30 is 2^63 bytes or more")):
         refused(f"a budget of {budget or 'nothing'}", service.ctl("cache", "set", f"budget={budget}"), 65,
@@ -235,7 +235,7 @@ def check_next_start(service):
     tap.ok(same == "verifier.default_k: 0, as before\n", "what was so before is said to be", same)
     # What the process could not start with is not stored: it would be gone at the next crash, and nobody there to take it back.
     for change, said in ((("verifier.context=100000",), ("context: 100000", "the model's 1024")), (("verifier.context=1",), ("context: 1 ",)),
-                         (("verifier.kv_tokens=10",), ("kv_tokens: 10", "too small")), (("expert-cache.budget=30",), ("budget: 30", "at least min")),
+                         (("verifier.kv_tokens=10",), ("kv_tokens: 10", "too small")), (("expert-cache.budget=30",), ("budget: 30", "the least is min")),
                          (("expert-cache.budget=900G",), ("budget: 900.0 GiB", "at most")),
                          (("expert-cache.profile=/none.profile",), ("profile: /none.profile: No such file",)),
                          (("verifier.model=/none.gguf",), ("model: /none.gguf: No such file",)),

@@ -129,7 +129,7 @@ def plot_with_losses(service):
     tap.ok(f": {len(decoding)} iterations, " in text and f"\n{plot['missing']} more were lost, where the curves have a gap\n" in text and
            axis and int(axis[1]) == len(decoding) + plot["missing"] and line, "as text the curves have a gap of as many", text)
     explained = service.ctl("policy", "explain", uid).stdout
-    tap.ok(re.search(rf"^  iterations more, of lost records +{plot['missing']}$", explained, re.M) and
+    tap.ok(re.search(rf"^  iterations whose records were lost +{plot['missing']}$", explained, re.M) and
            re.search(rf"^  records lost, of all sessions +{lost}$", explained, re.M), "policy explain counts them", explained)
     if shutil.which("gnuplot"):
         path = service.directory / "lost.svg"

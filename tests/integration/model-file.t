@@ -120,7 +120,7 @@ def harmless(name, first, second, options=(), sets=(), draft=None, parts=None):
         tap.ok(not found and said(service, "verifier", OTHER) == said(service, "expert-cache", OTHER) == 2,
                f"{name}: what is done to the file and its name changes no answer and ends nothing, and each is told once",
                "\n".join(found) + "\n" + service.log_text())
-        looked = "what was looked at is the same: its size, its header and up to"
+        looked = "the parts that were compared are the same: its size, its header and up to"
         tap.ok(said(service, "", looked) >= 2, f"{name}: the log says what was looked at", service.log_text())
 
 
@@ -199,7 +199,7 @@ def restarts_on_another(second):
         service.end("verifier")
         restarted(service, before)
         found = wrong(service, new, 2)
-        follows = "the verifier has another file open; the one that has the name now is opened by a restart"
+        follows = "the verifier has another file open; a restart opens the file that has this name now"
         tap.ok(not found and said(service, "expert-cache", follows) == 1 and said(service, "", "verifier ended") == 0,
                "a verifier that is started on another file: the expert-cache follows, and nothing is mixed",
                "\n".join(found) + service.log_text())

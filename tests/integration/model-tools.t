@@ -224,8 +224,8 @@ for what, status, word, arguments in (
 
 # ---- synth ----
 small = ("--vocabulary", "700", "--layers", "1")
-for where, word in (("/dev/full", "/dev/full is there already, and is not a regular file"),
-                    (here, f"{here} is there already, and is a directory"),
+for where, word in (("/dev/full", "/dev/full exists already and is not a regular file"),
+                    (here, f"{here} exists already and is a directory"),
                     (here / "no" / "x.gguf", f"{here}/no/x.gguf cannot be written: No such file"),
                     (here / "text" / "x.gguf", "Not a directory")):
     result = run(MODEL, "synth", "qwen3-0.6b", where, "--force", "--sparse", *small)

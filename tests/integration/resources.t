@@ -148,11 +148,11 @@ def default_budget():
     tap.ok(status is None and all_bytes, "no limit: the default budget is all experts, and that is said", f"{status}: {log}")
     everything = float(all_bytes[1]) if all_bytes else 0
     number = r"([\d.]+) MiB"
-    shared_out = re.compile(f"budget auto: {number} of {number} of experts(, the least, more than there is room for)?: the {number} of "
+    shared_out = re.compile(f"budget auto: {number} of {number} of experts(, which is the least and more than there is room for)?: the {number} of "
                             rf"(\S+) less {number} for other weights, {number} for the KV cache at its default size, {number} for "
                             f"sessions and drafts, {number} in reserve; --budget SIZE changes it")
     status, log = cache({"memory.max": f"{1 << 20}\n"})
-    named = re.search(r"/sys/fs/cgroup/test/memory.max has at most 1.0 MiB: .* about (\d+) MiB: give it so much", log)
+    named = re.search(r"/sys/fs/cgroup/test/memory.max has at most 1.0 MiB: .* about (\d+) MiB: give it that much", log)
     tap.ok(status == 71 and named, "a limit below the least budget is refused with one that is not", f"{status}: {log}")
     status, log = cache({"memory.max": f"{int(named[1]) << 20 if named else 0}\n"})
     tap.ok(status is None, "which is taken", f"{status}: {log}")
@@ -169,7 +169,7 @@ def default_budget():
     tap.ok(status is None and half and not half[3] and 0.4 * everything < float(half[1]) <= everything / 2 + 0.1,
            "a limit with room for half of the experts: as many as fit", f"{status}: {log}")
     status, log = cache({"memory.max": f"{limit}\n"}, "--budget", "900G")
-    most = re.search(r"budget (\d+M) is the most that is taken, budget auto takes ([\d.]+) MiB", log)
+    most = re.search(r"budget (\d+M) is the largest allowed; budget auto takes ([\d.]+) MiB", log)
     tap.ok(status == 71 and most and half and most[2] == half[1] and "/sys/fs/cgroup/test/memory.max has at most" in log,
            "a named budget beyond the limit is refused with the largest", f"{status}: {log}")
     status, log = cache({"memory.max": f"{limit}\n"}, "--budget", most[1] if most else "all")
@@ -191,7 +191,7 @@ def limits():
     tap.ok(status == 71, "so is one that the KV cache alone would fill", f"{status}: {log}")
     # Others in the group leave it so much of that.
     status, log = verifier({"memory.max": f"{least}\n", "memory.current": f"{least - ((kv + 1) << 20)}\n"})
-    tap.ok(status is None and "do not fit in the" in log and "read from the disk" in log,
+    tap.ok(status is None and "do not fit in the free" in log and "read from the disk" in log,
            "the least serves, and it is noticed when KV cache and weights have no room", f"{status}: {log}")
     dense = re.search(r"weights of every token \(([\d.]+) MiB\)", log)
     free = (kv + int(float(dense[1])) + 2 if dense else 0) << 20

@@ -173,7 +173,7 @@ for what, mount in (("only its own processes", "mount -t proc -o hidepid=2,subse
     with Service(draft=DRAFTS["small"], options=("--budget", "50%"), env={"PATH": f"{BUILD}:{os.environ['PATH']}"},
                  before=("unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh")) as service:
         found, _ = wrong_rights(service)
-        said = service.whole_log().count("those who only read it could write to it")
+        said = service.whole_log().count("processes that only read it could write to it")
         tap.ok(bool(found) == bool(said) == (what == "no /proc"), f"a service that sees {what} says whether others could write",
                f"{found}\n{service.log_text()}")
         service.swarm([request])

@@ -147,7 +147,7 @@ def follows():
     half = stats()["slots"]
     end(served)
     served = restarted(rest + everything)
-    tap.ok(until(lambda: "budget 50%: " in log_text() and "leave the rest less than it may need" in log_text()) and
+    tap.ok(until(lambda: "budget 50%: " in log_text() and "leave the rest of the service less than it may need" in log_text()) and
            stats()["slots"] == half, "does not follow, but it is said that it leaves too little", log_text())
     tap.ok(end(served) == 0 and end(owner) == 0, "both end as they should", log_text())
 

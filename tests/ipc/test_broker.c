@@ -411,9 +411,9 @@ static void hellos_that_should_not_be_are_refused_with_the_reason(void **state)
 	refused(&hello, sizeof hello - 40,
 		"version 2, this is version 1"); /* also of another size */
 	hello_init(&hello, HELLO_JOIN, "intruder", 1);
-	refused(&hello, sizeof hello, "\"intruder\" is no process");
+	refused(&hello, sizeof hello, "\"intruder\" is not a process");
 	hello_init(&hello, HELLO_JOIN, PEER_POLICY, 1);
-	refused(&hello, sizeof hello, "policy has no business with verifier");
+	refused(&hello, sizeof hello, "policy may not connect to verifier");
 	hello_init(&hello, HELLO_RECOVER, PEER_DRAFTER, 1);
 	strcpy(hello.region, "sessions");
 	refused(&hello, sizeof hello, "\"sessions\" is not drafter's");
@@ -426,7 +426,7 @@ static void hellos_that_should_not_be_are_refused_with_the_reason(void **state)
 	/* A name without an end. */
 	hello_init(&hello, HELLO_JOIN, PEER_DRAFTER, 1);
 	memset(hello.name, 'd', sizeof hello.name);
-	refused(&hello, sizeof hello, "no process");
+	refused(&hello, sizeof hello, "not a process");
 	/* Right in itself, but of a process that has not registered. */
 	hello_init(&hello, HELLO_JOIN, PEER_DRAFTER, 1);
 	refused(&hello, sizeof hello, "drafter has not registered with verifier");

@@ -396,7 +396,7 @@ static void a_message_too_large_is_told_the_limit(void **state)
 	(void)state;
 	assert_non_null(large);
 	assert_true(zmq_send(socket, large, LIMIT_MESSAGE_BYTES + 1, 0) >= 0);
-	expect_failure(socket, "message of 4194305 bytes, at most 4194304 are taken");
+	expect_failure(socket, "message of 4194305 bytes: at most 4194304 are allowed");
 	the_server_still_answers(zmq);
 	free(large);
 	bus_close(&socket);

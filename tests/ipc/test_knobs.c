@@ -301,7 +301,7 @@ static void a_drop_in_that_is_a_link_is_written_through(void **state)
 	assert_true(S_ISLNK(st.st_mode));
 	assert_int_equal(unlink(elsewhere), 0);
 	assert_true(persist(f, "low=5") < 0);
-	assert_non_null(strstr(f->err.text, "symbolic link to what is not there"));
+	assert_non_null(strstr(f->err.text, "symbolic link to a file that does not exist"));
 	assert_int_equal(f->config.low, 10);
 	assert_int_equal(unlink(f->drop_in), 0);
 }

@@ -306,11 +306,11 @@ static void what_does_not_fit_is_refused_by_name(void **state)
 			       "verifier " OUTRIDER_VERSION, "arithmetic 3"});
 	card = good;
 	strcpy(card.name, "intruder");
-	refused(&card, (const char *[4]){"intruder has no business with verifier"});
+	refused(&card, (const char *[4]){"intruder may not connect to verifier"});
 	strcpy(card.name, PEER_POLICY);
-	refused(&card, (const char *[4]){"policy has no business with verifier"});
+	refused(&card, (const char *[4]){"policy may not connect to verifier"});
 	strcpy(card.name, PEER_VERIFIER);
-	refused(&card, (const char *[4]){"verifier has no business with verifier"});
+	refused(&card, (const char *[4]){"verifier may not connect to verifier"});
 	assert_int_equal(n_events(&rig), 1);
 	/* The refused are known by name, until a good one comes: a region of a third process is none of theirs. */
 	card = good;

@@ -188,9 +188,9 @@ static void a_fixed_k_that_has_not_drafted_yet_is_not_said_to_lack_a_baseline(vo
 	use(f, "static:2");
 	assert_int_equal(explain_session(&f->controller, 1, e), 0);
 	assert_true(figure(e, "iteration at K = 0, measured") > 0);
-	assert_int_equal((int)figure(e, "since that was measured"), 0);
-	assert_non_null(
-		strstr(e->words[1], "not known: no iteration of this session at this K has"));
+	assert_int_equal((int)figure(e, "age of that measurement"), 0);
+	assert_non_null(strstr(
+		e->words[1], "not known: no recent iteration of this session at this K has"));
 	/* Of one that has ended the last K is known. */
 	assert_int_equal(e->k, 2);
 	assert_int_equal(e->k_last, 0);
@@ -370,12 +370,12 @@ static void who_emptied_the_purse_is_said_and_what_the_next_session_has(void **s
 	assert_true(yield_of(s)->purse <= 0);
 	char expected[128];
 	snprintf(expected, sizeof(expected),
-		"Iteration %llu of the session emptied the purse: at K = %u, 0 of %u drafted",
+		"Iteration %llu of the session emptied the purse: at K = %u, with 0 of %u drafted",
 		(unsigned long long)iteration, k, drafted);
 	assert_int_equal(explain_session(&f->controller, 5, e), 0);
 	assert_non_null(word_with(e, expected));
 	/* What it says a new session has is what it gets. */
-	const char *begins = strstr(word_with(e, "one that begins now has"), "has ");
+	const char *begins = strstr(word_with(e, "a new session has"), "has ");
 	double has = strtod(begins + 4, NULL);
 	struct simulated next = simulated_make(6, 1, 0.5, 0.1);
 	struct iteration_record r = simulated_step(&next, 0);

@@ -172,14 +172,14 @@ static void texts_beyond_the_bound_are_refused_unread(void **state)
 	conversation.messages = messages;
 	conversation.n_messages = 2;
 	message.text = text + sizeof(text) - 1 - LIMIT_TEXT_BYTES / 2 - 1;
-	expect_refusal(&generate, -E2BIG, "messages of 2097154 bytes, at most 2097152");
+	expect_refusal(&generate, -E2BIG, "messages of 2097154 bytes: at most 2097152");
 	message.json = message.text;
 	message.text = (char *)"";
-	expect_refusal(&generate, -E2BIG, "messages of 2097154 bytes, at most 2097152");
+	expect_refusal(&generate, -E2BIG, "messages of 2097154 bytes: at most 2097152");
 	conversation.variables = text;
 	conversation.n_messages = 1;
 	message.json = (char *)"";
-	expect_refusal(&generate, -E2BIG, "messages of 2097153 bytes, at most 2097152");
+	expect_refusal(&generate, -E2BIG, "messages of 2097153 bytes: at most 2097152");
 }
 
 /* Each change by itself; `same`: the answer is the same all the same. */

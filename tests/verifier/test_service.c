@@ -787,7 +787,7 @@ static void bad_requests_are_refused_with_the_reason_and_harm_nobody(void **stat
 	c.have = 5;
 	c.arithmetic = KERNELS_ARITHMETIC - 1;
 	refused(&s, &c, ESTALE,
-		"begun with arithmetic 2, this verifier computes with arithmetic 3");
+		"begun with arithmetic 2, but this verifier computes with arithmetic 3");
 	/* Not a message at all. */
 	call_init(&c, &answers[0], 5);
 	assert_int_equal(zmq_send(s.socket, "\xff\xff\xff rubbish", 11, 0), 11);

@@ -443,7 +443,8 @@ static uint32_t outrider_victim(void *policy, const struct cache_prefetch *want,
 
 const struct cache_policy_ops policy_outrider = {
 	.name = "outrider",
-	.help = "expected use per slot and time, all evidence weighed by what it was worth",
+	.help = "expected use per slot and time; each kind of evidence counts by how often it was "
+		"right",
 	.create = outrider_create,
 	.destroy = outrider_destroy,
 	.on_load = outrider_load,

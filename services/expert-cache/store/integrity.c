@@ -60,10 +60,8 @@ int integrity_check(struct integrity *integrity, const struct slots_geometry *ge
 	if (*sum == hash)
 		return 0;
 	return error_set(err, ESTALE,
-		"expert %u of layer %u is not what it was when it was loaded before (%d places of "
-		"%d "
-		"bytes in each of its %d matrices were compared): the model file was written to; "
-		"its "
-		"model is lost, and what is there now is served after a restart",
+		"expert %u of layer %u differs from what was loaded before (%d places of %d bytes "
+		"in each of its %d matrices were compared): the model file was written to; its "
+		"model is lost, and a restart serves the file as it is then",
 		expert, layer, PLACES, PLACE_BYTES, EXPERT_PARTS);
 }

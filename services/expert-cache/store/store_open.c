@@ -38,7 +38,7 @@ static int drop_wrong(struct store *store, struct error *err)
 			continue;
 		if (!give_up(store, slot))
 			status = error_set(err, EUCLEAN,
-				"expert slot %u is not what was loaded, and is in use", slot);
+				"expert slot %u differs from what was loaded, and is in use", slot);
 		store->found.ready--;
 		store->found.wrong++;
 	}
@@ -55,13 +55,13 @@ static int try_adopt(struct store *store, const struct store_options *options,
 		return status;
 	status = slots_map(&store->region, shape, &store->slots, err);
 	if (status == 0 && slots_lost(&store->slots))
-		status = error_set(
-			err, ESTALE, "expert region: the model file changed while they were read");
+		status = error_set(err, ESTALE,
+			"expert region: the model file changed while its experts were read");
 	/* A fingerprint is of a part of the bytes. */
 	if (status == 0 && store->slots.header->model_stamps != options->model_stamps)
 		status = error_set(err, ESTALE,
-			"expert region: the model file was touched or replaced since they were "
-			"read, and its bytes were not compared");
+			"expert region: the model file was touched or replaced since its experts "
+			"were read, and its bytes were not compared");
 	if (status == 0 && store->slots.header->model_files != options->model_files)
 		status = error_set(err, ESTALE, "expert region: it holds experts of another file");
 	if (status == 0)
@@ -103,7 +103,7 @@ static int open_hints(struct store *store, int recovered_fd, struct error *err)
 			status = slots_map_hints(&store->hints, &store->slots, err);
 		if (status == 0)
 			return 0;
-		log_notice("the region of hints that was left is not taken over: %s", err->text);
+		log_notice("the predecessor's region of hints is not taken over: %s", err->text);
 		region_close(&store->hints);
 	}
 	status = region_create(
@@ -272,7 +272,8 @@ int store_open(struct store *store, const struct slots_geometry *geometry,
 	if (options->recovered_fd >= 0) {
 		status = try_adopt(store, options, &shape, err);
 		if (status != 0)
-			log_notice("not taking over the slots that were left: %s", err->text);
+			log_notice(
+				"the predecessor's expert slots are not taken over: %s", err->text);
 	}
 	if (status != 0)
 		status = make_region(store, options, &shape, err);

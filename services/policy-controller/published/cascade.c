@@ -168,7 +168,8 @@ static void interrupt_test(struct policy_state *s, struct verdict *verdict)
 	if (!c->restarted) {
 		c->restarted = true;
 		enter_baseline(s);
-		policy_decide(verdict, "%s during the trial: baseline again", change);
+		policy_decide(
+			verdict, "%s during the trial: the baseline is measured again", change);
 		return;
 	}
 	c->ended = "the batch kept changing";
@@ -225,7 +226,7 @@ static void refresh(struct policy_state *s, struct verdict *verdict)
 	enter_baseline(s);
 	policy_decide(verdict,
 		"the baseline is %" PRId64
-		" iteration%s old: again, within the set phase at K = %u",
+		" iteration%s old: it is measured again within the set phase at K = %u",
 		s->settings.refresh, plural((uint64_t)s->settings.refresh), c->resume_k);
 }
 
@@ -247,14 +248,14 @@ static void finish_set(struct policy_state *s, struct verdict *verdict)
 		struct cascade_base base = {.sessions = now};
 		const char *other = "";
 		if (c->gap)
-			other = ", from before records were lost";
+			other = ", before records were lost";
 		else if (missed)
-			other = ", of other resident experts";
+			other = ", with other experts resident";
 		cascade_base(s, &base);
 		enter_baseline(s);
 		policy_decide(verdict,
 			"set phase at K = %u over: the baseline is %u iteration%s old, of a batch "
-			"of %u session%s (now %u)%s: again",
+			"of %u session%s (now %u)%s: it is measured again",
 			k, base.age, plural(base.age), base.sessions, plural(base.sessions), now,
 			other);
 		return;
@@ -313,7 +314,7 @@ static void cascade_begin(struct policy_state *s, uint32_t k_hint, struct verdic
 		enter(s, PHASE_OFF, 0, c->set_length);
 		c->left = left < c->length ? left : c->length;
 		policy_decide(verdict,
-			"cascade: it did not pay in the session before: off for %u more "
+			"cascade: drafting did not pay in the session before: off for %u more "
 			"iteration%s",
 			c->left, plural(c->left));
 		s->unfollowed = cascade_rests(s);

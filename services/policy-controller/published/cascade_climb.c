@@ -74,7 +74,7 @@ const char *cascade_early_exit(const struct policy_state *s, float utility, uint
 		fabsf(utility - c->prev_utility) <= (float)s->settings.converge * c->prev_utility)
 		return "successive utilities are close";
 	if (c->trial >= (uint32_t)s->settings.trials)
-		return "all trials made";
+		return "all trials were made";
 	if (next > 0)
 		return NULL;
 	return goes_up(s, utility) ? "no higher K up to k_max is left" : "no lower K is left";

@@ -87,7 +87,7 @@ static void explain_base(const struct policy_state *s, struct explanation *out)
 		return;
 	say_when(s, when, sizeof(when));
 	if (base.others > 0)
-		snprintf(others, sizeof(others), " of which the others drafted %u token%s",
+		snprintf(others, sizeof(others), " in which the others drafted %u token%s",
 			base.others, plural(base.others));
 	explain_say(out,
 		"An iteration at K = 0 took %.3f ms in a batch of %u session%s%s, measured %u "
@@ -107,8 +107,8 @@ static void explain_test(const struct policy_state *s, struct explanation *out)
 			c->ended, best->k, (double)best->utility, s->settings.threshold);
 	if (c->set_length > (uint32_t)s->settings.set)
 		explain_say(out,
-			"S was backed off to %u from %" PRId64
-			" because no K paid; it falls back when one does.",
+			"S was raised to %u from %" PRId64
+			" because no K paid; it is lowered again when one does.",
 			c->set_length, s->settings.set);
 	explain_base(s, out);
 }
@@ -162,7 +162,7 @@ void cascade_explain(const struct policy_state *s, struct explanation *out)
 	explain_test(s, out);
 	for (uint32_t k = 0; k <= LIMIT_DRAFT_DEPTH; k++)
 		explain_k(s, k, out);
-	explain_figure(out, "iterations left of the phase", "iterations", c->left);
+	explain_figure(out, "iterations left in the phase", "iterations", c->left);
 	explain_figure(out, "S", "iterations", c->set_length);
 	struct cascade_base base;
 	if (cascade_base(s, &base))

@@ -10,9 +10,9 @@ static void explain_trial(const struct policy_state *s, struct explanation *out)
 	const struct yield_view *v = &yield_of(s)->view;
 	if (v->rule == YIELD_PROOF)
 		explain_say(out,
-			"K = %u promises the most, but too few drafted tokens of this session were "
-			"seen: K = %u is tried for %u iteration%s first, then K = %u until they "
-			"are in.",
+			"K = %u promises the most, but this session has drafted too few tokens to "
+			"be sure: K = %u is tried for %u iteration%s first, then K = %u until "
+			"their records are in.",
 			v->best, s->trial_k, s->trial_n, plural(s->trial_n), s->k_then);
 	else
 		explain_say(out,
@@ -30,13 +30,13 @@ static void explain_empty(const struct policy_state *s, struct explanation *out)
 	if (e->iteration > 0)
 		explain_say(out,
 			"Iteration %" PRIu64
-			" of the session emptied the purse: at K = %u, %u of %u drafted token%s "
-			"accepted, it lost %.2f iterations at K = 0.",
+			" of the session emptied the purse: at K = %u, with %u of %u drafted "
+			"token%s accepted, it lost %.2f iterations at K = 0.",
 			e->iteration, e->k, e->accepted, e->drafted, plural(e->drafted),
 			(double)e->lost);
 	explain_say(out,
-		"An empty purse is forgotten with its session: one that begins now has %.2f to "
-		"try with.",
+		"An empty purse ends with its session: a new session has %.2f iterations to try "
+		"with.",
 		yield_grant(s));
 }
 
@@ -78,7 +78,7 @@ static void explain_rule(const struct policy_state *s, struct explanation *out)
 		break;
 	case YIELD_STICKY:
 		explain_say(out,
-			"K = %u is kept: %.1f expected tokens per second, and K = %u promises too "
+			"K = %u is kept: %.1f expected tokens per second, and K = %u promises only "
 			"little more (%.1f).",
 			v->best, most, v->highest, (double)v->rate[v->highest] * 1e9);
 		break;
@@ -101,15 +101,14 @@ static void explain_rule(const struct policy_state *s, struct explanation *out)
 		break;
 	case YIELD_EMPTY:
 		explain_say(out,
-			"K = 0 because the purse is empty: speculation has lost against K = 0 what "
-			"it may lose (purse %.2f, filled by %g an iteration).",
+			"K = 0 because the purse is empty: against K = 0, speculation has lost as "
+			"much as it may (purse %.2f, filled by %g per iteration).",
 			yield_of(s)->purse, s->settings.spend);
 		break;
 	}
 	if (v->rule != YIELD_UNPLANNED && v->sessions > 1)
 		explain_say(out,
-			"Chosen together with the batch: %u sessions, whose others add %.2f "
-			"drafted "
+			"Chosen together for a batch of %u sessions; the others add %.2f drafted "
 			"tokens to the iteration.",
 			v->sessions, (double)v->others);
 }
@@ -119,28 +118,26 @@ static void explain_state(const struct policy_state *s, struct explanation *out)
 	const struct yield *y = yield_of(s);
 	const struct acceptance *a = &y->acceptance;
 	if (y->waiting > 0)
-		explain_say(out,
-			"No record of the trial was seen yet; before, K > 0 is decided only if "
-			"older drafts show that it pays.");
+		explain_say(out, "No record of the trial has arrived yet; until then, K > 0 is "
+				 "chosen only if older drafts show that it pays.");
 	if (y->purse <= 0)
 		explain_empty(s, out);
 	if (y->view.rule != YIELD_UNPLANNED && y->view.weighed == 0 && y->view.best == 0 &&
 		!(y->view.hope > 0))
-		explain_say(out, "No K is in question for a trial: with what an iteration takes "
-				 "now none pays, "
-				 "even if nine of ten drafted tokens were accepted.");
+		explain_say(out, "No K is worth a trial: at the present time of an iteration none "
+				 "would pay, even if nine of ten drafted tokens were accepted.");
 	double rate = yield_change_rate(s);
 	if (y->stale > 0 && y->unseen < y->stale)
 		explain_say(out,
-			"The session has not drafted for %u iteration%s; what the drafter would "
-			"have drafted was compared with what came %u iteration%s ago, and with "
-			"chance %.0f%% it has changed since.",
+			"The session has not drafted for %u iteration%s; a shadow draft was "
+			"compared with the text %u iteration%s ago, and with a probability of "
+			"%.0f%% it has changed since.",
 			y->stale, plural(y->stale), y->unseen, plural(y->unseen),
 			100 * (1 - exp(-rate * y->unseen)));
 	else if (y->stale > 0)
 		explain_say(out,
 			"The session has not drafted for %u iteration%s; it changes about once in "
-			"%.0f, so with chance %.0f%% it has by now.",
+			"%.0f, so with a probability of %.0f%% it has changed by now.",
 			y->stale, plural(y->stale), 1 / rate, 100 * (1 - exp(-rate * y->stale)));
 	if (acceptance_informed(a))
 		explain_say(out,
@@ -148,9 +145,9 @@ static void explain_state(const struct policy_state *s, struct explanation *out)
 			"is cut where its next token is not worth its time.",
 			(double)a->scale, (double)a->power);
 	explain_figure(out, "purse", "iterations", y->purse);
-	explain_figure(out, "what it began with", "iterations", y->granted);
-	explain_figure(out, "won (lost, below 0) against K = 0", "iterations", y->won);
-	explain_figure(out, "not drafted for", "iterations", y->stale);
+	explain_figure(out, "purse at the beginning", "iterations", y->granted);
+	explain_figure(out, "won against K = 0 (lost, if negative)", "iterations", y->won);
+	explain_figure(out, "iterations since the last draft", "iterations", y->stale);
 	explain_figure(out, "mean acceptance, estimated", "", acceptance_mean(a));
 	explain_figure(out, "its relative standard deviation", "",
 		acceptance_doubt(a, acceptance_mean(a)));
@@ -159,7 +156,7 @@ static void explain_state(const struct policy_state *s, struct explanation *out)
 		explain_figure(
 			out, "iteration at K = 0, expected", "ms", (double)y->view.base_ns / 1e6);
 	explain_figure(
-		out, "speculation's worth had it changed", "of the rate", (double)y->view.hope);
+		out, "value of speculation, had it changed", "of the rate", (double)y->view.hope);
 }
 
 void yield_explain(const struct policy_state *s, struct explanation *out)

@@ -38,8 +38,8 @@ static int check_bytes(size_t bytes, size_t more, struct error *err)
 	if (bytes + more <= LIMIT_INBOX_CLIENT_BYTES)
 		return 0;
 	return error_set(err, EAGAIN,
-		"requests of this client that wait to be read have %zu bytes, %zu more are "
-		"beyond the limit of %d",
+		"the requests of this client that wait to be read have %zu bytes; %zu more exceed "
+		"the limit of %d",
 		bytes, more, LIMIT_INBOX_CLIENT_BYTES);
 }
 

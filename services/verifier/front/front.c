@@ -159,7 +159,7 @@ static void adopt_page(struct front *front, uint32_t i)
 		rc = journal_adopt(&front->regions->header, shared, front->model->config.n_vocab,
 			slot->page, &err);
 	if (rc == 0 && front_find(front, atomic_load(&slot->page->uid)) >= 0)
-		rc = error_set(&err, EINVAL, "another page is of the same session");
+		rc = error_set(&err, EINVAL, "another page belongs to the same session");
 	if (rc == 0)
 		rc = constraint_create(&slot->page->request, &front->vocab, &constraint, &err);
 	if (rc == 0 && (stop_match_create(&slot->page->request, front->regions->header.n_context,
@@ -386,7 +386,7 @@ static void reap(struct front *front, uint32_t index, uint64_t now_ns)
 	}
 	if (silent && !atomic_load_explicit(&slot->cancel, memory_order_relaxed)) {
 		log_session(LOG_LEVEL_NOTICE, atomic_load(&slot->page->uid), 0,
-			"cancelled: its client has taken nothing for %lld s",
+			"cancelled: its client has accepted nothing for %lld s",
 			(long long)(front->config->client_timeout / 1000000000));
 		atomic_store_explicit(&slot->cancel, true, memory_order_relaxed);
 		engine_changed(front->engine, index);
@@ -404,7 +404,8 @@ static void say_file(struct front *front, enum proof_verdict verdict)
 	if (front->file_state != gguf_state(gguf)) {
 		front->file_state = gguf_state(gguf);
 		front->proof_awaited = true;
-		log_notice("%s: something touched the file; what was looked at is the same: %s; %s",
+		log_notice("%s: something touched the file; the parts that were compared are the "
+			   "same: %s; %s",
 			gguf_path(gguf), gguf_sample_text(gguf, sample),
 			verdict == PROOF_NONE
 				? "there is no digest yet to compare the rest with"
@@ -412,7 +413,7 @@ static void say_file(struct front *front, enum proof_verdict verdict)
 	}
 	if (front->proof_awaited && verdict == PROOF_SAME) {
 		front->proof_awaited = false;
-		log_notice("%s: every byte was compared by its digest, and is the same",
+		log_notice("%s: every byte was compared by its digest and is the same",
 			gguf_path(gguf));
 	}
 }

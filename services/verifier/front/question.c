@@ -18,7 +18,7 @@ static int tokenize(const Outrider__Tokenize *question, const struct request_lim
 	int32_t bos = tokenizer_bos(limits->tokenizer);
 
 	if (bytes > LIMIT_TEXT_BYTES)
-		return error_set(err, E2BIG, "text of %zu bytes, at most %d are taken", bytes,
+		return error_set(err, E2BIG, "text of %zu bytes: at most %d are allowed", bytes,
 			LIMIT_TEXT_BYTES);
 	if (question->bos && bos >= 0) {
 		out->ids = malloc(sizeof(*out->ids));
@@ -144,7 +144,7 @@ static int answer(const Outrider__TextRequest *question, const struct request_li
 	case OUTRIDER__TEXT_REQUEST__WHAT_MODEL_FACTS:
 		return model_facts(limits, out, err);
 	default:
-		return error_set(err, EINVAL, "the question asks nothing that is known here");
+		return error_set(err, EINVAL, "the question is of an unknown kind");
 	}
 }
 

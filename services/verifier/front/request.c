@@ -113,7 +113,7 @@ static int check_conversation(const Outrider__Conversation *conversation, struct
 		bytes += strlen(conversation->messages[i]->text) +
 			 strlen(conversation->messages[i]->json);
 	if (bytes > LIMIT_TEXT_BYTES)
-		return error_set(err, E2BIG, "messages of %zu bytes, at most %d are taken", bytes,
+		return error_set(err, E2BIG, "messages of %zu bytes: at most %d are allowed", bytes,
 			LIMIT_TEXT_BYTES);
 	return 0;
 }
@@ -170,8 +170,8 @@ static int check_input(
 	case OUTRIDER__GENERATE__INPUT_PROMPT:
 		n = strlen(generate->prompt);
 		if (n > LIMIT_TEXT_BYTES)
-			return error_set(err, E2BIG, "prompt of %zu bytes, at most %d are taken", n,
-				LIMIT_TEXT_BYTES);
+			return error_set(err, E2BIG, "prompt of %zu bytes: at most %d are allowed",
+				n, LIMIT_TEXT_BYTES);
 		return 0;
 	case OUTRIDER__GENERATE__INPUT_TOKENS:
 		n = generate->tokens->n_ids;
@@ -270,7 +270,8 @@ static int read_stops(
 				LIMIT_STOP_BYTES - 1);
 		if (at + bytes + 1 > LIMIT_STOPS_BYTES)
 			return error_set(err, EINVAL,
-				"stop: %zu strings may have %zu bytes together, and have more",
+				"stop: %zu strings have more than the %zu bytes allowed for all of "
+				"them",
 				generate->n_stop, LIMIT_STOPS_BYTES - generate->n_stop);
 		memcpy(out->stops + at, generate->stop[i], bytes + 1);
 		at += bytes + 1;
@@ -314,7 +315,7 @@ int request_parameters(const Outrider__Generate *generate, const struct request_
 {
 	memset(out, 0, sizeof(*out));
 	if (generate->session_uid == 0)
-		return error_set(err, EINVAL, "session_uid: 0 is no session");
+		return error_set(err, EINVAL, "session_uid: 0 is not a session");
 	if (generate->k_plus_one < 0 || generate->k_plus_one > LIMIT_DRAFT_DEPTH + 1)
 		return error_set(err, EINVAL, "k_plus_one: %d is not 0..%d", generate->k_plus_one,
 			LIMIT_DRAFT_DEPTH + 1);
@@ -326,8 +327,8 @@ int request_parameters(const Outrider__Generate *generate, const struct request_
 	if (rc == 0 && generate->have > 0 && out->sampling.coupling == COUPLING_MAXIMAL &&
 		out->sampling.temperature > 0)
 		rc = error_set(err, ESTALE,
-			"the session is not kept any more: with coupling = maximal an answer of "
-			"which %u tokens are there cannot go on",
+			"the session is no longer kept: with coupling = maximal the answer cannot "
+			"go on after %u tokens",
 			generate->have);
 	if (rc == 0)
 		rc = read_stops(generate, out, err);

@@ -167,7 +167,7 @@ static void mend(struct drafts *drafts)
 	if (!ring_mend_producer(&drafts->rings.requests) && !replies)
 		return;
 	forget(drafts);
-	log_limited(LOG_LEVEL_NOTICE, "the draft rings were corrupt; they begin again");
+	log_limited(LOG_LEVEL_NOTICE, "the draft rings were corrupt; they start again empty");
 }
 
 bool drafts_begin(struct drafts *drafts, uint64_t now_ns)

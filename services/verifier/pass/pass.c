@@ -69,8 +69,8 @@ static int judge(const struct engine *engine, int rc, struct error *err)
 
 	if (lost == 0 && damaged)
 		return error_set(err, EUCLEAN,
-			"somebody wrote to the table of expert slots while it was in use: what was "
-			"being computed is thrown away");
+			"another process wrote to the table of expert slots while it was in use: "
+			"the results of this pass are discarded");
 	if (lost == 0)
 		lost = proof_wait(engine->o.proof, engine->o.model->gguf, err);
 	if (lost != 0 || rc == 0)

@@ -37,15 +37,13 @@ int verifier_config_check(const void *changed, struct error *err)
 
 	if (config->sessions_allocated != 0 && config->sessions_max > config->sessions_allocated)
 		return error_set(err, EINVAL,
-			"sessions_max %lld: there is memory for the %lld of the start; more needs "
-			"a "
-			"restart (--next-start, then restart outrider-verifier)",
+			"sessions_max %lld: memory was reserved for the %lld of the start; more "
+			"needs a restart (--next-start, then restart outrider-verifier)",
 			(long long)config->sessions_max, (long long)config->sessions_allocated);
 	if (config->prefill_allocated != 0 && config->prefill_chunk > config->prefill_allocated)
 		return error_set(err, EINVAL,
-			"prefill_chunk %lld: there is memory for the %lld of the start; more needs "
-			"a "
-			"restart (--next-start, then restart outrider-verifier)",
+			"prefill_chunk %lld: memory was reserved for the %lld of the start; more "
+			"needs a restart (--next-start, then restart outrider-verifier)",
 			(long long)config->prefill_chunk, (long long)config->prefill_allocated);
 	return check_relations(config, err);
 }

@@ -71,12 +71,11 @@ int constraint_create(const struct session_request *request, struct constraint_v
 		rc = masks_create(c->vocab, c->matcher, 1 + nodes + MASKS_SPARE, &c->masks);
 	if (rc != 0) {
 		constraint_free(&c);
-		return rc == -E2BIG
-			       ? error_set(err, E2BIG,
-					 "grammar: its rules begin within each other more than "
-					 "%d deep",
-					 GRAMMAR_DEPTH_MAX)
-			       : error_set(err, ENOMEM, "no memory for a grammar");
+		return rc == -E2BIG ? error_set(err, E2BIG,
+					      "grammar: its rules are nested more than %d deep at "
+					      "their beginning",
+					      GRAMMAR_DEPTH_MAX)
+				    : error_set(err, ENOMEM, "no memory for a grammar");
 	}
 	c->state = matcher_start(c->matcher);
 	*out = c;

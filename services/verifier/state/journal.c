@@ -326,7 +326,8 @@ static int check_grammar(const struct session_request *request, struct error *er
 	if (request->grammar_kind == GRAMMAR_NONE)
 		return 0;
 	if (request->ignore_eos)
-		return error_set(err, EINVAL, "ignore_eos: a grammar says where the answer ends");
+		return error_set(
+			err, EINVAL, "ignore_eos: the grammar decides where the answer ends");
 	if (request->sampling.coupling == COUPLING_MAXIMAL)
 		return error_set(err, EINVAL, "coupling: a grammar needs gumbel");
 	return 0;
@@ -345,9 +346,8 @@ int journal_check_request(const struct session_request *request, uint32_t n_voca
 	if (request->draft_nodes > LIMIT_DRAFT_NODES || request->draft_width > LIMIT_DRAFT_WIDTH ||
 		(request->draft_nodes > 0) != (request->draft_width > 0))
 		return error_set(err, EINVAL,
-			"a tree of drafts: %u tokens, %u behind one; allowed are 1..%d and 1..%d, "
-			"or "
-			"0 and 0 for a chain",
+			"a tree of drafts: %u tokens, width %u; allowed are 1..%d and 1..%d, or 0 "
+			"and 0 for a chain",
 			request->draft_nodes, request->draft_width, LIMIT_DRAFT_NODES,
 			LIMIT_DRAFT_WIDTH);
 	if (request->draft_method >= DRAFT_METHODS)
@@ -410,10 +410,11 @@ static int check_sums(const struct session_page *page, struct error *err)
 
 	if (now < 0 || atomic_load_explicit(&page->sums[now].sum, memory_order_relaxed) != sum)
 		return error_set(err, EINVAL,
-			"its %u tokens or its request are not what was written there", n_tokens);
+			"its %u tokens or its request differ from what was written there",
+			n_tokens);
 	if (end != SESSION_END_NONE &&
 		atomic_load_explicit(&page->end_sum, memory_order_relaxed) != sum_of_end(sum, end))
-		return error_set(err, EINVAL, "its end is not what was written there");
+		return error_set(err, EINVAL, "its end differs from what was written there");
 	return 0;
 }
 

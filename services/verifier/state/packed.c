@@ -54,8 +54,8 @@ static bool is_sound(struct daemon *daemon, const struct verifier_config *config
 		header + 1, want->bytes, (uint32_t)config->threads, progress, daemon, &sum);
 
 	if (rc == 0 && sum != told)
-		log_notice("the predecessor's packed weights are not what it packed: somebody "
-			   "wrote to them. They are packed again");
+		log_notice("the predecessor's packed weights have changed, because another process "
+			   "wrote to them: they are packed again");
 	return rc == 0 && sum == told;
 }
 
@@ -269,8 +269,8 @@ static void say_no_room(const struct verifier_config *config, const struct resou
 	if (needs->experts > 0)
 		snprintf(
 			experts, sizeof(experts), ", %s of experts", UNITS_SIZE(r->experts.budget));
-	log_notice("packed weights (%s) do not fit in the %s that are free of %s, beside the KV "
-		   "cache (%s)%s and buffers (%s)%s",
+	log_notice("packed weights (%s) do not fit in the free %s of %s, beside the KV cache "
+		   "(%s)%s and buffers (%s)%s",
 		UNITS_SIZE(bytes), UNITS_SIZE(r->limit.available), r->limit.where,
 		UNITS_SIZE(needs->kv), experts,
 		UNITS_SIZE(needs->rest + needs->buffers + needs->others),
@@ -288,8 +288,8 @@ static int has_room(struct daemon *daemon, const struct verifier_config *config,
 	if (config->weights == VERIFIER_WEIGHTS_PACKED &&
 		bytes + resources_least(needs) > r.limit.bytes)
 		return error_set(err, ENOMEM,
-			"packed weights take %s beside %s for all else, but %s has %s: set weights "
-			"= mapped",
+			"packed weights take %s and everything else takes %s, but %s has %s: set "
+			"weights = mapped",
 			UNITS_SIZE(bytes), UNITS_SIZE(resources_least(needs)), r.limit.where,
 			UNITS_SIZE(r.limit.bytes));
 	if (!*room)

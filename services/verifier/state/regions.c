@@ -136,7 +136,8 @@ static int open_sessions(int *left, const struct verifier_config *config, const 
 
 	if (path == NULL || strlen(path) >= sizeof(want.model_path)) {
 		free(path);
-		return error_set(err, ENAMETOOLONG, "%s: no absolute path under %zu bytes",
+		return error_set(err, ENAMETOOLONG,
+			"%s: its absolute path must have fewer than %zu bytes",
 			gguf_path(model->gguf), sizeof(want.model_path));
 	}
 	memcpy(want.model_path, path, strlen(path) + 1);
@@ -158,7 +159,7 @@ static int open_sessions(int *left, const struct verifier_config *config, const 
 		}
 		if (sound && !same)
 			log_notice("the predecessor's sessions were computed with arithmetic %llu, "
-				   "this verifier computes with arithmetic %llu: they are not "
+				   "but this verifier computes with arithmetic %llu: they are not "
 				   "taken over",
 				(unsigned long long)found->arithmetic,
 				(unsigned long long)want.arithmetic);
@@ -167,7 +168,8 @@ static int open_sessions(int *left, const struct verifier_config *config, const 
 				sound ? "the predecessor served another model or context, or the "
 					"model "
 					"file was written to or replaced since"
-				      : "somebody wrote to the predecessor's region of sessions");
+				      : "another process wrote to the predecessor's region of "
+					"sessions");
 		region_close(&out->sessions);
 	}
 	int rc = region_create(

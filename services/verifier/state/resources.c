@@ -174,21 +174,20 @@ int resources_memory(const struct verifier_config *config, const struct model *m
 			(long long)config->sessions_max, limit.where, UNITS_SIZE(limit.bytes));
 	/* Weights come from the file again when their pages were taken away: it runs, at the speed of the disk. */
 	if (kv_more + dense > limit.available)
-		log_notice("weights of every token (%s) and KV cache (%s) do not fit in the %s "
-			   "that are free of %s: weights "
-			   "will be read from the disk again and again; set a smaller context, "
-			   "kv_tokens or sessions_max, or give it more",
+		log_notice("weights of every token (%s) and KV cache (%s) do not fit in the free "
+			   "%s of %s: weights will be read from the disk again and again; set a "
+			   "smaller context, kv_tokens or sessions_max, or give it more",
 			UNITS_SIZE(dense), UNITS_SIZE(kv_bytes), UNITS_SIZE(limit.available),
 			limit.where);
 	else if (experts > 0 && kv_more + dense + experts > limit.available)
-		log_notice("the model (%s) and KV cache (%s) do not fit in the %s that are free "
-			   "of %s: experts will be read from the disk again and "
-			   "again unless %soutrider-expert-cache keeps some (its budget = %" PRIu64
-			   "M or less)",
+		log_notice("the model (%s) and KV cache (%s) do not fit in the free %s of %s: "
+			   "experts will be read from the disk again and again unless "
+			   "%soutrider-expert-cache keeps some (its budget = %" PRIu64 "M or less)",
 			UNITS_SIZE(dense + experts), UNITS_SIZE(kv_bytes),
 			UNITS_SIZE(limit.available), limit.where,
-			config->experts == VERIFIER_EXPERTS_MAPPED ? "experts is not mapped and "
-								   : "",
+			config->experts == VERIFIER_EXPERTS_MAPPED
+				? "experts is not set to mapped and "
+				: "",
 			(limit.available - kv_more - dense) >> 20);
 	return 0;
 }

@@ -30,7 +30,8 @@ static int read_split(const struct gguf *g, struct split *out, struct error *err
 		return rc;
 	if (rc && out->count > 1)
 		return error_set(err, EINVAL,
-			"key split.no is missing, split.count is %llu: which part is it?",
+			"key split.no is missing, split.count is %llu: the number of this part is "
+			"unknown",
 			(unsigned long long)out->count);
 	/* A file joined again has split.count 0, and what is left of the other keys means nothing. */
 	if (single)

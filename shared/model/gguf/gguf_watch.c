@@ -31,8 +31,7 @@ static int say(struct error *err, const char *path, enum gguf_loss loss)
 		[GGUF_REPORTED] =
 			"the file was written to while it was in use, as the expert-cache found",
 	};
-	error_set(err, ESTALE,
-		"%s; its model is lost, and what is there now is served after a restart",
+	error_set(err, ESTALE, "%s; its model is lost, and a restart serves the file as it is then",
 		texts[loss]);
 	return gguf_error_prefix(err, -ESTALE, path);
 }
@@ -136,10 +135,10 @@ bool gguf_news(const struct gguf *gguf, struct gguf_news *news, char *out, size_
 {
 	static const char *const texts[] = {
 		[GGUF_NAME_SAME] = "the file that was opened has its name again",
-		[GGUF_NAME_OTHER] = "another file has this name now; the one that was opened "
-				    "serves on, and a restart takes the new one",
-		[GGUF_NAME_GONE] = "no file has this name any more; the one that was opened serves "
-				   "on, and a restart fails until there is one again",
+		[GGUF_NAME_OTHER] = "another file has this name now; the opened file stays in use, "
+				    "and a restart takes the new one",
+		[GGUF_NAME_GONE] = "no file has this name any more; the opened file stays in use, "
+				   "and a restart fails until a file has this name",
 	};
 	size_t part = 0;
 	enum gguf_name name = gguf_name(gguf, &part);

@@ -171,7 +171,7 @@ static uint32_t character(struct parser *p)
 	if (code == UINT32_MAX)
 		fail(p, begin, "an escape that GBNF does not have");
 	else if (code > CHARSET_LAST || (code >= 0xD800 && code <= 0xDFFF))
-		fail(p, begin, "an escape of what is no character");
+		fail(p, begin, "an escape that stands for no character");
 	return code;
 }
 
@@ -285,7 +285,7 @@ static uint32_t repeated(struct parser *p, uint32_t expr)
 			if (!take(p, "}"))
 				fail(p, begin, "{ without }");
 			else if (max < min)
-				fail(p, begin, "a repetition with more at least than at most");
+				fail(p, begin, "a repetition whose minimum is above its maximum");
 		} else if (!take(p, "*")) {
 			return expr;
 		}
@@ -327,10 +327,10 @@ static void rule(struct parser *p)
 		return;
 	}
 	if (p->builder->rc == 0 && p->builder->rules[number_of].defined)
-		fail(p, begin, "a rule that there is already");
+		fail(p, begin, "a rule of this name exists already");
 	rules_define(p->builder, number_of, alternatives(p, false));
 	if (!ended(p) && peek(p) != '\n' && peek(p) != '\r')
-		fail(p, p->at, "what is here belongs to no rule");
+		fail(p, p->at, "this text belongs to no rule");
 }
 
 void grammar_read_gbnf(struct rules *builder, const char *source, size_t bytes)

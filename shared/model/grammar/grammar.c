@@ -31,7 +31,7 @@ static void read_source(
 		break;
 	case GRAMMAR_NONE:
 	case GRAMMAR_KINDS:
-		rules_fail(builder, EINVAL, "%d is no kind of grammar", (int)kind);
+		rules_fail(builder, EINVAL, "%d is not a kind of grammar", (int)kind);
 	}
 }
 
@@ -43,8 +43,8 @@ int grammar_compile(enum grammar_kind kind, const char *source, size_t bytes, st
 
 	*out = NULL;
 	if (bytes > LIMIT_GRAMMAR_BYTES)
-		return error_set(err, E2BIG, "the grammar has %zu bytes; at most %d", bytes,
-			LIMIT_GRAMMAR_BYTES);
+		return error_set(err, E2BIG, "the grammar has %zu bytes; at most %d are allowed",
+			bytes, LIMIT_GRAMMAR_BYTES);
 	rules_init(&builder);
 	read_source(&builder, kind, source, bytes);
 	rc = builder.rc;

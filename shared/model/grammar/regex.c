@@ -81,7 +81,7 @@ static uint32_t unicode(struct parser *p)
 		while (!ended(p) && peek(p) != '}' && code <= CHARSET_LAST)
 			code = code * 16 + hex(p, 1);
 		if (!take(p, "}") || code > CHARSET_LAST)
-			fail(p, begin, "\\u{...} is no character");
+			fail(p, begin, "\\u{...} is not a character");
 		return code;
 	}
 	code = hex(p, 4);
@@ -346,7 +346,7 @@ static bool quantifier(struct parser *p, uint32_t *min, uint32_t *max)
 	if (!take(p, "}"))
 		fail(p, begin, "{ without }");
 	else if (*max < *min)
-		fail(p, begin, "a repetition with more at least than at most");
+		fail(p, begin, "a repetition whose minimum is above its maximum");
 	return true;
 }
 
@@ -369,7 +369,7 @@ static struct part branch(struct parser *p)
 		if (quantifier(p, &min, &max)) {
 			take(p, "?");
 			if (is_anchored(one))
-				fail(p, begin, "^ or $ in what is repeated");
+				fail(p, begin, "^ or $ within a repetition");
 			one = plain(expr_repeat(p->builder, one.of[0][0], min, max));
 		}
 		if (first) {

@@ -127,7 +127,7 @@ bool schema_add(struct schema *schema, struct schema_set *set, const json_t *nod
 	if (json_is_false(node))
 		return false;
 	if (!json_is_object(node)) {
-		schema_fail(schema, node, "a schema is an object, true or false");
+		schema_fail(schema, node, "a schema must be an object, true or false");
 		return true;
 	}
 	return append(schema, set, node, without);
@@ -146,7 +146,7 @@ static bool bring_in(struct schema *schema, struct schema_set *set)
 		set->items[i].without |= WITHOUT_REF | WITHOUT_ALL;
 		if (ref != NULL && (without & WITHOUT_REF) == 0) {
 			if (!json_is_string(ref)) {
-				schema_fail(schema, ref, "$ref is a string");
+				schema_fail(schema, ref, "$ref must be a string");
 				return true;
 			}
 			one = schema_resolve(schema, node, json_string_value(ref));
@@ -156,7 +156,7 @@ static bool bring_in(struct schema *schema, struct schema_set *set)
 		if (all == NULL || (without & WITHOUT_ALL) != 0)
 			continue;
 		if (!json_is_array(all) || json_array_size(all) == 0)
-			schema_fail(schema, all, "allOf is an array of schemas");
+			schema_fail(schema, all, "allOf must be an array of schemas");
 		json_array_foreach(all, k, one) if (!schema_add(schema, set, one, 0)) return false;
 	}
 	return true;
@@ -291,7 +291,8 @@ static bool multiply_out(struct schema *schema, const struct schema_set *set, ui
 			if (all == NULL || (set->items[i].without & without) != 0)
 				continue;
 			if (!json_is_array(all) || json_array_size(all) == 0)
-				schema_fail(schema, all, "%s is an array of schemas", names[k]);
+				schema_fail(
+					schema, all, "%s must be an array of schemas", names[k]);
 			else if (k == 1)
 				check_one_of(schema, all);
 			json_array_foreach(all, n, one)
@@ -344,8 +345,8 @@ static uint32_t constants(
 				json_array_foreach(other, at, one) in_all |= json_equal(value, one);
 		}
 		if (parts != NULL && (json_is_object(value) || json_is_array(value)))
-			return schema_fail(
-				schema, parts, "enum and const of objects and arrays stand alone");
+			return schema_fail(schema, parts,
+				"enum and const of objects and arrays exclude other keywords");
 		uint32_t expr = in_all ? schema_constant(schema, node, value, merged) : EXPR_NEVER;
 		if (expr != EXPR_NEVER)
 			expr_list_add(b, &list, expr);

@@ -16,8 +16,8 @@ static uint32_t type_named(struct schema *schema, const json_t *name)
 		if (json_is_string(name) && strcmp(types[i].name, json_string_value(name)) == 0)
 			return types[i].types;
 	schema_fail(schema, name,
-		"type is null, boolean, object, array, string, integer or number, or an array of "
-		"them");
+		"type must be null, boolean, object, array, string, integer or number, or an array "
+		"of them");
 	return 0;
 }
 
@@ -50,7 +50,7 @@ static bool room(struct schema *schema, const json_t *value, uint32_t n)
 static void merge_enum(struct schema *schema, const json_t *value, struct schema_merged *merged)
 {
 	if (!json_is_array(value) || json_array_size(value) == 0)
-		schema_fail(schema, value, "enum is an array of values");
+		schema_fail(schema, value, "enum must be an array of values");
 	else if (room(schema, value, merged->n_values))
 		merged->values[merged->n_values++] = value;
 }
@@ -67,7 +67,7 @@ static void bound(struct schema *schema, const json_t *value, const json_t **lis
 	uint32_t *n, bool is_strict)
 {
 	if (!json_is_number(value)) {
-		schema_fail(schema, value, "a bound is a number");
+		schema_fail(schema, value, "a bound must be a number");
 	} else if (room(schema, value, *n)) {
 		strict[*n] = is_strict;
 		list[(*n)++] = value;
@@ -106,7 +106,7 @@ static void count(struct schema *schema, const json_t *value, uint32_t *out, boo
 	double n = json_number_value(value);
 
 	if (!json_is_number(value) || n < 0 || n != (double)(int64_t)(n < 1e18 ? n : 0)) {
-		schema_fail(schema, value, "a count is a whole number from 0 on");
+		schema_fail(schema, value, "a count must be a whole number from 0 on");
 		return;
 	}
 	uint32_t whole = n > 4e9 ? EXPR_MANY - 1 : (uint32_t)n;
@@ -130,7 +130,7 @@ COUNT(max_properties, max_properties, true)
 static void merge_pattern(struct schema *schema, const json_t *value, struct schema_merged *merged)
 {
 	if (!json_is_string(value)) {
-		schema_fail(schema, value, "pattern is a string");
+		schema_fail(schema, value, "pattern must be a string");
 	} else if (strlen(json_string_value(value)) != json_string_length(value)) {
 		schema_fail(schema, value, "a pattern with a NUL is not supported; write \\u0000");
 	} else if (room(schema, value, merged->n_patterns)) {
@@ -145,9 +145,8 @@ static void merge_format(struct schema *schema, const json_t *value, struct sche
 
 	if (schema_format(name) == NULL)
 		schema_fail(schema, value,
-			"format \"%.40s\" is not supported; these are: date-time, date, time, "
-			"duration, "
-			"uuid, email, hostname, ipv4, ipv6, uri, json-pointer",
+			"format \"%.40s\" is not supported; supported are date-time, date, time, "
+			"duration, uuid, email, hostname, ipv4, ipv6, uri, json-pointer",
 			name);
 	else if (room(schema, value, merged->n_formats))
 		merged->formats[merged->n_formats++] = name;
@@ -158,14 +157,14 @@ static void merge_unique(struct schema *schema, const json_t *value, struct sche
 	(void)merged;
 	if (!json_is_false(value))
 		schema_fail(schema, value,
-			"uniqueItems is not supported: no grammar can count what was there");
+			"uniqueItems is not supported: no grammar can remember all earlier items");
 }
 
 static void merge_id(struct schema *schema, const json_t *value, struct schema_merged *merged)
 {
 	(void)merged;
 	if (json_object_get(schema->root, "$id") != value)
-		schema_fail(schema, value, "$id is supported at the top alone");
+		schema_fail(schema, value, "$id is supported only at the top");
 }
 
 /* Read elsewhere, or without an effect on what matches. */

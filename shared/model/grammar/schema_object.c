@@ -95,8 +95,8 @@ static void name_all(struct object *o)
 
 		if ((properties != NULL && !json_is_object(properties)) ||
 			(patterns != NULL && !json_is_object(patterns)))
-			schema_fail(
-				o->schema, node, "properties and patternProperties are objects");
+			schema_fail(o->schema, node,
+				"properties and patternProperties must be objects");
 		json_object_foreach(properties, key, value)
 			name_property(o, key, strlen(key), false);
 		json_object_foreach(patterns, key, value) name_pattern(o, patterns, key);
@@ -105,14 +105,15 @@ static void name_all(struct object *o)
 		const json_t *required = json_object_get(o->set->items[i].node, "required");
 
 		if (required != NULL && !json_is_array(required))
-			schema_fail(o->schema, required, "required is an array of names");
+			schema_fail(o->schema, required, "required must be an array of names");
 		json_array_foreach(required, at, value)
 		{
 			if (json_is_string(value))
 				name_property(o, json_string_value(value),
 					json_string_length(value), true);
 			else
-				schema_fail(o->schema, required, "required is an array of names");
+				schema_fail(
+					o->schema, required, "required must be an array of names");
 		}
 	}
 }
@@ -313,7 +314,7 @@ static uint32_t element(struct schema *schema, const struct schema_set *set, uin
 			items = json_object_get(node, "additionalItems");
 		}
 		if (prefix != NULL && !json_is_array(prefix))
-			schema_fail(schema, prefix, "prefixItems is an array of schemas");
+			schema_fail(schema, prefix, "prefixItems must be an array of schemas");
 		if (index < json_array_size(prefix))
 			items = json_array_get(prefix, index);
 		if (items != NULL)
@@ -499,8 +500,8 @@ uint32_t schema_constant(struct schema *schema, const json_t *node, const json_t
 	} else if ((json_is_object(value) || json_is_array(value)) &&
 		   (merged->min_items > 0 || merged->max_items != EXPR_MANY ||
 			   merged->min_properties > 0 || merged->max_properties != EXPR_MANY)) {
-		return schema_fail(
-			schema, node, "enum and const of objects and arrays stand alone");
+		return schema_fail(schema, node,
+			"enum and const of objects and arrays exclude other keywords");
 	}
 	return expr;
 }

@@ -128,7 +128,7 @@ static int encode_rendered(const struct tokenizer *tokenizer, const struct templ
 {
 	if (text->bytes > LIMIT_RENDERED_BYTES)
 		return error_set(err, E2BIG,
-			"the chat template makes a prompt of %zu bytes, at most %d are taken",
+			"the chat template makes a prompt of %zu bytes: at most %d are allowed",
 			text->bytes, LIMIT_RENDERED_BYTES);
 	return tokenizer_encode_rendered(
 		tokenizer, text->data, text->bytes, text->literal, ids, n, capacity, err);

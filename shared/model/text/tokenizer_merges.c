@@ -69,7 +69,7 @@ static int read_merge(
 	int32_t b = tokenizer_find_word(t, bytes + left, (size_t)right);
 	int32_t result = tokenizer_find_word(t, bytes, (size_t)(left + right));
 	if (a < 0 || b < 0 || result < 0)
-		return bad_merge(err, i, s, "joins or makes what is not a token");
+		return bad_merge(err, i, s, "joins or makes a string that is not a token");
 	/* Of equal merges the first counts. */
 	struct merge *slot = tokenizer_merge_slot(t, a, b);
 	if (slot->pair == MERGE_NONE)

@@ -221,7 +221,7 @@ static uint32_t lfu_victim(void *policy, const struct cache_prefetch *want, enum
 
 const struct cache_policy_ops policy_lfu_trace = {
 	.name = "lfu-trace",
-	.help = "activations of sequences alike (MoE-Infinity)",
+	.help = "activations of similar sequences (MoE-Infinity)",
 	.hint_sources = CACHE_HINTS_NONE,
 	.create = lfu_create,
 	.destroy = lfu_destroy,

@@ -199,7 +199,7 @@ static uint32_t static_victim(void *policy, const struct cache_prefetch *want, e
 
 const struct cache_policy_ops policy_static_set = {
 	.name = "static",
-	.help = "the hottest experts of a profile, or of the first passes, kept",
+	.help = "keeps the hottest experts of a profile, or of the first passes",
 	.hint_sources = CACHE_HINTS_NONE,
 	.create = static_create,
 	.destroy = static_destroy,

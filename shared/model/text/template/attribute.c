@@ -162,7 +162,7 @@ struct value attribute_get(struct render *r, struct value v, const struct string
 	}
 	if (name->bytes > 1 && name->data[0] == '_' && name->data[1] == '_' && v.kind != VALUE_DICT)
 		return render_undefined_hint(
-			r, "names that begin with \"__\" are not for templates");
+			r, "templates may not use names that begin with \"__\"");
 	if (own_attribute(r, v, name, &out))
 		return out;
 	out = element(r, v, index);
@@ -213,8 +213,8 @@ static int64_t bound_of(
 		return otherwise;
 	if (!value_is_int(v)) {
 		render_need_defined(r, v);
-		render_fail(
-			r, "the bounds of a slice are integers or none, not '%s'", value_type(v));
+		render_fail(r, "the bounds of a slice must be integers or none, not '%s'",
+			value_type(v));
 	}
 	int64_t i = value_as_int(v);
 	if (i < 0)
@@ -253,7 +253,7 @@ struct value attribute_slice(struct render *r, struct value v, const struct valu
 	int64_t n = value_length(r, v), step = 1;
 	if (bounds[2].kind != VALUE_NONE) {
 		if (!value_is_int(bounds[2]))
-			render_fail(r, "the step of a slice is an integer or none");
+			render_fail(r, "the step of a slice must be an integer or none");
 		step = value_as_int(bounds[2]);
 		if (step == 0)
 			render_fail(r, "the step of a slice cannot be 0");

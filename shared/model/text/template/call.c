@@ -221,7 +221,7 @@ static struct value call_loop(struct render *r, struct loop *loop, const struct 
 	if (!loop->node)
 		render_fail(r, "this loop cannot be called: it is not recursive");
 	if (call->n_args != 1 || call->n_named)
-		render_fail(r, "a recursive loop is called with the items");
+		render_fail(r, "a recursive loop must be called with the items");
 	return exec_loop(r, loop->node, call->args[0], loop->scope, loop->depth + 1);
 }
 

@@ -150,7 +150,7 @@ FILTER(rounded)
 		return value_float(whole / unit);
 	}
 	if (!text_is(method, "common"))
-		render_fail(r, "round: the method is common, ceil or floor");
+		render_fail(r, "round: the method must be common, ceil or floor");
 	if (v.kind != VALUE_FLOAT)
 		return digits >= 0 ? value_int(value_as_int(v))
 				   : value_int(truncated(r, round_decimal(f, digits)));

@@ -66,7 +66,7 @@ static struct value choose(
 	const struct string *test = NULL;
 	if (inner.n_args) {
 		if (inner.args[0].kind != VALUE_STRING)
-			render_fail(r, "the name of a test is a string");
+			render_fail(r, "the name of a test must be a string");
 		test = inner.args[0].s;
 		inner.args++;
 		inner.n_args--;

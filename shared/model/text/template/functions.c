@@ -99,10 +99,12 @@ FUNCTION(strftime_now)
 	struct tm now;
 	char text[512];
 	if (args[0].kind != VALUE_STRING)
-		render_fail(r, "the format of a time is a string, not '%s'", value_type(args[0]));
+		render_fail(
+			r, "the format of a time must be a string, not '%s'", value_type(args[0]));
 	const struct string *format = args[0].s;
 	if (format->bytes > FORMAT_MAX || memchr(format->data, 0, format->bytes))
-		render_fail(r, "the format of a time has at most %d bytes and no NUL", FORMAT_MAX);
+		render_fail(
+			r, "the format of a time may have at most %d bytes and no NUL", FORMAT_MAX);
 	/* A copy with a NUL behind it. */
 	char *pattern = arena_alloc(&r->arena, format->bytes + 1);
 	memcpy(pattern, format->data, format->bytes);

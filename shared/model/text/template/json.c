@@ -152,7 +152,7 @@ static void dump_key(struct render *r, struct dump *d, struct value key)
 		return;
 	}
 	if (!value_is_number(key) && key.kind != VALUE_NONE)
-		render_fail(r, "keys of JSON are strings, not '%s'", value_type(key));
+		render_fail(r, "keys of JSON must be strings, not '%s'", value_type(key));
 	builder_char(d->b, '"');
 	dump_value(r, d, key);
 	builder_char(d->b, '"');
@@ -235,7 +235,8 @@ static void read_indent(struct render *r, struct dump *d, struct value indent)
 		return;
 	}
 	if (!value_is_int(indent))
-		render_fail(r, "indent is an integer or a string, not '%s'", value_type(indent));
+		render_fail(
+			r, "indent must be an integer or a string, not '%s'", value_type(indent));
 	builder_init(&spaces, &r->arena, 1024);
 	for (int64_t i = 0; i < value_as_int(indent); i++)
 		builder_char(&spaces, ' ');
@@ -255,7 +256,7 @@ struct value json_dump(struct render *r, struct value v, const struct value *arg
 		const struct list *both = value_items(r, args[2]);
 		if (both->n != 2 || both->items[0].kind != VALUE_STRING ||
 			both->items[1].kind != VALUE_STRING)
-			render_fail(r, "separators are two strings");
+			render_fail(r, "separators must be two strings");
 		d.comma = both->items[0].s;
 		d.colon = both->items[1].s;
 	}

@@ -344,7 +344,7 @@ static struct value pad(struct render *r, struct value self, const struct value 
 	if (!fill)
 		fill = text_literal(&r->arena, " ");
 	if (text_chars(fill) != 1)
-		render_fail(r, "the filling is one character");
+		render_fail(r, "the filling must be one character");
 	int64_t left = side < 0 ? 0 : side > 0 ? missing : missing / 2 + (missing & width & 1);
 	return value_string(strings_pad(r, self.s, left, missing - left, fill));
 }
