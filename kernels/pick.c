@@ -5,7 +5,7 @@
 static int check(const struct pick_row *rows, uint32_t row)
 {
 	uint32_t length = 0, at = row;
-	if (rows[row].n_best > PICK_BEST_MAX)
+	if (rows[row].n_best > PICK_BEST_MAX || rows[row].n_top > LIMIT_TOP_LOGPROBS)
 		return -EINVAL;
 	while (rows[at].parent >= 0) {
 		if ((uint32_t)rows[at].parent >= at || ++length > PICK_PATH_MAX)

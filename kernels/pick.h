@@ -22,6 +22,7 @@ struct pick_row {
 	/* [n_history] the committed tokens. NULL is fine with n_history 0. */
 	const int32_t *history;
 	uint32_t n_history;
+	uint32_t n_prompt; /* of them; see struct sampler_input */
 	/* The row before this one on its path, by its index in the batch of rows, which is smaller, or -1: the row follows the
 	 * history. The path of a row is the path of that one and then `token`. Both share one history. */
 	int32_t parent;
@@ -32,6 +33,12 @@ struct pick_row {
 	const uint64_t *allowed; /* [SAMPLER_ALLOWED_WORDS(n_vocab)] bits, or NULL: see sampler.h */
 	struct token_prob *best; /* [n_best] receives the most likely tokens; NULL if n_best is 0 */
 	uint32_t n_best; /* 0..PICK_BEST_MAX */
+	/* Log probabilities, of the logits as they are: of the `n_top` most likely tokens, and of the picked one, or of `next` where none is
+	 * picked. */
+	bool want_logprobs;
+	int32_t next; /* a token of the vocabulary; not looked at with params */
+	struct token_logprob *top; /* [n_top]; NULL if n_top is 0 */
+	uint32_t n_top; /* 0..LIMIT_TOP_LOGPROBS, at most the vocabulary */
 	bool want_p; /* pick_result.p is wanted */
 	bool want_hash; /* pick_result.hash is wanted */
 };
@@ -40,6 +47,8 @@ struct pick_result {
 	int32_t token; /* 0 without params */
 	float p; /* of struct sampler_choice; 0 if it was not wanted */
 	uint32_t n_best; /* tokens in row.best */
+	float logprob; /* 0 if it was not wanted */
+	double log_sum; /* for sampler_logprob of other tokens of the row; 0 likewise */
 	/* All logits of the row, before any adjustment, are finite. If not, the token says nothing. */
 	bool finite;
 	/* No token could be chosen: all adjusted logits are -inf, for instance because no token is allowed. The token is 0. */
@@ -48,5 +57,5 @@ struct pick_result {
 };
 
 /* Whether rows first..first+n-1 of a batch may be picked. -EINVAL: a parent is not a smaller index, a path is longer than
- * PICK_PATH_MAX, or n_best is larger than PICK_BEST_MAX. */
+ * PICK_PATH_MAX, n_best is larger than PICK_BEST_MAX, or n_top than LIMIT_TOP_LOGPROBS. */
 int pick_check(const struct pick_row *rows, uint32_t first, uint32_t n);

@@ -41,6 +41,38 @@ static bool grow(void **array, size_t *room, size_t need, size_t item)
 	return true;
 }
 
+/* A text that need not be UTF-8; its bytes, too. */
+static json_t *logprob_json(const struct outrider_logprob *of)
+{
+	size_t bytes;
+	char *text = utf8_clean(of->text, of->text_bytes, &bytes);
+	json_t *raw = json_array(),
+	       *object = json_pack("{s:i,s:f,s:o,s:o}", "token", (int)of->token, "logprob",
+		       (double)of->logprob, "text",
+		       json_stringn(text ? text : "", text ? bytes : 0), "bytes", raw);
+
+	for (size_t i = 0; i < of->text_bytes; i++)
+		json_array_append_new(raw, json_integer((unsigned char)of->text[i]));
+	free(text);
+	return object;
+}
+
+static void collect_logprobs(struct answer *answer, const struct outrider_event *event)
+{
+	const struct outrider_logprob *at = event->logprobs;
+
+	if (event->n_logprobs > 0 && !answer->logprobs)
+		answer->logprobs = json_array();
+	for (size_t i = 0; event->n_logprobs > 0 && i < event->n_tokens; i++) {
+		json_t *object = logprob_json(at++), *top = json_array();
+
+		for (size_t t = 1; t < event->n_logprobs; t++)
+			json_array_append_new(top, logprob_json(at++));
+		json_object_set_new(object, "top", top);
+		json_array_append_new(answer->logprobs, object);
+	}
+}
+
 static void collect(struct answer *answer, const struct outrider_event *event)
 {
 	if (!grow((void **)&answer->tokens, &answer->room_tokens,
@@ -62,6 +94,7 @@ static void collect(struct answer *answer, const struct outrider_event *event)
 		memcpy(answer->text + answer->text_bytes, event->text, event->text_bytes);
 	answer->n_tokens += event->n_tokens;
 	answer->n_hashes += event->n_logits_hash;
+	collect_logprobs(answer, event);
 	answer->text_bytes += event->text_bytes;
 }
 
@@ -164,7 +197,7 @@ static json_t *usage_json(const struct outrider_usage *u)
 	for (size_t i = 0; i < u->n_lossy; i++)
 		json_array_append_new(lossy, json_string(u->lossy[i]));
 	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:f,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:I,s:I,s:I,"
-			 "s:o,s:I}",
+			 "s:o,s:I,s:I}",
 		"prompt_tokens", (json_int_t)u->prompt_tokens, "output_tokens",
 		(json_int_t)u->output_tokens, "iterations", (json_int_t)u->iterations, "drafted",
 		(json_int_t)u->drafted, "accepted", (json_int_t)u->accepted, "tokens_per_s",
@@ -176,7 +209,7 @@ static json_t *usage_json(const struct outrider_usage *u)
 		counts(u->accepted_at, u->n_accepted_at), "unique_experts",
 		(json_int_t)u->unique_experts, "expert_hits", (json_int_t)u->expert_hits,
 		"expert_misses", (json_int_t)u->expert_misses, "lossy", lossy, "restarts",
-		(json_int_t)u->restarts);
+		(json_int_t)u->restarts, "cached_tokens", (json_int_t)u->cached_tokens);
 }
 
 void answer_print_json(const struct answer *answer, FILE *to)
@@ -203,6 +236,8 @@ void answer_print_json(const struct answer *answer, FILE *to)
 				hashes, json_sprintf("%016" PRIx64, answer->hashes[i]));
 		json_object_set_new(root, "logits_hash", hashes);
 	}
+	if (answer->logprobs)
+		json_object_set(root, "logprobs", answer->logprobs);
 	json_dumpf(root, to, 0);
 	fputc('\n', to);
 	json_decref(root);
@@ -218,6 +253,8 @@ void answer_print_stats(const struct answer *answer, FILE *to)
 	if (tokens_per_s(u) > 0)
 		fprintf(to, ", %.1f tokens/s after the first", tokens_per_s(u));
 	fprintf(to, "; prompt %u tokens in %.0f ms", u->prompt_tokens, (double)u->prefill_ns / 1e6);
+	if (u->cached_tokens)
+		fprintf(to, " (%u were there)", u->cached_tokens);
 	if (u->drafted)
 		fprintf(to, "; %u of %u drafted tokens accepted (%.0f%%)", u->accepted, u->drafted,
 			100.0 * (double)u->accepted / (double)u->drafted);
@@ -243,6 +280,7 @@ void answer_free(struct answer *answer)
 {
 	free(answer->tokens);
 	free(answer->hashes);
+	json_decref(answer->logprobs);
 	free(answer->text);
 	memset(answer, 0, sizeof *answer);
 }

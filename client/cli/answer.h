@@ -4,6 +4,7 @@
 #include "client/include/outrider.h"
 #include "shared/base/limits.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -12,6 +13,7 @@ struct answer {
 	bool live; /* the live line, when on a terminal */
 	int32_t *tokens;
 	uint64_t *hashes;
+	json_t *logprobs; /* an array with an object for each token; NULL: none came */
 	char *text;
 	size_t n_tokens, n_hashes, text_bytes;
 	size_t room_tokens, room_hashes, room_text;

@@ -16,7 +16,9 @@ const char request_flags_help[] =
 	"  --runtime-dir DIR     the runtime directory of the service\n"
 	"  --max-tokens N        end after N tokens (default 0: when the context is full)\n"
 	"  --temperature T       0 (default) takes the most probable token; else 1e-30 to 100\n"
-	"  --top-k N, --top-p P, --min-p P, --repeat-penalty R, --repeat-window N\n"
+	"  --top-k N, --top-p P, --min-p P, --repeat-penalty R, --repeat-window N,\n"
+	"  --presence-penalty P, --frequency-penalty P, --top-n-sigma N,\n"
+	"  --xtc-probability P, --xtc-threshold P\n"
 	"                        sampling, in the order that outrider(1) gives\n"
 	"  --seed N              same seed, same answer; default 0\n"
 	"  --stop TEXT           end before TEXT, which may be a control token; may be repeated\n"
@@ -40,42 +42,92 @@ const char request_flags_help[] =
 	"  --set NAME=VALUE      a variable of the chat template, such as enable_thinking=false;\n"
 	"                        may be repeated\n";
 
+/* Of the flags that one setter takes; INT32_MAX: it is another. */
+static int sampling_number(int flag, const char *value, struct outrider_request *request)
+{
+	static const struct {
+		int flag;
+		enum sampling_value what;
+		const char *name;
+		int (*set)(struct outrider_request *request, float number);
+	} numbers[] = {
+		{FLAG_TEMPERATURE, SAMPLING_TEMPERATURE, "--temperature",
+			outrider_request_set_temperature},
+		{FLAG_TOP_P, SAMPLING_TOP_P, "--top-p", outrider_request_set_top_p},
+		{FLAG_MIN_P, SAMPLING_MIN_P, "--min-p", outrider_request_set_min_p},
+		{FLAG_PRESENCE_PENALTY, SAMPLING_PRESENCE_PENALTY, "--presence-penalty",
+			outrider_request_set_presence_penalty},
+		{FLAG_FREQUENCY_PENALTY, SAMPLING_FREQUENCY_PENALTY, "--frequency-penalty",
+			outrider_request_set_frequency_penalty},
+		{FLAG_TOP_N_SIGMA, SAMPLING_TOP_N_SIGMA, "--top-n-sigma",
+			outrider_request_set_top_n_sigma},
+	};
+	double x;
+
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+		if (numbers[i].flag == flag)
+			return cli_sampling(numbers[i].name, value, numbers[i].what, &x)
+				       ? EX_USAGE
+				       : numbers[i].set(request, (float)x);
+	return INT32_MAX;
+}
+
+static int repeat_flag(
+	struct request_flags *flags, int flag, const char *value, struct outrider_request *request)
+{
+	double x;
+
+	if (flag == FLAG_REPEAT_PENALTY) {
+		if (cli_sampling("--repeat-penalty", value, SAMPLING_REPEAT_PENALTY, &x))
+			return EX_USAGE;
+		flags->repeat_penalty = (float)x;
+		flags->has_repeat_penalty = true;
+	} else {
+		if (cli_sampling("--repeat-window", value, SAMPLING_REPEAT_WINDOW, &x))
+			return EX_USAGE;
+		flags->repeat_window = (uint32_t)x;
+		flags->has_repeat_window = true;
+	}
+	return outrider_request_set_repeat(request, flags->repeat_penalty, flags->repeat_window);
+}
+
+static int xtc_flag(
+	struct request_flags *flags, int flag, const char *value, struct outrider_request *request)
+{
+	double x;
+
+	if (flag == FLAG_XTC_PROBABILITY) {
+		if (cli_sampling("--xtc-probability", value, SAMPLING_XTC_PROBABILITY, &x))
+			return EX_USAGE;
+		flags->xtc_probability = (float)x;
+	} else {
+		if (cli_sampling("--xtc-threshold", value, SAMPLING_XTC_THRESHOLD, &x))
+			return EX_USAGE;
+		flags->xtc_threshold = (float)x;
+		flags->has_xtc_threshold = true;
+	}
+	return outrider_request_set_xtc(request, flags->xtc_probability, flags->xtc_threshold);
+}
+
 static int sampling_flag(
 	struct request_flags *flags, int flag, const char *value, struct outrider_request *request)
 {
 	double x;
 
 	switch (flag) {
-	case FLAG_TEMPERATURE:
-		if (cli_sampling("--temperature", value, SAMPLING_TEMPERATURE, &x))
-			return EX_USAGE;
-		return outrider_request_set_temperature(request, (float)x);
 	case FLAG_TOP_K:
 		if (cli_sampling("--top-k", value, SAMPLING_TOP_K, &x))
 			return EX_USAGE;
 		return outrider_request_set_top_k(request, (uint32_t)x);
-	case FLAG_TOP_P:
-		if (cli_sampling("--top-p", value, SAMPLING_TOP_P, &x))
-			return EX_USAGE;
-		return outrider_request_set_top_p(request, (float)x);
-	case FLAG_MIN_P:
-		if (cli_sampling("--min-p", value, SAMPLING_MIN_P, &x))
-			return EX_USAGE;
-		return outrider_request_set_min_p(request, (float)x);
 	case FLAG_REPEAT_PENALTY:
-		if (cli_sampling("--repeat-penalty", value, SAMPLING_REPEAT_PENALTY, &x))
-			return EX_USAGE;
-		flags->repeat_penalty = (float)x;
-		flags->has_repeat_penalty = true;
-		break;
+	case FLAG_REPEAT_WINDOW:
+		return repeat_flag(flags, flag, value, request);
+	case FLAG_XTC_PROBABILITY:
+	case FLAG_XTC_THRESHOLD:
+		return xtc_flag(flags, flag, value, request);
 	default:
-		if (cli_sampling("--repeat-window", value, SAMPLING_REPEAT_WINDOW, &x))
-			return EX_USAGE;
-		flags->repeat_window = (uint32_t)x;
-		flags->has_repeat_window = true;
-		break;
+		return sampling_number(flag, value, request);
 	}
-	return outrider_request_set_repeat(request, flags->repeat_penalty, flags->repeat_window);
 }
 
 static int logit_bias_flag(const char *value, struct outrider_request *request)
@@ -201,13 +253,6 @@ static int take(
 	case FLAG_TIMEOUT:
 	case FLAG_K:
 		return length_flag(flags, flag, value, request);
-	case FLAG_TEMPERATURE:
-	case FLAG_TOP_K:
-	case FLAG_TOP_P:
-	case FLAG_MIN_P:
-	case FLAG_REPEAT_PENALTY:
-	case FLAG_REPEAT_WINDOW:
-		return sampling_flag(flags, flag, value, request);
 	case FLAG_SEED:
 		return seed_flag(value, request);
 	case FLAG_STOP:
@@ -228,7 +273,7 @@ static int take(
 		outrider_request_set_ignore_eos(request, true);
 		return 0;
 	default:
-		return INT32_MAX;
+		return sampling_flag(flags, flag, value, request);
 	}
 }
 
@@ -249,6 +294,8 @@ int request_flags_check(const struct request_flags *flags, const char *command, 
 
 	if (flags->has_repeat_window && !flags->has_repeat_penalty)
 		return cli_fail(EX_USAGE, "%s: --repeat-window needs --repeat-penalty", command);
+	if (flags->has_xtc_threshold && flags->xtc_probability == 0)
+		return cli_fail(EX_USAGE, "%s: --xtc-threshold needs --xtc-probability", command);
 	if (strcmp(method, "replay") == 0 && !replays)
 		return cli_fail(
 			EX_USAGE, "%s: --draft-method replay needs outrider run --replay", command);

@@ -21,6 +21,7 @@ enum {
 	FLAG_REPLAY,
 	FLAG_REPLAY_ERROR,
 	FLAG_LOGITS_HASH,
+	FLAG_LOGPROBS,
 	FLAG_FORMAT,
 	FLAG_JSON,
 };
@@ -30,7 +31,7 @@ struct run {
 	struct outrider_request *request;
 	const char *file, *tokens, *messages, *replay, *prompt;
 	double replay_error;
-	bool chat, json, logits_hash, has_replay_error;
+	bool chat, json, logits_hash, logprobs, has_replay_error;
 };
 
 static void usage(FILE *to)
@@ -47,6 +48,9 @@ static void usage(FILE *to)
 	      "  --replay-error P      replace each of those tokens by a wrong one with "
 	      "probability P\n"
 	      "  --logits-hash         with --json: a hash of the logits behind each token\n"
+	      "  --logprobs N          with --json: the log probability of each token, and of the "
+	      "N most\n"
+	      "                        likely ones at its place (0 to 20)\n"
 	      "  --format text|json    output format; --json is --format json\n",
 		to);
 	fputs(request_flags_help, to);
@@ -54,6 +58,8 @@ static void usage(FILE *to)
 
 static int own_flag(struct run *run, int flag)
 {
+	int64_t n;
+
 	switch (flag) {
 	case FLAG_FILE:
 		run->file = optarg;
@@ -77,6 +83,12 @@ static int own_flag(struct run *run, int flag)
 	case FLAG_LOGITS_HASH:
 		run->logits_hash = true;
 		outrider_request_set_logits_hash(run->request, true);
+		return 0;
+	case FLAG_LOGPROBS:
+		run->logprobs = true;
+		if (cli_integer("--logprobs", optarg, 0, LIMIT_TOP_LOGPROBS, &n))
+			return EX_USAGE;
+		outrider_request_set_logprobs(run->request, (int)n);
 		return 0;
 	case FLAG_FORMAT:
 		if (strcmp(optarg, "json") != 0 && strcmp(optarg, "text") != 0)
@@ -102,6 +114,8 @@ static int check_idle_flags(const struct run *run)
 			"run: --set needs a chat template: give --chat, --system or --messages");
 	if (run->logits_hash && !run->json)
 		return cli_fail(EX_USAGE, "run: --logits-hash needs --json");
+	if (run->logprobs && !run->json)
+		return cli_fail(EX_USAGE, "run: --logprobs needs --json");
 	if (run->has_replay_error && !run->replay)
 		return cli_fail(EX_USAGE, "run: --replay-error needs --replay");
 	if (run->replay && method && strcmp(method, "replay") != 0)
@@ -122,6 +136,7 @@ static int parse(struct run *run, int argc, char **argv, bool *help)
 		{"replay", required_argument, NULL, FLAG_REPLAY},
 		{"replay-error", required_argument, NULL, FLAG_REPLAY_ERROR},
 		{"logits-hash", no_argument, NULL, FLAG_LOGITS_HASH},
+		{"logprobs", required_argument, NULL, FLAG_LOGPROBS},
 		{"format", required_argument, NULL, FLAG_FORMAT},
 		{"json", no_argument, NULL, FLAG_JSON},
 		{0},

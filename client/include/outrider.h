@@ -82,10 +82,10 @@ int outrider_request_set_variables(struct outrider_request *request, const char 
 
 /* 0 (the default): until the model ends or the context is full. */
 void outrider_request_set_max_tokens(struct outrider_request *request, uint32_t max_tokens);
-/* Sampling. The order: logit biases are added; the repetition penalty is applied; what a grammar
- * forbids is taken out; at temperature 0 the greatest logit is taken, whatever the rest says; else the logits are divided by the
- * temperature, and top-k, then top-p (of what top-k left), then min-p
- * (against the most probable) say which tokens remain. One of those is drawn. */
+/* Sampling. The order: logit biases are added; the repetition penalty is applied, then the frequency and the presence penalty; what
+ * a grammar forbids is taken out; at temperature 0 the greatest logit is taken, whatever the rest says; else the logits are divided by
+ * the temperature, and top-n-sigma, then top-k, then top-p (of what top-k left), then min-p (against the most probable), then XTC
+ * say which tokens remain. One of those is drawn. outrider(1), SAMPLING, has the formulas. */
 
 /* 0 (the default) is greedy; else 1e-30 to 100. */
 int outrider_request_set_temperature(struct outrider_request *request, float temperature);
@@ -96,6 +96,15 @@ int outrider_request_set_top_p(
 int outrider_request_set_min_p(struct outrider_request *request, float min_p); /* 0..1; 0: off */
 /* penalty: more than 0, up to 10; 1 is off. window: how many of the last tokens count, up to 1048576; 0: all. */
 int outrider_request_set_repeat(struct outrider_request *request, float penalty, uint32_t window);
+/* OpenAI's penalties, -2 to 2; 0 is off. A token that the answer has already loses `presence` once, and `frequency` for each time.
+ * The prompt does not count. */
+int outrider_request_set_presence_penalty(struct outrider_request *request, float penalty);
+int outrider_request_set_frequency_penalty(struct outrider_request *request, float penalty);
+/* 0 to 100; 0: off. Tokens stay whose logit is within n standard deviations of the greatest. */
+int outrider_request_set_top_n_sigma(struct outrider_request *request, float n);
+/* With this probability (0 to 1; 0: off), all tokens go whose probability reaches the threshold (more than 0, up to 0.5), but the
+ * least probable of them. */
+int outrider_request_set_xtc(struct outrider_request *request, float probability, float threshold);
 /* 0 by default: the same request gives the same answer, sampled or not. */
 void outrider_request_set_seed(struct outrider_request *request, uint64_t seed);
 /* The output ends before the first of these strings that appears. Up to 256 of 1 to 4095 bytes, together 16384 less one for each. A
@@ -135,6 +144,9 @@ int outrider_request_set_replay(
 	struct outrider_request *request, const int32_t *tokens, size_t n, float error);
 /* Events then carry a 64-bit hash of the logits behind each token. */
 void outrider_request_set_logits_hash(struct outrider_request *request, bool wanted);
+/* Events then carry the log probability of each token and of the `top` (0 to 20) most likely ones at its place; -1, the default: none.
+ * They are the model's own, before biases, penalties, temperature and filters. */
+int outrider_request_set_logprobs(struct outrider_request *request, int top);
 
 /* Streams. */
 
@@ -169,6 +181,13 @@ enum outrider_event_type {
 	OUTRIDER_EVENT_DONE, /* the last event: end, stop, message; text held back until now */
 };
 
+struct outrider_logprob {
+	int32_t token;
+	float logprob; /* natural logarithm */
+	const char *text; /* not ended by NUL; it may be part of a UTF-8 sequence */
+	size_t text_bytes;
+};
+
 /* Fields may be added at the end. */
 struct outrider_event {
 	enum outrider_event_type type;
@@ -183,6 +202,10 @@ struct outrider_event {
 	enum outrider_end end;
 	const char *stop; /* the stop string that ended it, or "" */
 	const char *message; /* why, for OUTRIDER_END_ERROR, or "" */
+	/* Where the request wanted them: n_logprobs entries for each token, 1 + top; first its own, whose text is what it adds to the
+	 * output (nothing for most control tokens), then the most likely ones, which control tokens may be among. */
+	size_t n_logprobs;
+	const struct outrider_logprob *logprobs; /* [n_tokens][n_logprobs] */
 };
 
 struct outrider_usage {
@@ -198,6 +221,8 @@ struct outrider_usage {
 	size_t n_lossy;
 	const char *const *lossy; /* lossy settings an operator had turned on */
 	uint32_t restarts; /* of the service, that this stream went through */
+	uint32_t
+		cached_tokens; /* of the prompt, that were there from other requests that begin alike */
 };
 
 /* Sends the request; *stream is then the caller's. -EINVAL when the request has no input. The service takes a limited number of

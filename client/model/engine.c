@@ -345,10 +345,14 @@ static int run_chunk(
 		.params = e->sampling,
 		.history = e->tokens,
 		.n_history = first + n,
+		.n_prompt = e->n_prompt,
 		.parent = -1,
 		.source = n - 1,
 		.position = first + n,
 		.want_hash = e->want_hash,
+		.want_logprobs = e->want_logprobs,
+		.top = e->top,
+		.n_top = e->n_top,
 	};
 	rc = forward_run_picks(
 		e->forward, e->batch, n, &pick, last && e->sampling ? 1 : 0, &e->picked);

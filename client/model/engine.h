@@ -70,9 +70,11 @@ struct engine {
 	uint32_t n_prompt, n_tokens, n_context;
 	uint32_t logits_from; /* engine_prefill of all: rows before this position are left out */
 	/* Set before engine_start by a command that picks tokens: behind the prompt and each step one is picked under these
-	 * parameters, with the hash of its logits if that is wanted. No logits are kept then. */
+	 * parameters, with the hash of its logits and with log probabilities if they are wanted. No logits are kept then. */
 	const struct sampler_params *sampling;
-	bool want_hash;
+	bool want_hash, want_logprobs;
+	uint32_t n_top;
+	struct token_logprob top[LIMIT_TOP_LOGPROBS]; /* [n_top] of the last that was picked */
 	struct pick_result picked; /* the last */
 };
 

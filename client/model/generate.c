@@ -16,6 +16,8 @@ struct generate {
 	uint32_t max_tokens;
 	bool ignore_eos, logits_hash, help;
 	uint64_t *hashes; /* [max_tokens] of the logits each token was chosen from */
+	uint32_t n_top; /* UINT32_MAX: no log probabilities are wanted */
+	struct token_logprob *logprobs; /* [max_tokens][1 + n_top]; NULL likewise */
 	uint64_t prefill_ns, decode_ns;
 	bool eos;
 };
@@ -28,6 +30,14 @@ static void show(struct generate *g, int32_t token)
 	struct gguf_string piece = tokenizer_piece(e->tokenizer, token, false);
 	fwrite(piece.data, 1, piece.bytes, stdout);
 	fflush(stdout);
+}
+
+static void keep_logprobs(struct generate *g, uint32_t i)
+{
+	const struct engine *e = &g->engine;
+	struct token_logprob *to = g->logprobs + (size_t)i * (1 + g->n_top);
+	to[0] = (struct token_logprob){e->picked.token, e->picked.logprob};
+	memcpy(to + 1, e->top, g->n_top * sizeof(*to));
 }
 
 /* One token at a time until the end: the K = 0 reference. */
@@ -48,6 +58,8 @@ static int generate(struct generate *g, struct error *err)
 		int32_t token = e->picked.token;
 		if (g->hashes)
 			g->hashes[i] = e->picked.hash;
+		if (g->logprobs)
+			keep_logprobs(g, i);
 		e->tokens[e->n_tokens++] = token;
 		show(g, token);
 		g->eos = !g->ignore_eos && tokenizer_is_eog(e->tokenizer, token);
@@ -81,6 +93,22 @@ static void print_text(const struct generate *g)
 	free(text);
 }
 
+static void print_logprobs(const struct generate *g, uint32_t n)
+{
+	const struct token_logprob *at = g->logprobs;
+	fputs(", \"logprobs\": [", stdout);
+	for (uint32_t i = 0; i < n; i++) {
+		printf("%s{\"token\": %d, \"logprob\": %.17g, \"top\": [", i ? ", " : "", at->token,
+			(double)at->logprob);
+		at++;
+		for (uint32_t t = 0; t < g->n_top; t++, at++)
+			printf("%s{\"token\": %d, \"logprob\": %.17g}", t ? ", " : "", at->token,
+				(double)at->logprob);
+		fputs("]}", stdout);
+	}
+	putchar(']');
+}
+
 static double per_second(uint32_t n, uint64_t ns)
 {
 	return ns > 0 ? (double)n * 1e9 / (double)ns : 0;
@@ -101,6 +129,8 @@ static void print_json(const struct generate *g)
 			printf("%s\"%016llx\"", i ? ", " : "", (unsigned long long)g->hashes[i]);
 		putchar(']');
 	}
+	if (g->logprobs)
+		print_logprobs(g, n);
 	printf(", \"end\": \"%s\"", g->eos ? "eos" : "length");
 	if (!e->options.quiet)
 		printf(", \"timing\": {\"prefill_tokens\": %u, \"prefill_ns\": %llu, "
@@ -119,9 +149,14 @@ static int run(struct generate *g, struct error *err)
 	bool text = !engine_json(e);
 	e->sampling = &g->params;
 	e->want_hash = g->logits_hash;
+	e->want_logprobs = g->n_top != UINT32_MAX;
+	e->n_top = e->want_logprobs ? g->n_top : 0;
 	int rc = engine_open(e, !g->ignore_eos || text, err);
 	if (rc < 0)
 		return rc;
+	if (e->n_top > e->model->config.n_vocab)
+		return error_set(err, EINVAL, "--logprobs is %u, the vocabulary has %u tokens",
+			e->n_top, e->model->config.n_vocab);
 	rc = engine_start(e, g->max_tokens, false, err);
 	if (rc < 0)
 		return rc;
@@ -129,6 +164,11 @@ static int run(struct generate *g, struct error *err)
 		g->hashes = calloc(g->max_tokens, sizeof(*g->hashes));
 	if (g->logits_hash && !g->hashes)
 		return error_set(err, ENOMEM, "no memory for hashes of %u tokens", g->max_tokens);
+	if (e->want_logprobs)
+		g->logprobs = calloc((size_t)g->max_tokens * (1 + g->n_top), sizeof(*g->logprobs));
+	if (e->want_logprobs && !g->logprobs)
+		return error_set(
+			err, ENOMEM, "no memory for log probabilities of %u tokens", g->max_tokens);
 	rc = generate(g, err);
 	if (rc < 0)
 		return rc;
@@ -162,6 +202,16 @@ static int parse(struct generate *g, int argc, char **argv, struct error *err)
 		{"repeat-penalty", ARG_FLOAT, &p->repeat_penalty, 0, 0, "R", "1 (default) is off"},
 		{"repeat-window", ARG_U32, &p->repeat_window, 0, LIMIT_CONTEXT, "N",
 			"the last N tokens count; 0 (default) is all"},
+		{"presence-penalty", ARG_FLOAT, &p->presence_penalty, 0, 0, "P",
+			"0 (default) is off"},
+		{"frequency-penalty", ARG_FLOAT, &p->frequency_penalty, 0, 0, "P",
+			"0 (default) is off"},
+		{"top-n-sigma", ARG_FLOAT, &p->top_n_sigma, 0, 0, "N", "0 (default) is off"},
+		{"xtc-probability", ARG_FLOAT, &p->xtc_probability, 0, 0, "P",
+			"0 (default) is off"},
+		{"xtc-threshold", ARG_FLOAT, &p->xtc_threshold, 0, 0, "P", "default 0.1"},
+		{"logprobs", ARG_U32, &g->n_top, 0, LIMIT_TOP_LOGPROBS, "N",
+			"add log probabilities: of each token and of N likely ones"},
 		{"logits-hash", ARG_FLAG, &g->logits_hash, 0, 0, NULL,
 			"add a hash of the logits behind each token"},
 		{"help", ARG_FLAG, &g->help, 0, 0, NULL, "print this text"},
@@ -185,12 +235,14 @@ int command_generate(int argc, char **argv)
 	struct error err = {""};
 	sampler_params_default(&g.params);
 	g.max_tokens = 128;
+	g.n_top = UINT32_MAX;
 	if (parse(&g, argc, argv, &err) < 0)
 		return engine_usage(&err);
 	if (g.help)
 		return EX_OK;
 	int rc = run(&g, &err);
 	free(g.hashes);
+	free(g.logprobs);
 	engine_close(&g.engine);
 	return rc < 0 ? engine_fail(rc, &err) : EX_OK;
 }

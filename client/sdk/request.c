@@ -382,6 +382,46 @@ int outrider_request_set_repeat(struct outrider_request *request, float penalty,
 	return 0;
 }
 
+int outrider_request_set_presence_penalty(struct outrider_request *request, float penalty)
+{
+	int code = check(request, SAMPLING_PRESENCE_PENALTY, (double)penalty);
+
+	if (code == 0)
+		request->sampling.presence_penalty = penalty;
+	return code;
+}
+
+int outrider_request_set_frequency_penalty(struct outrider_request *request, float penalty)
+{
+	int code = check(request, SAMPLING_FREQUENCY_PENALTY, (double)penalty);
+
+	if (code == 0)
+		request->sampling.frequency_penalty = penalty;
+	return code;
+}
+
+int outrider_request_set_top_n_sigma(struct outrider_request *request, float n)
+{
+	int code = check(request, SAMPLING_TOP_N_SIGMA, (double)n);
+
+	if (code == 0)
+		request->sampling.top_n_sigma = n;
+	return code;
+}
+
+int outrider_request_set_xtc(struct outrider_request *request, float probability, float threshold)
+{
+	int code = check(request, SAMPLING_XTC_PROBABILITY, (double)probability);
+
+	if (code == 0)
+		code = check(request, SAMPLING_XTC_THRESHOLD, (double)threshold);
+	if (code < 0)
+		return code;
+	request->sampling.xtc_probability = probability;
+	request->sampling.xtc_threshold = threshold;
+	return 0;
+}
+
 void outrider_request_set_seed(struct outrider_request *request, uint64_t seed)
 {
 	if (check_request(request) == 0)
@@ -591,4 +631,19 @@ void outrider_request_set_logits_hash(struct outrider_request *request, bool wan
 {
 	if (check_request(request) == 0)
 		request->generate.logits_hash = wanted;
+}
+
+int outrider_request_set_logprobs(struct outrider_request *request, int top)
+{
+	int code = check_request(request);
+
+	if (code < 0)
+		return code;
+	if (top < -1 || top > LIMIT_TOP_LOGPROBS)
+		return failure_set(EINVAL,
+			"log probabilities of %d likely tokens: allowed are 0 to %d, or -1 for no "
+			"log probabilities",
+			top, LIMIT_TOP_LOGPROBS);
+	request->generate.logprobs_plus_one = (uint32_t)(top + 1);
+	return 0;
 }

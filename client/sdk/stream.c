@@ -79,6 +79,7 @@ static void destroy(struct outrider_stream *stream)
 		stream->shown->next = NULL;
 	free_items(&stream->shown);
 	free_items(&stream->first);
+	free(stream->logprobs);
 	if (stream->generate)
 		outrider__generate__free_unpacked(stream->generate, NULL);
 	free(stream);
@@ -160,6 +161,40 @@ uint64_t outrider_stream_uid(const struct outrider_stream *stream)
 	return stream ? stream->uid : 0;
 }
 
+/* So that the oldest message can be shown. */
+static int make_room(struct outrider_stream *stream)
+{
+	const Outrider__Envelope *envelope = stream->first->envelope;
+	size_t n = envelope->body_case == OUTRIDER__ENVELOPE__BODY_TOKENS
+			   ? envelope->tokens->n_logprob_ids
+			   : 0;
+
+	if (n <= stream->n_logprobs)
+		return 0;
+	struct outrider_logprob *grown = realloc(stream->logprobs, n * sizeof *stream->logprobs);
+	if (!grown)
+		return failure_set(ENOMEM, "no memory for %zu log probabilities", n);
+	stream->logprobs = grown;
+	stream->n_logprobs = n;
+	return 0;
+}
+
+static void show_logprobs(struct outrider_stream *stream, const Outrider__Tokens *tokens)
+{
+	for (size_t i = 0; i < tokens->n_logprob_ids; i++) {
+		const ProtobufCBinaryData *text = &tokens->logprob_texts[i];
+
+		stream->logprobs[i] = (struct outrider_logprob){
+			.token = tokens->logprob_ids[i],
+			.logprob = tokens->logprobs[i],
+			.text = text->len ? (const char *)text->data : "",
+			.text_bytes = text->len,
+		};
+	}
+	stream->event.n_logprobs = tokens->logprobs_each;
+	stream->event.logprobs = stream->logprobs;
+}
+
 static void show_tokens(struct outrider_event *event, const Outrider__Tokens *tokens)
 {
 	event->type = OUTRIDER_EVENT_TOKENS;
@@ -214,6 +249,7 @@ static void show_first(struct outrider_stream *stream)
 	event->first = stream->taken;
 	if (item->envelope->body_case == OUTRIDER__ENVELOPE__BODY_TOKENS) {
 		show_tokens(event, item->envelope->tokens);
+		show_logprobs(stream, item->envelope->tokens);
 		stream->taken = event->first + (uint32_t)event->n_tokens;
 		if (!stream->ended && stream->credit != UINT32_MAX &&
 			stream->credit - stream->taken <= stream->window / 2)
@@ -249,14 +285,12 @@ static int take_event(struct outrider_stream *stream, const struct outrider_even
 	/* Done stays: outrider_usage reads it. */
 	if (stream->shown && stream->shown->envelope != stream->done)
 		free_items(&stream->shown);
-	if (stream->first) {
-		show_first(stream);
-	} else {
-		int code = tell_end(stream);
+	int code = stream->first ? make_room(stream) : tell_end(stream);
 
-		if (code < 0)
-			return code;
-	}
+	if (code < 0)
+		return code;
+	if (stream->first)
+		show_first(stream);
 	*event = &stream->event;
 	return 0;
 }
@@ -393,6 +427,7 @@ int outrider_usage(const struct outrider_stream *stream, struct outrider_usage *
 		.n_lossy = u->n_lossy,
 		.lossy = (const char *const *)u->lossy,
 		.restarts = u->restarts > stream->restarts ? u->restarts : stream->restarts,
+		.cached_tokens = u->cached_tokens,
 	};
 	return 0;
 }

@@ -41,6 +41,8 @@ struct outrider_stream {
 	struct stream_item *first, **last, *shown;
 	Outrider__Envelope *done; /* points into shown or the queue */
 	struct outrider_event event;
+	struct outrider_logprob *logprobs; /* of the event; room for n_logprobs */
+	size_t n_logprobs;
 };
 
 /* The session a message is about; 0 for none. */

@@ -200,6 +200,15 @@ static void handle_accepted(struct outrider_stream *stream, const Outrider__Acce
 		stream_send_cancel(stream);
 }
 
+/* Whether it has so many log probabilities as it says. */
+static bool logprobs_fit(const Outrider__Tokens *tokens)
+{
+	uint64_t n = (uint64_t)tokens->n_ids * tokens->logprobs_each;
+
+	return tokens->n_logprob_ids == n && tokens->n_logprobs == n &&
+	       tokens->n_logprob_texts == n;
+}
+
 static void handle_tokens(struct outrider_stream *stream, Outrider__Envelope **envelope)
 {
 	const Outrider__Tokens *tokens = (*envelope)->tokens;
@@ -208,7 +217,8 @@ static void handle_tokens(struct outrider_stream *stream, Outrider__Envelope **e
 	if (end <= stream->arrived && tokens->n_ids > 0)
 		return;
 	if (tokens->first != stream->arrived || end > UINT32_MAX ||
-		(tokens->n_logits_hash && tokens->n_logits_hash != tokens->n_ids)) {
+		(tokens->n_logits_hash && tokens->n_logits_hash != tokens->n_ids) ||
+		!logprobs_fit(tokens)) {
 		/* Once for a series of them, or the answers would be as many. */
 		if (!stream->gap)
 			send_resume(stream);

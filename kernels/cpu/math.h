@@ -1,18 +1,17 @@
 /*
- * The constants of exp, shared by all its forms: exp32 here, v16_exp in vec_avx2.h and in
- * vec_avx512.h. They do the same float32 operations down to p and give the same bits after it:
- * AVX-512 multiplies p by 2^n (vscalefps), the others add n to p's exponent.
+ * The constants of exp, shared by every form of it. The forms (exp32 here, v16_exp in vec_avx2.h and
+ * vec_avx512.h) do the same float32 operations down to p, and then give the same bits: AVX-512 multiplies p by 2^n
+ * (vscalefps) where the others add n to its exponent.
  *
- * t = fma(x, log2 e, 1.5 * 2^23)      the integer n nearest to x * log2 e, in the low bits of t
- * n = t - 1.5 * 2^23
- * r = fma(n, -ln2_high, x), then fma(n, -ln2_low, r)
- * p = 1/5040, then fma(p, r, 1/k!) for k = 6 .. 0
- * bits(result) = bits(p) + (bits(t) << 23)
- * less than EXP_LEAST: +0; more than EXP_MOST: inf; NaN: NaN
+ *   t = fma(x, log2 e, 1.5 * 2^23)      the integer n nearest to x * log2 e, in the low bits of t
+ *   n = t - 1.5 * 2^23
+ *   r = fma(n, -ln2_high, x), then fma(n, -ln2_low, r)
+ *   p = 1/5040, then fma(p, r, 1/k!) for k = 6 .. 0
+ *   bits(result) = bits(p) + (bits(t) << 23)
+ *   less than EXP_LEAST: +0; more than EXP_MOST: inf; NaN: NaN
  *
- * |r| < 0.3466, so the remainder of the series is below 2^-27. p lies in (0.70, 1.42), and every
- * result between the limits is a normal number. So adding n to the exponent field is exact, and so
- * is multiplying by 2^n.
+ * |r| < 0.3466, so the series' remainder is below 2^-27. p is in (0.70, 1.42) and every result between the
+ * limits is a normal number, so adding n to the exponent field is exact, and multiplying by 2^n as well.
  */
 #pragma once
 

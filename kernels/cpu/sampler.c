@@ -5,7 +5,6 @@
 #include "shared/base/sampling.h"
 
 #include <assert.h>
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +17,7 @@ void sampler_params_default(struct sampler_params *params)
 	memset(params, 0, sizeof(*params));
 	params->top_p = 1;
 	params->repeat_penalty = 1;
+	params->xtc_threshold = SAMPLER_XTC_THRESHOLD;
 }
 
 int sampler_params_check(const struct sampler_params *params, uint32_t n_vocab, struct error *err)
@@ -32,6 +32,11 @@ int sampler_params_check(const struct sampler_params *params, uint32_t n_vocab, 
 		{SAMPLING_MIN_P, (double)params->min_p},
 		{SAMPLING_REPEAT_PENALTY, (double)params->repeat_penalty},
 		{SAMPLING_REPEAT_WINDOW, params->repeat_window},
+		{SAMPLING_PRESENCE_PENALTY, (double)params->presence_penalty},
+		{SAMPLING_FREQUENCY_PENALTY, (double)params->frequency_penalty},
+		{SAMPLING_TOP_N_SIGMA, (double)params->top_n_sigma},
+		{SAMPLING_XTC_PROBABILITY, (double)params->xtc_probability},
+		{SAMPLING_XTC_THRESHOLD, (double)params->xtc_threshold},
 	};
 	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
 		if (sampling_check(values[i].what, values[i].value, err))
@@ -61,10 +66,12 @@ int sampler_init(struct sampler *sampler, uint32_t n_vocab)
 	sampler->most = malloc(sampler_chunks(n_vocab) * sizeof(*sampler->most));
 	sampler->dist = malloc(n_vocab * sizeof(*sampler->dist));
 	sampler->seen = calloc(n_vocab, sizeof(*sampler->seen));
+	sampler->times = malloc(n_vocab * sizeof(*sampler->times));
 	sampler->n_vocab = n_vocab;
 	/* Any will do: all give the same bits. */
 	sampler->kernels = kernels_select("auto", NULL);
-	if (!sampler->logits || !sampler->most || !sampler->dist || !sampler->seen) {
+	if (!sampler->logits || !sampler->most || !sampler->dist || !sampler->seen ||
+		!sampler->times) {
 		sampler_exit(sampler);
 		return -ENOMEM;
 	}
@@ -77,6 +84,7 @@ void sampler_exit(struct sampler *sampler)
 	free(sampler->most);
 	free(sampler->dist);
 	free(sampler->seen);
+	free(sampler->times);
 	memset(sampler, 0, sizeof(*sampler));
 }
 
@@ -90,110 +98,6 @@ bool sampler_finite(const float *logits, uint32_t n)
 		bad |= (bits & 0x7f800000u) == 0x7f800000u;
 	}
 	return bad == 0;
-}
-
-static float sane(float x)
-{
-	if (isnan(x))
-		return -INFINITY;
-	return x > FLT_MAX ? FLT_MAX : x;
-}
-
-static void bias(struct sampler *sampler, const struct sampler_params *params)
-{
-	for (uint32_t i = 0; i < params->n_biases; i++) {
-		/* A drafter may have fewer tokens than the target that the biases were checked for. */
-		if ((uint32_t)params->biases[i].token >= sampler->n_vocab)
-			continue;
-		float *x = &sampler->logits[params->biases[i].token];
-		*x = sane(*x + params->biases[i].bias);
-	}
-}
-
-static void penalise_tokens(struct sampler *sampler, const struct sampler_params *params,
-	const int32_t *tokens, uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++) {
-		uint32_t token = (uint32_t)tokens[i];
-		if (token >= sampler->n_vocab || sampler->seen[token] == sampler->epoch)
-			continue;
-		sampler->seen[token] = sampler->epoch;
-		float x = sampler->logits[token];
-		x = x > 0 ? x / params->repeat_penalty : x * params->repeat_penalty;
-		sampler->logits[token] = sane(x);
-	}
-}
-
-/* A token is penalised once, so the order does not matter. */
-static void penalise(struct sampler *sampler, const struct sampler_params *params,
-	const struct sampler_input *input)
-{
-	uint32_t window = params->repeat_window ? params->repeat_window : UINT32_MAX;
-	uint32_t tail = input->n_tail < window ? input->n_tail : window;
-	uint32_t history = input->n_history < window - tail ? input->n_history : window - tail;
-	if (++sampler->epoch == 0) {
-		memset(sampler->seen, 0, sampler->n_vocab * sizeof(*sampler->seen));
-		sampler->epoch = 1;
-	}
-	if (tail > 0)
-		penalise_tokens(sampler, params, input->tail + (input->n_tail - tail), tail);
-	if (history > 0)
-		penalise_tokens(
-			sampler, params, input->history + (input->n_history - history), history);
-}
-
-/* Most words are all zeros or all ones. */
-static void forbid(struct sampler *sampler, const uint64_t *allowed)
-{
-	for (uint32_t at = 0; at < sampler->n_vocab; at += 64) {
-		uint32_t n = sampler->n_vocab - at < 64 ? sampler->n_vocab - at : 64;
-		uint64_t word = allowed[at / 64];
-		for (uint32_t i = 0; i < n && word != UINT64_MAX; i++)
-			if ((word >> i & 1) == 0)
-				sampler->logits[at + i] = -INFINITY;
-	}
-}
-
-/* The first of the greatest; 0 when all are -inf. */
-static uint32_t first_greatest(const float *x, uint32_t n)
-{
-	uint32_t best = 0;
-	for (uint32_t i = 1; i < n; i++)
-		if (x[i] > x[best])
-			best = i;
-	return best;
-}
-
-/* Whether the adjusted logits are the logits. */
-static bool adjusts_nothing(const struct sampler_params *params, const struct sampler_input *input)
-{
-	return params->n_biases == 0 && params->repeat_penalty == 1 && !input->allowed;
-}
-
-/* Fills sampler->logits with the adjusted logits divided by `divisor`, and most; returns the largest, ties to the smaller id, 0
- * when all are -inf. Dividing by 1 changes nothing. *finite: whether all were, before. */
-static uint32_t adjust(struct sampler *sampler, const struct sampler_params *params,
-	const struct sampler_input *input, float divisor, bool *finite)
-{
-	const struct kernels *kernels = sampler->kernels;
-	uint32_t n = sampler->n_vocab;
-	if (adjusts_nothing(params, input)) {
-		*finite = kernels->scale_logits(
-			input->logits, n, divisor, sampler->logits, sampler->most);
-	} else {
-		*finite =
-			kernels->scale_logits(input->logits, n, 1, sampler->logits, sampler->most);
-		bias(sampler, params);
-		if (params->repeat_penalty != 1)
-			penalise(sampler, params, input);
-		if (input->allowed)
-			forbid(sampler, input->allowed);
-		kernels->scale_logits(sampler->logits, n, divisor, sampler->logits, sampler->most);
-	}
-	uint32_t chunk = first_greatest(sampler->most, sampler_chunks(n)),
-		 at = chunk * SAMPLE_CHUNK;
-	return at +
-	       first_greatest(sampler->logits + at, n - at < SAMPLE_CHUNK ? n - at : SAMPLE_CHUNK);
 }
 
 /* Chunks share a partial sum when their numbers differ by a multiple of this (kernels/numerics.md, EXP SUM). */
@@ -217,53 +121,29 @@ double sampler_exp_sum(const struct sampler *sampler, float z_max)
 	return sum[0];
 }
 
-void sampler_distribution_of(struct sampler *sampler, const struct sampler_params *params,
+void sampler_distribution(struct sampler *sampler, const struct sampler_params *params,
 	const struct sampler_input *input)
 {
 	bool finite;
 	assert(params->temperature > 0);
-	uint32_t top = adjust(sampler, params, input, params->temperature, &finite);
+	uint32_t top = sampler_adjust(sampler, params, input, params->temperature, &finite);
 	if (sampler->logits[top] == -INFINITY) {
 		sampler->dist[0] = (struct token_prob){0, 1};
 		sampler->n_dist = 1;
 		return;
 	}
+	if (params->top_n_sigma > 0)
+		sampler_cut_sigma(sampler, params->top_n_sigma, top);
 	double sum = sampler_keep(sampler, params, top);
+	if (sampler_xtc_acts(params, (uint64_t)input->n_history + input->n_tail))
+		sum = sampler_xtc_kept(sampler, params, sum);
 	for (uint32_t i = 0; i < sampler->n_dist; i++)
 		sampler->dist[i].p = (float)((double)sampler->dist[i].p / sum);
 }
 
-void sampler_distribution(struct sampler *sampler, const struct sampler_params *params,
-	const float *logits, const int32_t *history, uint32_t n_history)
-{
-	sampler_distribution_of(sampler, params,
-		&(struct sampler_input){
-			.logits = logits, .history = history, .n_history = n_history});
-}
-
-/* log of x > 0, normal, in double without libm: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), and
- * log m = 2 artanh s, s = (m - 1) / (m + 1), |s| < 0.1716, as its series up to s^23 (the rest is below 2^-60). */
-static double log_double(double x)
-{
-	uint64_t bits;
-	memcpy(&bits, &x, sizeof(bits));
-	int exponent = (int)(bits >> 52) - 1023;
-	bits = (bits & 0xFFFFFFFFFFFFFu) | 0x3FF0000000000000u;
-	double m;
-	memcpy(&m, &bits, sizeof(m));
-	if (m > 1.4142135623730951) {
-		m *= 0.5;
-		exponent++;
-	}
-	double s = (m - 1) / (m + 1), s2 = s * s, series = 1.0 / 23;
-	for (int k = 21; k >= 1; k -= 2)
-		series = series * s2 + 1.0 / k;
-	return (double)exponent * 0.6931471805599453 + 2 * s * series;
-}
-
 static double gumbel_of(double u)
 {
-	return -log_double(-log_double(u));
+	return -sampler_log(-sampler_log(u));
 }
 
 double sampler_gumbel(uint64_t seed, uint64_t position, uint32_t token)
@@ -415,6 +295,8 @@ static struct sampler_choice choose_filtered(struct sampler *sampler,
 	struct token_prob *best, uint32_t n_best)
 {
 	double sum = sampler_keep(sampler, params, top);
+	if (sampler_xtc_acts(params, position))
+		sum = sampler_xtc_kept(sampler, params, sum);
 	uint32_t token = race_kept(sampler, params, top, position);
 	const float *z = sampler->logits;
 	return (struct sampler_choice){
@@ -430,11 +312,16 @@ static struct sampler_choice choose(struct sampler *sampler, const struct sample
 {
 	if (sampler->logits[top] == -INFINITY)
 		return (struct sampler_choice){.p = 1, .none = true};
-	bool top_k = params->top_k > 0 && params->top_k < sampler->n_vocab;
-	bool filtered = top_k || params->top_p != 1 || params->min_p != 0;
-	if (params->temperature == 0 || !filtered)
+	if (params->temperature == 0)
 		return choose_unfiltered(sampler, params, top, position, want_p, best, n_best);
-	return choose_filtered(sampler, params, top, position, best, n_best);
+	if (params->top_n_sigma > 0)
+		sampler_cut_sigma(sampler, params->top_n_sigma, top);
+	bool top_k = params->top_k > 0 && params->top_k < sampler->n_vocab;
+	if (top_k || params->top_p != 1 || params->min_p != 0)
+		return choose_filtered(sampler, params, top, position, best, n_best);
+	if (sampler_xtc_acts(params, position))
+		top = sampler_xtc_all(sampler, params, top);
+	return choose_unfiltered(sampler, params, top, position, want_p, best, n_best);
 }
 
 struct sampler_choice sampler_choose(struct sampler *sampler, const struct sampler_params *params,
@@ -442,13 +329,14 @@ struct sampler_choice sampler_choose(struct sampler *sampler, const struct sampl
 	uint32_t n_best)
 {
 	bool greedy = params->temperature == 0, finite;
-	if (greedy && adjusts_nothing(params, input) && !want_p && n_best == 0) {
+	if (greedy && sampler_adjusts_nothing(params, input) && !want_p && n_best == 0) {
 		/* Most rows: they are read once, and nothing is written. */
 		uint32_t top = sampler->kernels->greatest(input->logits, sampler->n_vocab);
 		if (top != UINT32_MAX)
 			return (struct sampler_choice){.token = (int32_t)top, .finite = true};
 	}
-	uint32_t top = adjust(sampler, params, input, greedy ? 1 : params->temperature, &finite);
+	uint32_t top =
+		sampler_adjust(sampler, params, input, greedy ? 1 : params->temperature, &finite);
 	struct sampler_choice choice = choose(sampler, params, top, position, want_p, best, n_best);
 	choice.finite = finite;
 	return choice;

@@ -1,5 +1,4 @@
-/* Builds the table of functions of an instruction set from the templates. Define BACKEND (its
- * suffix) and include this last. */
+/* The ops table of a backend, from the templates: define BACKEND (the suffix) and include last. */
 #pragma once
 
 #include "kernels/cpu/blocks.h"

@@ -123,6 +123,29 @@ static void hint(struct draft_model *m, const struct draft_session *s)
 		hints_history(m->hints, s, s->tokens, last, 1);
 }
 
+/* What the token at a position is chosen from: by these logits, after the session's tokens before it. */
+static struct sampler_input input_of(
+	const struct draft_session *s, const float *logits, uint32_t position)
+{
+	return (struct sampler_input){
+		.logits = logits,
+		.history = s->tokens,
+		.n_history = position,
+		.n_prompt = s->n_prompt,
+	};
+}
+
+/* As the verifier will, if its logits are like these. */
+static int32_t choose(struct draft_model *m, const struct draft_session *s, const float *logits,
+	uint32_t position, float *confidence)
+{
+	const struct sampler_input input = input_of(s, logits, position);
+	struct sampler_choice choice =
+		sampler_choose(&m->sampler, &s->request.sampling, &input, position, true, NULL, 0);
+	*confidence = choice.p;
+	return choice.token;
+}
+
 /* The next token of the chain from the logits after the last one. */
 static void pick(struct draft_model *m, struct draft_session *s, const float *logits)
 {
@@ -130,14 +153,14 @@ static void pick(struct draft_model *m, struct draft_session *s, const float *lo
 	uint32_t at = s->n_chain, position = s->n + at;
 	int32_t token;
 	if (accept_wants_logits(params)) {
-		sampler_distribution(&m->sampler, params, logits, s->tokens, position);
+		const struct sampler_input input = input_of(s, logits, position);
+		sampler_distribution(&m->sampler, params, &input);
 		if (m->sampler.n_dist == 0 || !(m->sampler.dist[0].p > 0))
 			return;
 		token = draw(m, s, at);
 	} else {
 		s->chain->n_support[at] = 0;
-		token = sampler_pick(&m->sampler, params, logits, s->tokens, position, position,
-			&s->chain->confidence[at]);
+		token = choose(m, s, logits, position, &s->chain->confidence[at]);
 	}
 	s->tokens[position] = token;
 	s->n_chain++;
@@ -318,8 +341,7 @@ static void look_back(struct draft_model *m, uint32_t n)
 		if (last == n || m->owner[last] != s)
 			foresight_begin(s);
 		last = i;
-		int32_t drafted = sampler_pick(&m->sampler, &s->request.sampling,
-			forward_logits(m->forward, i), s->tokens, next, next, &confidence);
+		int32_t drafted = choose(m, s, forward_logits(m->forward, i), next, &confidence);
 		foresight_add(s, drafted, confidence, s->tokens[next]);
 	}
 }

@@ -1,5 +1,6 @@
 #include "services/gateway/answer.h"
 
+#include "services/gateway/logprobs.h"
 #include "shared/base/json_text.h"
 
 static bool add_event(struct exchange *exchange, json_t *value)
@@ -35,7 +36,7 @@ static json_t *finish(const struct choice *choice)
 
 /* Of all choices together. */
 struct sums {
-	json_int_t prompt, completion, drafted, accepted, iterations, restarts;
+	json_int_t prompt, cached, completion, drafted, accepted, iterations, restarts;
 	double prompt_ms, decode_ms;
 	json_t *lossy;
 };
@@ -51,6 +52,9 @@ static bool sum(const struct exchange *exchange, struct sums *sums)
 			continue;
 		/* The prompt is the same for all. */
 		sums->prompt = usage.prompt_tokens;
+		/* What the choices have of one another was computed for this request. */
+		if (i == 0)
+			sums->cached = usage.cached_tokens;
 		sums->completion += usage.output_tokens;
 		sums->drafted += usage.drafted;
 		sums->accepted += usage.accepted;
@@ -67,8 +71,10 @@ static bool sum(const struct exchange *exchange, struct sums *sums)
 
 static json_t *usage_json(const struct sums *sums)
 {
-	return json_pack("{s:I,s:I,s:I}", "prompt_tokens", sums->prompt, "completion_tokens",
-		sums->completion, "total_tokens", sums->prompt + sums->completion);
+	return json_pack("{s:I,s:I,s:I,s:{s:I}}", "prompt_tokens", sums->prompt,
+		"completion_tokens", sums->completion, "total_tokens",
+		sums->prompt + sums->completion, "prompt_tokens_details", "cached_tokens",
+		sums->cached);
 }
 
 /* Adds what is Outrider's own; takes sums->lossy. */
@@ -88,14 +94,15 @@ static bool add_more(json_t *body, const struct exchange *exchange, struct sums 
 	       json_object_set_new(body, "timings", timings) == 0;
 }
 
-static json_t *chunk(struct exchange *exchange, const struct choice *choice, const char *text,
-	size_t bytes, bool role)
+static json_t *chunk(
+	struct exchange *exchange, struct choice *choice, const char *text, size_t bytes, bool role)
 {
-	json_t *of;
+	/* The chunk that tells the role has none. */
+	json_t *of, *logprobs = role ? json_null() : logprobs_take(choice);
 
 	if (!exchange->params.chat) {
-		of = json_pack("{s:i,s:s%,s:n,s:o}", "index", (int)choice->index, "text", text,
-			bytes, "logprobs", "finish_reason", finish(choice));
+		of = json_pack("{s:i,s:s%,s:o,s:o}", "index", (int)choice->index, "text", text,
+			bytes, "logprobs", logprobs, "finish_reason", finish(choice));
 		return head(exchange, "text_completion", json_pack("[o]", of));
 	}
 	json_t *delta = json_object();
@@ -103,8 +110,8 @@ static json_t *chunk(struct exchange *exchange, const struct choice *choice, con
 		json_object_set_new(delta, "role", json_string("assistant"));
 	if (role || bytes)
 		json_object_set_new(delta, "content", json_stringn(text, bytes));
-	of = json_pack("{s:i,s:o,s:n,s:o}", "index", (int)choice->index, "delta", delta, "logprobs",
-		"finish_reason", finish(choice));
+	of = json_pack("{s:i,s:o,s:o,s:o}", "index", (int)choice->index, "delta", delta, "logprobs",
+		logprobs, "finish_reason", finish(choice));
 	return head(exchange, "chat.completion.chunk", json_pack("[o]", of));
 }
 
@@ -112,13 +119,14 @@ bool answer_chunk(struct exchange *exchange, struct choice *choice, const char *
 {
 	bool first = !choice->begun;
 
-	if (bytes == 0 && !(first && exchange->params.chat))
+	if (bytes == 0 && !choice->logprobs && !(first && exchange->params.chat))
 		return true;
 	choice->begun = true;
 	if (!first || !exchange->params.chat)
 		return add_event(exchange, chunk(exchange, choice, text, bytes, false));
 	return add_event(exchange, chunk(exchange, choice, "", 0, true)) &&
-	       (bytes == 0 || add_event(exchange, chunk(exchange, choice, text, bytes, false)));
+	       ((bytes == 0 && !choice->logprobs) ||
+		       add_event(exchange, chunk(exchange, choice, text, bytes, false)));
 }
 
 bool answer_chunk_end(struct exchange *exchange, struct choice *choice)
@@ -153,16 +161,17 @@ bool answer_stream_fault(struct exchange *exchange)
 	return add_event(exchange, fault_json(&exchange->fault));
 }
 
-static json_t *whole_choice(const struct exchange *exchange, const struct choice *choice)
+static json_t *whole_choice(const struct exchange *exchange, struct choice *choice)
 {
+	json_t *logprobs = logprobs_take(choice);
 	json_t *text = json_stringn(choice->text.n ? choice->text.data : "", choice->text.n);
 
 	if (!exchange->params.chat)
-		return json_pack("{s:i,s:o,s:n,s:o}", "index", (int)choice->index, "text", text,
-			"logprobs", "finish_reason", finish(choice));
-	return json_pack("{s:i,s:{s:s,s:o,s:n},s:n,s:o}", "index", (int)choice->index, "message",
-		"role", "assistant", "content", text, "refusal", "logprobs", "finish_reason",
-		finish(choice));
+		return json_pack("{s:i,s:o,s:o,s:o}", "index", (int)choice->index, "text", text,
+			"logprobs", logprobs, "finish_reason", finish(choice));
+	return json_pack("{s:i,s:{s:s,s:o,s:n},s:o,s:o}", "index", (int)choice->index, "message",
+		"role", "assistant", "content", text, "refusal", "logprobs", logprobs,
+		"finish_reason", finish(choice));
 }
 
 bool answer_whole(struct exchange *exchange)

@@ -18,6 +18,8 @@ struct choice {
 	uint32_t n_tokens; /* of the output so far */
 	enum outrider_end end; /* NONE: it is still running */
 	bool begun; /* the first chunk was made */
+	json_t *logprobs; /* of tokens that are in no chunk yet; NULL: none (logprobs.h) */
+	json_int_t n_characters; /* of the tokens whose log probabilities were told */
 };
 
 struct exchange {

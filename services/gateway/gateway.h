@@ -5,6 +5,7 @@
  *	routes.c	which path is what
  *	generate.c	completions: an exchange runs one or more streams of the SDK
  *	answer.c	what a completion looks like in JSON
+ *	logprobs.c	and its log probabilities
  *	params.c	what a request asks for
  *	texts.c		texts, tokens and the model
  *	asks.c		what waits for an answer of the service: asked on threads of their own

@@ -1,6 +1,7 @@
 #include "services/gateway/generate.h"
 
 #include "services/gateway/answer.h"
+#include "services/gateway/logprobs.h"
 #include "shared/base/checksum.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
@@ -143,6 +144,7 @@ void generate_end(struct exchange *exchange)
 		delist(choice);
 		outrider_stream_free(&choice->stream);
 		text_free(&choice->text);
+		json_decref(choice->logprobs);
 	}
 	exchange->n_started = 0;
 	if (!exchange->listed)
@@ -211,6 +213,8 @@ static bool take_text(struct choice *choice, const struct outrider_event *event)
 {
 	struct exchange *exchange = choice->exchange;
 
+	if (!logprobs_add(choice, event))
+		return false;
 	if (exchange->params.stream)
 		return answer_chunk(exchange, choice, event->text, event->text_bytes);
 	text_add(&choice->text, event->text, event->text_bytes);

@@ -9,12 +9,15 @@ enum { CHAT = 1, TEXT = 2, BOTH = CHAT | TEXT };
 
 /* OpenAI's own default; without a temperature the service would be greedy. */
 #define TEMPERATURE 1.0f
+#define XTC_THRESHOLD 0.1f /* llama.cpp's */
+enum { MOST_LOGPROBS = 20 };
 
 struct reading {
 	struct params *params;
 	struct fault *fault;
 	const char *field;
 	json_t *variables; /* of the chat template */
+	float xtc_probability, xtc_threshold;
 };
 
 typedef bool taker(struct reading *reading, const json_t *value);
@@ -179,6 +182,71 @@ static int set_repeat(struct outrider_request *request, float penalty)
 static bool take_repeat(struct reading *reading, const json_t *value)
 {
 	return take_number(reading, value, set_repeat);
+}
+
+static bool take_presence(struct reading *reading, const json_t *value)
+{
+	return take_number(reading, value, outrider_request_set_presence_penalty);
+}
+
+static bool take_frequency(struct reading *reading, const json_t *value)
+{
+	return take_number(reading, value, outrider_request_set_frequency_penalty);
+}
+
+static bool take_top_n_sigma(struct reading *reading, const json_t *value)
+{
+	return take_number(reading, value, outrider_request_set_top_n_sigma);
+}
+
+static bool take_xtc_number(struct reading *reading, const json_t *value, float *out)
+{
+	if (!json_is_number(value))
+		return wrong(reading, "a number");
+	*out = (float)json_number_value(value);
+	return took(reading, outrider_request_set_xtc(reading->params->request,
+				     reading->xtc_probability, reading->xtc_threshold));
+}
+
+static bool take_xtc_probability(struct reading *reading, const json_t *value)
+{
+	return take_xtc_number(reading, value, &reading->xtc_probability);
+}
+
+static bool take_xtc_threshold(struct reading *reading, const json_t *value)
+{
+	return take_xtc_number(reading, value, &reading->xtc_threshold);
+}
+
+static bool take_logprobs(struct reading *reading, const json_t *value)
+{
+	return take_bool(reading, value, &reading->params->logprobs);
+}
+
+static bool take_top_logprobs(struct reading *reading, const json_t *value)
+{
+	return take_count(reading, value, 0, MOST_LOGPROBS, &reading->params->top_logprobs);
+}
+
+/* Of a completion: how many. */
+static bool take_logprobs_count(struct reading *reading, const json_t *value)
+{
+	reading->params->logprobs = true;
+	return take_top_logprobs(reading, value);
+}
+
+static bool set_logprobs(struct reading *reading)
+{
+	const struct params *params = reading->params;
+
+	if (!params->logprobs && params->top_logprobs == 0)
+		return true;
+	reading->field = "top_logprobs";
+	if (!params->logprobs)
+		return fault_set(reading->fault, 400, reading->field, "invalid_value",
+			"top_logprobs: logprobs must be true where it is given");
+	return took(
+		reading, outrider_request_set_logprobs(params->request, (int)params->top_logprobs));
 }
 
 static bool take_seed(struct reading *reading, const json_t *value)
@@ -405,6 +473,14 @@ static const struct field {
 	{"min_p", BOTH, take_min_p},
 	{"repeat_penalty", BOTH, take_repeat},
 	{"repetition_penalty", BOTH, take_repeat},
+	{"presence_penalty", BOTH, take_presence},
+	{"frequency_penalty", BOTH, take_frequency},
+	{"top_n_sigma", BOTH, take_top_n_sigma},
+	{"xtc_probability", BOTH, take_xtc_probability},
+	{"xtc_threshold", BOTH, take_xtc_threshold},
+	{"logprobs", CHAT, take_logprobs},
+	{"logprobs", TEXT, take_logprobs_count},
+	{"top_logprobs", CHAT, take_top_logprobs},
 	{"logit_bias", BOTH, take_logit_bias},
 	{"stop", BOTH, take_stop},
 	{"seed", BOTH, take_seed},
@@ -429,10 +505,6 @@ static const struct field {
 	{"tool_choice", CHAT, refuse},
 	{"functions", CHAT, refuse},
 	{"function_call", CHAT, refuse},
-	{"logprobs", BOTH, refuse},
-	{"top_logprobs", CHAT, refuse},
-	{"presence_penalty", BOTH, refuse},
-	{"frequency_penalty", BOTH, refuse},
 	{"audio", CHAT, refuse},
 	{"prediction", CHAT, refuse},
 	{"web_search_options", CHAT, refuse},
@@ -481,7 +553,10 @@ static bool set_variables(struct reading *reading)
 
 bool params_read(struct params *params, const json_t *body, struct fault *fault)
 {
-	struct reading reading = {.params = params, .fault = fault, .variables = json_object()};
+	struct reading reading = {.params = params,
+		.fault = fault,
+		.variables = json_object(),
+		.xtc_threshold = XTC_THRESHOLD};
 	const char *input = params->chat ? "messages" : "prompt";
 	uint64_t seed;
 	bool good;
@@ -504,7 +579,7 @@ bool params_read(struct params *params, const json_t *body, struct fault *fault)
 	if (good && !params->has_input)
 		good = fault_set(fault, 400, input, "missing_required_parameter",
 			"you must provide %s", input);
-	good = good && set_variables(&reading);
+	good = good && set_logprobs(&reading) && set_variables(&reading);
 	json_decref(reading.variables);
 	return good;
 }

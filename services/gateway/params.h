@@ -20,6 +20,8 @@ struct params {
 	bool has_input;
 	bool stream, include_usage;
 	uint32_t n; /* answers */
+	bool logprobs; /* of a chat */
+	uint32_t top_logprobs; /* that are wanted beside them */
 	uint64_t seed; /* of the first; the next have the next numbers */
 	char model[256]; /* as it was asked for; "": it was not */
 };

@@ -19,6 +19,7 @@ enum rand_stream {
 	RAND_RESIDUAL = 2, /* maximal coupling: draw from the residual */
 	RAND_DRAFT = 3, /* maximal coupling: the drafter's own sampling */
 	RAND_REPLAY = 4, /* errors the replay drafter puts in */
+	RAND_XTC = 5, /* whether XTC acts at a position: counter = (position, 0) */
 };
 
 /* 128 random bits of (seed, stream, position, index). */

@@ -29,6 +29,13 @@ static const struct {
 	[SAMPLING_REPEAT_PENALTY] = {"repeat penalty", "more than 0, up to 10", 0, 10,
 		.above = true},
 	[SAMPLING_REPEAT_WINDOW] = {"repeat window", "0 to " TEXT(MOST_WINDOW), 0, MOST_WINDOW},
+	[SAMPLING_PRESENCE_PENALTY] = {"presence penalty", "-2 to 2", -2, 2},
+	[SAMPLING_FREQUENCY_PENALTY] = {"frequency penalty", "-2 to 2", -2, 2},
+	[SAMPLING_TOP_N_SIGMA] = {"top-n-sigma", "0 to 100", 0, 100},
+	[SAMPLING_XTC_PROBABILITY] = {"xtc probability", "0 to 1", 0, 1},
+	/* Above a half at most one token is above it, and nothing is left out. */
+	[SAMPLING_XTC_THRESHOLD] = {"xtc threshold", "more than 0, up to 0.5", 0, 0.5,
+		.above = true},
 	[SAMPLING_LOGIT_BIAS] = {"logit bias", "numbers that a float can hold, or -inf, which bans",
 		-HUGE_VAL, (double)FLT_MAX},
 	[SAMPLING_REPLAY_ERROR] = {"replay error", "0 to 1", 0, 1},

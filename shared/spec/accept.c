@@ -127,11 +127,12 @@ static int32_t residual_draw(const struct sampler *sampler, const struct residua
 static void walk_distribution(const struct walk *walk)
 {
 	const struct accept_input *input = walk->input;
-	sampler_distribution_of(walk->sampler, input->params,
+	sampler_distribution(walk->sampler, input->params,
 		&(struct sampler_input){
 			.logits = input->logits(input->arg, walk->node),
 			.history = input->history,
 			.n_history = input->n_history,
+			.n_prompt = input->n_prompt,
 			.tail = walk->out->token,
 			.n_tail = walk->out->n_accepted,
 		});

@@ -24,6 +24,7 @@ struct accept_input {
 	uint32_t n_history; /* committed tokens */
 	/* The rest is read only if accept_wants_logits. */
 	const int32_t *history; /* [n_history] */
+	uint32_t n_prompt; /* of them */
 	/* Target logits after the committed tokens (node -1) and after a draft token that has children. */
 	const float *(*logits)(void *arg, int node);
 	void *arg;

@@ -22,7 +22,7 @@
 #include <stddef.h>
 
 #define SESSIONS_REGION "sessions"
-#define SESSIONS_LAYOUT 9
+#define SESSIONS_LAYOUT 10
 
 enum session_state {
 	SESSION_FREE = 0,
@@ -71,6 +71,8 @@ struct session_request {
 	float replay_error; /* probability that a proposed token is replaced */
 	uint32_t control_text; /* control tokens give their text */
 	uint32_t logits_hash; /* the client wants a hash of each position's logits */
+	uint32_t
+		logprobs; /* log probabilities of each token: its own, and of so many likely ones less 1; 0: none */
 	uint64_t deadline_ns; /* CLOCK_MONOTONIC; 0 = none */
 	uint64_t digest; /* of what was asked: another request under the same uid is refused */
 	uint32_t grammar_kind, grammar_bytes; /* enum grammar_kind; bytes of its source */
@@ -112,6 +114,7 @@ struct session_page {
 	/* For who looks at it, over restarts; nothing is computed from these. K as it was asked for last, before the end of
 	 * the answer cut it. CLOCK_MONOTONIC, which goes on while this page is there; ended_ns 0 = not yet. */
 	_Atomic uint32_t k, drafted, accepted;
+	_Atomic uint32_t cached; /* tokens of the prompt that other sessions had computed */
 	_Atomic uint64_t begun_ns, ended_ns;
 	/* One of the two is of n_tokens at any instant: the other is written before n_tokens changes. */
 	struct session_sum sums[2];

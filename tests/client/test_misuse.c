@@ -81,6 +81,11 @@ static void null_is_refused_by_every_function_that_returns_a_code(void **state)
 	REFUSED(outrider_request_set_top_p(NULL, 1));
 	REFUSED(outrider_request_set_min_p(NULL, 1));
 	REFUSED(outrider_request_set_repeat(NULL, 1, 1));
+	REFUSED(outrider_request_set_presence_penalty(NULL, 1));
+	REFUSED(outrider_request_set_frequency_penalty(NULL, 1));
+	REFUSED(outrider_request_set_top_n_sigma(NULL, 1));
+	REFUSED(outrider_request_set_xtc(NULL, 1, 0.1f));
+	REFUSED(outrider_request_set_logprobs(NULL, 1));
 	REFUSED(outrider_request_add_stop(NULL, "x"));
 	REFUSED(outrider_request_add_stop(s->request, NULL));
 	REFUSED(outrider_request_add_logit_bias(NULL, 1, 1));
@@ -185,6 +190,9 @@ static void values_out_of_range_are_refused(void **state)
 		REFUSED(outrider_request_set_top_p(s->request, wrong[i]));
 		REFUSED(outrider_request_set_min_p(s->request, wrong[i]));
 		REFUSED(outrider_request_set_repeat(s->request, wrong[i], 0));
+		REFUSED(outrider_request_set_top_n_sigma(s->request, wrong[i]));
+		REFUSED(outrider_request_set_xtc(s->request, wrong[i], 0.1f));
+		REFUSED(outrider_request_set_xtc(s->request, 0.5f, wrong[i]));
 		REFUSED(outrider_request_set_replay(s->request, NULL, 0, wrong[i]));
 		/* -1 is a bias, and -inf bans a token. */
 		if (i == 1 || i == 2)
@@ -208,6 +216,16 @@ static void values_out_of_range_are_refused(void **state)
 	REFUSED(outrider_request_set_top_p(s->request, 1.5f));
 	REFUSED(outrider_request_set_min_p(s->request, 1.5f));
 	REFUSED(outrider_request_set_repeat(s->request, 0, 0));
+	REFUSED(outrider_request_set_presence_penalty(s->request, 2.01f));
+	REFUSED(outrider_request_set_presence_penalty(s->request, NAN));
+	REFUSED(outrider_request_set_frequency_penalty(s->request, -2.01f));
+	REFUSED(outrider_request_set_frequency_penalty(s->request, NAN));
+	REFUSED(outrider_request_set_top_n_sigma(s->request, 101));
+	REFUSED(outrider_request_set_xtc(s->request, 0.5f, 0));
+	REFUSED(outrider_request_set_xtc(s->request, 0.5f, 0.6f));
+	REFUSED(outrider_request_set_xtc(s->request, 1.1f, 0.1f));
+	REFUSED(outrider_request_set_logprobs(s->request, -2));
+	REFUSED(outrider_request_set_logprobs(s->request, 21));
 	REFUSED(outrider_request_set_repeat(s->request, 1, UINT32_MAX));
 	REFUSED(outrider_request_set_top_k(s->request, UINT32_MAX));
 	REFUSED(outrider_request_add_logit_bias(s->request, -1, 0));

@@ -70,6 +70,46 @@ def check_shapes(gateway):
        "outrider_ready 1" in page, "metrics count", page[:500])
 
 
+def check_sampling(gateway):
+    """Log probabilities, penalties, and what of the prompt was there."""
+    same, seen = {}, set()
+    for k in (0, 3, 15):
+        for method in ("none", "ngram", "model"):
+            own = {"k": k, "draft_method": method}
+            for key, fields in (("greedy", {"temperature": 0}), ("penalties", {"temperature": 0, "presence_penalty": 1, "frequency_penalty": 1}),
+                                ("sampled", {"temperature": 1, "seed": 3, "presence_penalty": 0.5, "top_n_sigma": 1.5, "xtc_probability": 0.5})):
+                fields = {"max_tokens": 20, "logprobs": True, "top_logprobs": 2, "outrider": own, **fields}
+                status, answer = gateway.chat(**fields)
+                choice = answer["choices"][0]
+                content = choice["logprobs"]["content"]
+                events = gateway.events("/v1/chat/completions", {"messages": QUESTION, **fields})
+                streamed = [t for e in events if e != "[DONE]" for c in e["choices"] if c["logprobs"] for t in c["logprobs"]["content"]]
+                same.setdefault(key, []).append((content == streamed, "".join(t["token"] for t in content) == choice["message"]["content"] ==
+                                                 text_of(events), all(len(t["top_logprobs"]) == 2 for t in content)))
+                seen.add((key, json.dumps(content)))
+    ok(all(all(s) for of in same.values() for s in of) and len(seen) == 3,
+       "log probabilities and penalties: the same for every K and drafter, streamed or not, and the tokens are the text", (same, len(seen)))
+    status, answer = gateway.post("/v1/completions", {"prompt": "In the beginning", "max_tokens": 5, "temperature": 0, "logprobs": 3})
+    found, text = answer["choices"][0]["logprobs"], answer["choices"][0]["text"]
+    ok("".join(found["tokens"]) == text and found["text_offset"] == [len("".join(found["tokens"][:i])) for i in range(len(found["tokens"]))] and
+       all(max(top.values()) == p for top, p in zip(found["top_logprobs"], found["token_logprobs"])), "completions have theirs", found)
+    long = {"messages": [{"role": "user", "content": "Add 1354 and 5437 digit by digit. " * 6}], "max_tokens": 100, "temperature": 0}
+    first = threading.Thread(target=gateway.post, args=("/v1/chat/completions", {**long, "ignore_eos": True}))
+    first.start()
+    cached = [0]
+
+    def shares():
+        cached[0] = gateway.post("/v1/chat/completions", {**long, "max_tokens": 1})[1]["usage"]["prompt_tokens_details"]["cached_tokens"]
+        return cached[0]
+    until(shares)
+    first.join()
+    ok(cached[0] and cached[0] % 32 == 0, "the usage says how much of the prompt was there", cached)
+    for fields, name in (({"presence_penalty": 3}, "-2 to 2"), ({"frequency_penalty": "x"}, "a number"), ({"logprobs": True, "top_logprobs": 21}, "0 to 20"),
+                         ({"top_logprobs": 2}, "logprobs must be true"), ({"logprobs": 3}, "true or false"), ({"xtc_threshold": 0.6}, "up to 0.5")):
+        status, answer = gateway.chat(**fields)
+        ok(status == 400 and name in answer["error"]["message"] and answer["error"]["param"] in fields, f"{fields} is refused", answer)
+
+
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 0, "maximum": 120}},
           "required": ["name", "age"], "additionalProperties": False}
 
@@ -225,6 +265,7 @@ with Service(model=TARGET, draft=DRAFTS["small"],
              sets=("verifier.client_requests=512", "verifier.queue_max=256")) as service:
     gateway = Gateway(service)
     check_shapes(gateway)
+    check_sampling(gateway)
     check_same_bytes(gateway)
     check_forms(gateway)
     check_refusals(gateway)

@@ -325,6 +325,9 @@ def difference(result, expected):
             return f"{len(result['logits_hash'])} hashes of {len(expected['logits_hash'])} logits"
         at = next(i for i, (a, b) in enumerate(zip(result["logits_hash"], expected["logits_hash"])) if a != b)
         return f"logits differ at {at}"
+    if result.get("logprobs") is not None and result["logprobs"] != expected["logprobs"]:
+        at = next((i for i, (a, b) in enumerate(zip(result["logprobs"], expected["logprobs"])) if a != b), len(result["logprobs"]))
+        return f"log probabilities differ at {at} of {len(expected['logprobs'])}: {result['logprobs'][at:at + 1]} for {expected['logprobs'][at:at + 1]}"
     return ""
 
 

@@ -99,7 +99,7 @@ def bounds_are_those_in_C():
     known = {"CONTEXT": _request.CONTEXT_MAX, "VOCAB": _request.VOCAB_MAX, "MESSAGE_BYTES": _request.MESSAGE_BYTES_MAX,
              "DRAFT_DEPTH": _request.DRAFT_DEPTH_MAX, "DRAFT_NODES": _request.DRAFT_NODES_MAX, "DRAFT_WIDTH": _request.DRAFT_WIDTH_MAX,
              "STOPS": _request.STOPS_MAX, "STOP_BYTES": _request.STOP_BYTES_MAX + 1, "STOPS_BYTES": _request.STOPS_BYTES_MAX,
-             "LOGIT_BIASES": _request.LOGIT_BIASES_MAX}
+             "LOGIT_BIASES": _request.LOGIT_BIASES_MAX, "TOP_LOGPROBS": _request.TOP_LOGPROBS_MAX}
     wrong = {name: limits.get(name) for name, value in known.items() if eval(limits[name], {}, {}) != value}
     assert not wrong and _request.TEXT_BYTES_MAX * 2 == _request.MESSAGE_BYTES_MAX, wrong
 
@@ -133,9 +133,12 @@ def answers(service):
         with outrider.Client(service.runtime) as client:
             for i in range(4):
                 for k in (-1, 0, 3):
-                    answer = client.generate(tokens=ids[i], k=k, logits_hash=True, **OPEN)
+                    answer = client.generate(tokens=ids[i], k=k, logits_hash=True, logprobs=2, **OPEN)
                     assert list(answer.tokens) == greedy[i]["tokens"] and answer.text == greedy[i]["text"], (i, k, answer)
                     assert [f"{h:016x}" for h in answer.logits_hash] == greedy[i]["logits_hash"], (i, k)
+                    assert [(p.token, p.token, 2) for p in answer.logprobs] == [(t, p.top[0].token, len(p.top)) for t, p in
+                                                                                zip(answer.tokens, answer.logprobs)], (i, k)
+                    assert b"".join(p.text for p in answer.logprobs).decode(errors="replace") == answer.text
                     assert answer.end == "length" and answer.usage.output_tokens == N and answer.usage.prompt_tokens == len(ids[i])
 
     @tap.test
@@ -429,6 +432,8 @@ BAD = [
     ({"logit_bias": {1: float("inf")}}, "logit bias"), ({"logit_bias": {i: 1 for i in range(257)}}, "256"), ({"logit_bias": [1]}, "dict"),
     ({"k": 64}, "63"), ({"k": -2}, "-1"), ({"draft_tree": (512, 1)}, "511"), ({"draft_tree": (4, 0)}, "width"), ({"draft_tree": 4}, "draft_tree"),
     ({"draft_method": "magic"}, "ngram"), ({"coupling": "loose"}, "gumbel"), ({"replay": [-1]}, "replay"), ({"replay_error": 2}, "replay_error"),
+    ({"presence_penalty": 2.1}, "presence_penalty"), ({"frequency_penalty": "x"}, "number"), ({"top_n_sigma": -1}, "top_n_sigma"),
+    ({"xtc": 0.5}, "xtc"), ({"xtc": (0.5, 0)}, "0.5"), ({"xtc": (2, 0.1)}, "0 to 1"), ({"logprobs": 21}, "20"),
     ({"deadline": -1}, "deadline"), ({"ignore_eos": 1}, "ignore_eos"), ({"logits_hash": "yes"}, "logits_hash"), ({"tempreature": 1}, "tempreature"),
     ({"tokens": [1]}, "one of them"), ({"variables": {}}, "variables"),
 ]

@@ -3,11 +3,12 @@
  *
  * The traffic of the integration tests: runs requests, CONCURRENT at a time, and prints the results in order. A
  * request: {"tokens": [...] or "prompt": "...", "max_tokens", "seed", "k", "draft_method", "temperature", "top_k",
- * "top_p", "min_p", "repeat_penalty", "coupling", "grammar": [kind, source], "ignore_eos", "logits_hash", "stop": [...], "replay": [...], "draft_nodes", "draft_width",
+ * "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty", "top_n_sigma", "xtc_probability" (with "xtc_threshold"),
+ * "logprobs", "coupling", "grammar": [kind, source], "ignore_eos", "logits_hash", "stop": [...], "replay": [...], "draft_nodes", "draft_width",
  * "replay_error", "cancel_after": tokens, "deadline_ms", "repeat_window", "logit_bias": {"id": bias}, "window": tokens
  * the service may send ahead, "resume": "uid" and "have" (the session of another process, from that token on),
  * "progress": true (a line {"job", "uid", "have", "tokens"} on stderr whenever tokens come)}. A result: {"tokens",
- * "text", "logits_hash", "end", "usage"} or {"error", "code"}.
+ * "text", "logits_hash", "logprobs", "end", "usage"} or {"error", "code"}.
  */
 #include "client/include/outrider.h"
 
@@ -21,7 +22,7 @@
 
 struct job {
 	json_t *spec, *result;
-	json_t *tokens, *hashes;
+	json_t *tokens, *hashes, *logprobs;
 	char *text;
 	size_t text_bytes;
 	struct outrider_stream *stream;
@@ -85,6 +86,22 @@ static void set_sampling(struct outrider_request *request, const json_t *spec)
 		check(outrider_request_set_repeat(request, (float)json_number_value(v),
 			      (uint32_t)json_integer_value(json_object_get(spec, "repeat_window"))),
 			"repeat_penalty");
+	if ((v = json_object_get(spec, "presence_penalty")))
+		check(outrider_request_set_presence_penalty(request, (float)json_number_value(v)),
+			"presence_penalty");
+	if ((v = json_object_get(spec, "frequency_penalty")))
+		check(outrider_request_set_frequency_penalty(request, (float)json_number_value(v)),
+			"frequency_penalty");
+	if ((v = json_object_get(spec, "top_n_sigma")))
+		check(outrider_request_set_top_n_sigma(request, (float)json_number_value(v)),
+			"top_n_sigma");
+	if ((v = json_object_get(spec, "xtc_probability")))
+		check(outrider_request_set_xtc(request, (float)json_number_value(v),
+			      (float)json_number_value(json_object_get(spec, "xtc_threshold"))),
+			"xtc");
+	if ((v = json_object_get(spec, "logprobs")))
+		check(outrider_request_set_logprobs(request, (int)json_integer_value(v)),
+			"logprobs");
 	if ((v = json_object_get(spec, "grammar")))
 		check(outrider_request_set_grammar(request, json_string_value(json_array_get(v, 0)),
 			      json_string_value(json_array_get(v, 1))),
@@ -157,6 +174,7 @@ static void job_start(struct outrider *client, struct job *job)
 	job->result = json_object();
 	job->tokens = json_array();
 	job->hashes = json_array();
+	job->logprobs = json_array();
 	if (window)
 		check(outrider_set_window(client, (uint32_t)json_integer_value(window)), "window");
 	if (uid) {
@@ -189,12 +207,13 @@ static json_t *usage_json(const struct outrider_stream *stream)
 	json_t *k_used = json_array();
 	for (size_t i = 0; i < usage.n_k_used; i++)
 		json_array_append_new(k_used, json_integer(usage.k_used[i]));
-	return json_pack("{s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:i,s:o}", "prompt_tokens",
+	return json_pack("{s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:i,s:o,s:i}", "prompt_tokens",
 		(int)usage.prompt_tokens, "output_tokens", (int)usage.output_tokens, "iterations",
 		(int)usage.iterations, "drafted", (int)usage.drafted, "accepted",
 		(int)usage.accepted, "decode_ns", (json_int_t)usage.decode_ns, "expert_hits",
 		(json_int_t)usage.expert_hits, "expert_misses", (json_int_t)usage.expert_misses,
-		"restarts", (int)usage.restarts, "k_used", k_used);
+		"restarts", (int)usage.restarts, "k_used", k_used, "cached_tokens",
+		(int)usage.cached_tokens);
 }
 
 static void job_finish(struct job *job, const struct outrider_event *event)
@@ -210,6 +229,10 @@ static void job_finish(struct job *job, const struct outrider_event *event)
 		json_object_set_new(job->result, "logits_hash", job->hashes);
 	else
 		json_decref(job->hashes);
+	if (json_object_get(job->spec, "logprobs"))
+		json_object_set_new(job->result, "logprobs", job->logprobs);
+	else
+		json_decref(job->logprobs);
 	if (event->end == OUTRIDER_END_ERROR)
 		json_object_set_new(job->result, "error", json_string(event->message));
 	json_object_set_new(job->result, "usage", usage_json(job->stream));
@@ -228,6 +251,22 @@ static void job_progress(const struct job *job)
 	json_decref(line);
 }
 
+static void job_logprobs(struct job *job, const struct outrider_event *event)
+{
+	const struct outrider_logprob *of = event->logprobs;
+
+	for (size_t i = 0; event->n_logprobs > 0 && i < event->n_tokens; i++) {
+		json_t *top = json_array(),
+		       *entry = json_pack("{s:i,s:f,s:o}", "token", (int)of->token, "logprob",
+			       (double)of->logprob, "top", top);
+		of++;
+		for (size_t t = 1; t < event->n_logprobs; t++, of++)
+			json_array_append_new(top, json_pack("{s:i,s:f}", "token", (int)of->token,
+							   "logprob", (double)of->logprob));
+		json_array_append_new(job->logprobs, entry);
+	}
+}
+
 static void job_take(struct job *job, const struct outrider_event *event)
 {
 	if (event->n_tokens && event->first != job->have + json_array_size(job->tokens)) {
@@ -237,6 +276,7 @@ static void job_take(struct job *job, const struct outrider_event *event)
 	}
 	for (size_t i = 0; i < event->n_tokens; i++)
 		json_array_append_new(job->tokens, json_integer(event->tokens[i]));
+	job_logprobs(job, event);
 	for (size_t i = 0; i < event->n_logits_hash; i++) {
 		char hex[17];
 		snprintf(hex, sizeof(hex), "%016llx", (unsigned long long)event->logits_hash[i]);

@@ -294,6 +294,67 @@ static void probabilities_and_the_best_are_those_computed_in_double(void **state
 	assert_true(n_short > 10);
 }
 
+/* The same bits in every back end; picked or not, whatever the parameters. */
+static void log_probabilities_are_those_of_the_logits_as_they_are(void **state)
+{
+	(void)state;
+	enum { TOP = LIMIT_TOP_LOGPROBS };
+	static struct ranked expected[V];
+	static struct sampler_params params;
+	struct token_logprob top[TOP], first[TOP];
+	for (int round = 0; round < 200; round++) {
+		random_params(&params);
+		one_row(&params);
+		struct pick_row *asked = &w.rows[0];
+		asked->n_top = below(TOP + 1);
+		asked->top = top;
+		asked->want_logprobs = true;
+		asked->next = (int32_t)below(V);
+		if (round % 4 == 0)
+			asked->params = NULL;
+		double sum = 0;
+		for (uint32_t i = 0; i < V; i++)
+			expected[i] = (struct ranked){(double)w.logits[0][i], 0, (int32_t)i};
+		qsort(expected, V, sizeof(*expected), by_rank);
+		for (uint32_t i = 0; i < V; i++)
+			sum += exp(expected[i].z - expected[0].z);
+		double log_sum = expected[0].z + log(sum), first_log_sum = NAN;
+		for (size_t k = 0; kernels_all[k]; k++) {
+			struct pick *other;
+			struct pool *threads;
+			struct error err;
+			if (!kernels_all[k]->supported())
+				continue;
+			assert_int_equal(pool_create(1, 0, 20000, &threads, &err), 0);
+			assert_int_equal(pick_create(kernels_all[k], threads, V, &other, &err), 0);
+			run(other, 0, 1);
+			const struct pick_result *r = &w.results[0];
+			int32_t token = asked->params ? r->token : asked->next;
+			assert_true(
+				fabs((double)r->logprob - ((double)w.logits[0][token] - log_sum)) <=
+				1e-5 + 1e-6 * fabs(log_sum));
+			for (uint32_t i = 0; i < asked->n_top; i++) {
+				assert_int_equal(top[i].token, expected[i].token);
+				assert_true(top[i].logprob ==
+					    sampler_logprob((float)expected[i].z, r->log_sum));
+			}
+			if (!isnan(first_log_sum)) {
+				assert_memory_equal(&r->log_sum, &first_log_sum, sizeof(log_sum));
+				assert_memory_equal(top, first, asked->n_top * sizeof(*top));
+			}
+			first_log_sum = r->log_sum;
+			memcpy(first, top, sizeof(top));
+			pick_destroy(&other);
+			pool_destroy(&threads);
+		}
+		asked->want_logprobs = false;
+		asked->n_top = 0;
+	}
+	w.rows[0].n_top = LIMIT_TOP_LOGPROBS + 1;
+	assert_int_equal(pick_check(w.rows, 0, 1), -EINVAL);
+	w.rows[0].n_top = 0;
+}
+
 static void a_number_that_is_none_is_told_wherever_it_is(void **state)
 {
 	(void)state;
@@ -419,6 +480,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(picks_are_what_the_sampler_picks_row_by_row),
 		cmocka_unit_test(probabilities_and_the_best_are_those_computed_in_double),
+		cmocka_unit_test(log_probabilities_are_those_of_the_logits_as_they_are),
 		cmocka_unit_test(a_number_that_is_none_is_told_wherever_it_is),
 		cmocka_unit_test(masks_of_no_token_of_one_and_of_all_do_what_they_say),
 		cmocka_unit_test(a_path_is_penalised_for_its_own_tokens_alone),

@@ -138,7 +138,8 @@ static void filters_keep_what_a_full_sort_keeps(void **state)
 		params.min_p = min_p[round / 28];
 		logits[rig_random(&random) % V] = logits[rig_random(&random) % V];
 		uint32_t n = by_the_book(expected);
-		sampler_distribution(&sampler, &params, logits, NULL, 0);
+		sampler_distribution(&sampler, &params,
+			&(struct sampler_input){.logits = logits, .history = NULL, .n_history = 0});
 		assert_int_equal(sampler.n_dist, n);
 		for (uint32_t i = 0; i < n; i++) {
 			assert_int_equal(sampler.dist[i].token, expected[i].token);
@@ -194,7 +195,8 @@ static void assert_keeps(struct sampler *s, const struct sampler_params *p, uint
 {
 	const float row[4] = {a, b, c, d};
 	const int32_t history[] = {0};
-	sampler_distribution(s, p, row, history, 1);
+	sampler_distribution(
+		s, p, &(struct sampler_input){.logits = row, .history = history, .n_history = 1});
 	assert_int_equal(s->n_dist, n);
 }
 
@@ -307,7 +309,8 @@ static void draws_follow_the_distribution(void **state)
 		params.seed = i * 0x9E3779B97F4A7C15u;
 		count[pick(i % 50)]++;
 	}
-	sampler_distribution(&sampler, &params, logits, NULL, 0);
+	sampler_distribution(&sampler, &params,
+		&(struct sampler_input){.logits = logits, .history = NULL, .n_history = 0});
 	double chi = 0, total = 0;
 	for (uint32_t i = 0; i < sampler.n_dist; i++) {
 		double expected = (double)sampler.dist[i].p * DRAWS;
@@ -331,7 +334,9 @@ static void confidence_is_the_probability_of_the_token(void **state)
 			float confidence;
 			int32_t token =
 				sampler_pick(&sampler, &params, logits, NULL, 0, i, &confidence);
-			sampler_distribution(&sampler, &params, logits, NULL, 0);
+			sampler_distribution(&sampler, &params,
+				&(struct sampler_input){
+					.logits = logits, .history = NULL, .n_history = 0});
 			for (uint32_t j = 0; j < sampler.n_dist; j++)
 				if (sampler.dist[j].token == token)
 					assert_true(fabsf(sampler.dist[j].p - confidence) < 1e-6f);

@@ -67,6 +67,11 @@ static void random_params(struct sampler_params *p, uint32_t n)
 	p->top_k = below(2) ? 0 : 1 + below(below(2) ? 30 : n + 3);
 	p->repeat_penalty = below(3) ? 1 : 0.3f + (float)below(20) / 10;
 	p->repeat_window = below(3) * 7;
+	p->presence_penalty = below(3) ? 0 : 2 - (float)below(41) / 10;
+	p->frequency_penalty = below(3) ? 0 : 2 - (float)below(41) / 10;
+	p->top_n_sigma = below(3) ? 0 : (float)below(40) / 10;
+	p->xtc_probability = below(2) ? 0 : below(2) ? 1 : 0.5f;
+	p->xtc_threshold = below(2) ? 0.1f : 1e-3f + (float)below(49) / 100;
 	p->seed = rig_random(&rng);
 	p->n_biases = below(3) ? 0 : 1 + below(5);
 	for (uint32_t i = 0; i < p->n_biases; i++) {
@@ -82,7 +87,7 @@ static float sane(float x)
 }
 
 static void plain_adjust(const struct sampler_params *p, const float *x, uint32_t n,
-	const int32_t *history, uint32_t n_history, float *z)
+	const int32_t *history, uint32_t n_history, uint32_t n_prompt, float *z)
 {
 	for (uint32_t i = 0; i < n; i++)
 		z[i] = sane(x[i]);
@@ -100,6 +105,17 @@ static void plain_adjust(const struct sampler_params *p, const float *x, uint32_
 			continue;
 		float *y = &z[history[i]];
 		*y = sane(*y > 0 ? *y / p->repeat_penalty : *y * p->repeat_penalty);
+	}
+	for (uint32_t i = n_prompt; i < n_history; i++) {
+		uint32_t times = 0, before = 0;
+		for (uint32_t j = n_prompt; j < n_history; j++) {
+			times += history[j] == history[i];
+			before += history[j] == history[i] && j < i;
+		}
+		if (before > 0 || (uint32_t)history[i] >= n)
+			continue;
+		float *y = &z[history[i]];
+		*y = sane(*y - ((float)times * p->frequency_penalty + p->presence_penalty));
 	}
 	for (uint32_t i = 0; p->temperature > 0 && i < n; i++)
 		z[i] = sane(z[i] / p->temperature);
@@ -160,9 +176,48 @@ static double plain_keep(const struct sampler_params *p, const float *z, uint32_
 	return sum;
 }
 
+static double plain_sum(double part[16])
+{
+	for (uint32_t half = 8; half > 0; half /= 2)
+		for (uint32_t i = 0; i < half; i++)
+			part[i] += part[i + half];
+	return part[0];
+}
+
+static void plain_sigma(const struct sampler_params *p, float *z, uint32_t n, uint32_t top)
+{
+	double sum[16] = {0}, squares[16] = {0}, count = 0, z_max = (double)z[top];
+	for (uint32_t i = 0; i < n; i++) {
+		if (z[i] == -INFINITY)
+			continue;
+		double x = (double)z[i] - z_max;
+		sum[i % 16] += x;
+		squares[i % 16] += x * x;
+		count++;
+	}
+	double s = plain_sum(sum), v = count * plain_sum(squares) - s * s;
+	double far = (double)p->top_n_sigma * (double)p->top_n_sigma * (v > 0 ? v : 0);
+	for (uint32_t i = 0; i < n; i++) {
+		double x = count * ((double)z[i] - z_max);
+		z[i] = x * x <= far ? z[i] : -INFINITY;
+	}
+}
+
+/* How many of dist, by rank, XTC leaves out where all weigh so much together. */
+static uint32_t plain_xtc(const struct sampler_params *p, uint64_t position,
+	const struct token_prob *kept, uint32_t n, double sum)
+{
+	uint32_t heavy = 0;
+	if (!(rand_uniform(p->seed, RAND_XTC, position, 0) < (double)p->xtc_probability))
+		return 0;
+	while (heavy < n && kept[heavy].p >= (float)((double)p->xtc_threshold * sum))
+		heavy++;
+	return heavy > 1 ? heavy - 1 : 0;
+}
+
 /* dist, *n_dist: what was kept; empty where nothing is filtered (greedy, or all -inf). */
-static int32_t plain_pick(const struct sampler_params *p, const float *z, uint32_t n,
-	uint64_t position, struct token_prob *dist, uint32_t *n_dist, float *confidence)
+static int32_t plain_pick(const struct sampler_params *p, float *z, uint32_t n, uint64_t position,
+	struct token_prob *dist, uint32_t *n_dist, float *confidence)
 {
 	uint32_t top = 0, best = 0;
 	*n_dist = 0;
@@ -176,10 +231,29 @@ static int32_t plain_pick(const struct sampler_params *p, const float *z, uint32
 		*confidence = (float)(1 / plain_exp_sum(z, n, z[top]));
 		return (int32_t)top;
 	}
+	if (p->top_n_sigma > 0)
+		plain_sigma(p, z, n, top);
 	/* What has no weight may win all the same, where nothing filters. */
 	bool filtered = (p->top_k > 0 && p->top_k < n) || p->top_p < 1 || p->min_p > 0;
 	double kept_sum = plain_keep(p, z, n, dist, n_dist), most = -INFINITY;
 	double sum = filtered ? kept_sum : plain_exp_sum(z, n, z[top]);
+	uint32_t out = plain_xtc(p, position, dist, *n_dist, sum);
+	if (!filtered && out > 0) {
+		for (uint32_t i = 0; i < out; i++)
+			z[dist[i].token] = -INFINITY;
+		top = (uint32_t)dist[out].token;
+		sum = plain_exp_sum(z, n, z[top]);
+	}
+	out = plain_xtc(p, position, dist, *n_dist, kept_sum);
+	if (out > 0) {
+		*n_dist -= out;
+		kept_sum = 0;
+		for (uint32_t i = 0; i < *n_dist; i++) {
+			dist[i] = dist[i + out];
+			kept_sum += (double)dist[i].p;
+		}
+		sum = filtered ? kept_sum : sum;
+	}
 	for (uint32_t i = 0; i < (filtered ? *n_dist : n); i++) {
 		uint32_t token = filtered ? (uint32_t)dist[i].token : i;
 		double score = (double)z[token] + sampler_gumbel(p->seed, position, token);
@@ -202,28 +276,37 @@ static struct token_prob dist[LARGE];
 static void compare(uint32_t n)
 {
 	int32_t history[HISTORY];
-	uint32_t n_dist, n_history = below(HISTORY);
-	uint64_t position = below(4) ? below(1000) : rig_random(&rng);
-	float confidence, expected_confidence;
+	uint32_t n_dist, n_history = below(HISTORY), n_tail = below(n_history + 1);
+	uint32_t n_prompt = below(n_history - n_tail + 1);
+	float expected_confidence;
 	for (uint32_t i = 0; i < n_history; i++)
-		history[i] = (int32_t)below(n + 5) - 2;
+		history[i] = below(2) ? (int32_t)below(n + 5) - 2 : (int32_t)below(3);
 	random_row(row, n);
 	random_params(&params, n);
-	plain_adjust(&params, row, n, history, n_history, z);
-	int32_t expected = plain_pick(&params, z, n, position, dist, &n_dist, &expected_confidence);
+	const struct sampler_input input = {
+		.logits = row,
+		.history = history,
+		.n_history = n_history - n_tail,
+		.tail = history + (n_history - n_tail),
+		.n_tail = n_tail,
+		.n_prompt = n_prompt,
+	};
+	plain_adjust(&params, row, n, history, n_history, n_prompt, z);
+	int32_t expected =
+		plain_pick(&params, z, n, n_history, dist, &n_dist, &expected_confidence);
 	for (size_t k = 0; kernels_all[k]; k++) {
 		if (!kernels_all[k]->supported())
 			continue;
 		sampler.kernels = kernels_all[k];
-		assert_int_equal(sampler_pick(&sampler, &params, row, history, n_history, position,
-					 &confidence),
-			expected);
-		assert_memory_equal(&confidence, &expected_confidence, sizeof(confidence));
+		struct sampler_choice choice =
+			sampler_choose(&sampler, &params, &input, n_history, true, NULL, 0);
+		assert_int_equal(choice.token, expected);
+		assert_memory_equal(&choice.p, &expected_confidence, sizeof(choice.p));
 		for (uint32_t i = 0; i < n; i++)
 			assert_true(sampler.logits[i] == z[i]);
 		if (n_dist == 0)
 			continue;
-		sampler_distribution(&sampler, &params, row, history, n_history);
+		sampler_distribution(&sampler, &params, &input);
 		assert_int_equal(sampler.n_dist, n_dist);
 		assert_memory_equal(sampler.dist, dist, n_dist * sizeof(*dist));
 	}

@@ -53,7 +53,8 @@ static void world_make(struct world *world, uint64_t seed, float spread)
 static void distribution(
 	struct sampler *sampler, const struct sampler_params *params, const float *row, double p[V])
 {
-	sampler_distribution(sampler, params, row, history, HISTORY);
+	sampler_distribution(sampler, params,
+		&(struct sampler_input){.logits = row, .history = history, .n_history = HISTORY});
 	memset(p, 0, V * sizeof(*p));
 	for (uint32_t i = 0; i < sampler->n_dist; i++)
 		p[sampler->dist[i].token] = (double)sampler->dist[i].p;

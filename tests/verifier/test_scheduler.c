@@ -195,7 +195,7 @@ static void a_prompt_that_finds_no_budget_waits_without_taking_a_place(void **st
 
 static void positions_that_must_show_their_logits_again_go_in_small_steps(void **state)
 {
-	struct sched_session s = {.n_tokens = 90, .n_kv = 0, .hashed = true, .n_prompt = 40};
+	struct sched_session s = {.n_tokens = 90, .n_kv = 0, .recorded = true, .n_prompt = 40};
 	struct sched_entry e[3];
 	uint32_t steps = 0;
 

@@ -13,7 +13,7 @@ service's sentence."""
 from ._admin import Knob, KnobChange, Process, Status, Value, status
 from ._async import AsyncClient, AsyncStream
 from ._errors import Busy, InvalidRequest, OutriderError, Stale, Unavailable, UnknownSession
-from ._events import Answer, Done, End, Event, Live, Tokens, Usage
+from ._events import Answer, Done, End, Event, Live, Logprob, Tokens, Usage
 from ._request import Coupling, DraftMethod, Message, Options
 from ._sync import Client, Stream
 
@@ -21,6 +21,6 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Answer", "AsyncClient", "AsyncStream", "Busy", "Client", "Coupling", "Done", "DraftMethod", "End", "Event", "InvalidRequest",
-    "Knob", "KnobChange", "Live", "Message", "Options", "OutriderError", "Process", "Stale", "Status", "Stream", "Tokens",
+    "Knob", "KnobChange", "Live", "Logprob", "Message", "Options", "OutriderError", "Process", "Stale", "Status", "Stream", "Tokens",
     "Unavailable", "UnknownSession", "Usage", "Value", "status",
 ]

@@ -1,6 +1,6 @@
 """What a stream gives: events while it goes on, and the answer behind the last of them."""
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ._proto import client_pb2
@@ -59,6 +59,21 @@ class Usage:
     """Lossy settings that an operator had turned on; else empty."""
     restarts: int = 0
     """Restarts of the service that this stream went through."""
+    cached_tokens: int = 0
+    """Tokens of the prompt that were there from other requests that begin alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """How likely a token is at its place: the model's own log probability, before biases, penalties, temperature and filters."""
+
+    token: int
+    logprob: float
+    """Natural logarithm."""
+    text: bytes
+    """What the token adds to the output, nothing for a control token; in `top` its name. May be part of a character."""
+    top: Sequence["Logprob"] = ()
+    """The most likely tokens at this place, the first the most likely, as many as the request asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +88,8 @@ class Tokens:
     live: Live = field(repr=False)
     logits_hash: Sequence[int] = field(default=(), repr=False)
     """One for each token, where the request asked for them."""
+    logprobs: Sequence[Logprob] = field(default=(), repr=False)
+    """Likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +120,7 @@ class Answer:
     uid: int
     """The number that names the session."""
     logits_hash: Sequence[int] = field(default=(), repr=False)
+    logprobs: Sequence[Logprob] = field(default=(), repr=False)
 
     def __str__(self) -> str:
         return self.text
@@ -113,20 +131,26 @@ def _text(raw: bytes) -> str:
     return raw.decode(errors="replace")
 
 
+def _logprobs(message: client_pb2.Tokens) -> tuple[Logprob, ...]:
+    each = message.logprobs_each
+    found = [Logprob(*entry) for entry in zip(message.logprob_ids, message.logprobs, message.logprob_texts)]
+    return tuple(replace(found[at], top=tuple(found[at + 1:at + each])) for at in range(0, len(found), each or 1))
+
+
 def tokens_event(message: client_pb2.Tokens) -> Tokens:
     """The event for a message."""
     live = message.live
     return Tokens(message.first, tuple(message.ids), _text(message.text),
                   Live(live.k, live.drafted, live.accepted, live.iterations, live.utility, live.expert_hits, live.expert_misses,
                        live.policy, live.drafter_alive, live.cache_alive, live.policy_alive),
-                  tuple(message.logits_hash))
+                  tuple(message.logits_hash), _logprobs(message))
 
 
 def usage_of(u: client_pb2.Usage, restarts: int) -> Usage:
     """The usage of a message; restarts: those that the stream has seen itself."""
     return Usage(u.prompt_tokens, u.output_tokens, u.iterations, u.drafted, u.accepted, u.queue_ns, u.prefill_ns, u.decode_ns,
                  u.draft_ns, u.verify_ns, u.sample_ns, tuple(u.k_used), tuple(u.drafted_at), tuple(u.accepted_at), u.unique_experts,
-                 u.expert_hits, u.expert_misses, tuple(u.lossy), max(u.restarts, restarts))
+                 u.expert_hits, u.expert_misses, tuple(u.lossy), max(u.restarts, restarts), u.cached_tokens)
 
 
 def done_event(message: client_pb2.Done, end: End, restarts: int) -> Done:
@@ -141,6 +165,7 @@ class Collector:
         self._text: list[str] = []
         self._tokens: list[int] = []
         self._hashes: list[int] = []
+        self._logprobs: list[Logprob] = []
 
     def add(self, event: Event) -> None:
         """The next event."""
@@ -148,7 +173,9 @@ class Collector:
         if isinstance(event, Tokens):
             self._tokens.extend(event.tokens)
             self._hashes.extend(event.logits_hash)
+            self._logprobs.extend(event.logprobs)
 
     def answer(self, done: Done, uid: int) -> Answer:
         """All of them, of which this was the last."""
-        return Answer("".join(self._text), tuple(self._tokens), done.end, done.stop, done.usage, uid, tuple(self._hashes))
+        return Answer("".join(self._text), tuple(self._tokens), done.end, done.stop, done.usage, uid, tuple(self._hashes),
+                      tuple(self._logprobs))

@@ -22,6 +22,7 @@ STOPS_MAX = 256
 STOP_BYTES_MAX = 4095
 STOPS_BYTES_MAX = 16384  # each with one byte more
 LOGIT_BIASES_MAX = 256
+TOP_LOGPROBS_MAX = 20
 
 _UINT32_MAX = (1 << 32) - 1
 _UINT64_MAX = (1 << 64) - 1
@@ -68,6 +69,15 @@ class Options(TypedDict, total=False):
     """More than 0, up to 10; 1 (the default) is off."""
     repeat_window: int
     """How many of the last tokens the penalty counts, up to 1048576; 0 (the default): all."""
+    presence_penalty: float
+    """OpenAI's, -2 to 2; 0 (the default) is off. A token that the answer has already loses this once; the prompt does not count."""
+    frequency_penalty: float
+    """Likewise, once for each time that the answer has the token."""
+    top_n_sigma: float
+    """0 to 100; 0 (the default): off. Tokens stay whose logit is within so many standard deviations of the greatest."""
+    xtc: tuple[float, float]
+    """Probability and threshold: with that probability (0 to 1; 0, the default: off) all tokens go whose probability reaches the
+    threshold (more than 0, up to 0.5), but the least probable of them."""
     seed: int
     """0 by default: the same request gives the same answer, sampled or not."""
     stop: str | Sequence[str]
@@ -98,6 +108,9 @@ class Options(TypedDict, total=False):
     """What the method "replay" proposes: a recorded continuation."""
     replay_error: float
     """With this probability each of its tokens is wrong, 0 to 1."""
+    logprobs: int
+    """Events then carry the log probability of each token and of so many likely ones (0 to 20) at its place: the model's own, before
+    biases, penalties, temperature and filters. None or -1 (the default): none."""
     logits_hash: bool
     """Events then carry a 64-bit hash of the logits behind each token."""
 
@@ -256,6 +269,24 @@ def _set_biases(sampling: client_pb2.Sampling, biases: object) -> None:
                                 bias=_real("logit bias", bias, -_FLOAT_MAX, _FLOAT_MAX, "numbers that a float can hold"))
 
 
+def _set_penalties(sampling: client_pb2.Sampling, given: Mapping[str, object]) -> None:
+    if "repeat_penalty" in given:
+        sampling.repeat_penalty = _real("repeat_penalty", given["repeat_penalty"], 0, 10, "more than 0, up to 10", above=True)
+    if "repeat_window" in given:
+        sampling.repeat_window = _whole("repeat_window", given["repeat_window"], 0, CONTEXT_MAX)
+    if "presence_penalty" in given:
+        sampling.presence_penalty = _real("presence_penalty", given["presence_penalty"], -2, 2, "-2 to 2")
+    if "frequency_penalty" in given:
+        sampling.frequency_penalty = _real("frequency_penalty", given["frequency_penalty"], -2, 2, "-2 to 2")
+
+
+def _set_xtc(sampling: client_pb2.Sampling, xtc: object) -> None:
+    if not isinstance(xtc, (tuple, list)) or len(xtc) != 2:
+        raise InvalidRequest(errno.EINVAL, f"xtc is {xtc!r:.64}: (probability, threshold) is expected")
+    sampling.xtc_probability = _real("xtc[0]", xtc[0], 0, 1, "0 to 1")
+    sampling.xtc_threshold = _real("xtc[1]", xtc[1], 0, 0.5, "more than 0, up to 0.5", above=True)
+
+
 def _set_sampling(generate: client_pb2.Generate, given: Mapping[str, object]) -> None:
     sampling = generate.sampling
     sampling.SetInParent()
@@ -267,10 +298,11 @@ def _set_sampling(generate: client_pb2.Generate, given: Mapping[str, object]) ->
         sampling.top_p = _real("top_p", given["top_p"], 0, 1, "more than 0, up to 1", above=True)
     if "min_p" in given:
         sampling.min_p = _real("min_p", given["min_p"], 0, 1, "0 to 1")
-    if "repeat_penalty" in given:
-        sampling.repeat_penalty = _real("repeat_penalty", given["repeat_penalty"], 0, 10, "more than 0, up to 10", above=True)
-    if "repeat_window" in given:
-        sampling.repeat_window = _whole("repeat_window", given["repeat_window"], 0, CONTEXT_MAX)
+    if "top_n_sigma" in given:
+        sampling.top_n_sigma = _real("top_n_sigma", given["top_n_sigma"], 0, 100, "0 to 100")
+    if "xtc" in given:
+        _set_xtc(sampling, given["xtc"])
+    _set_penalties(sampling, given)
     if "seed" in given:
         sampling.seed = _whole("seed", given["seed"], 0, _UINT64_MAX)
     if "logit_bias" in given:
@@ -327,6 +359,9 @@ def generate_of(prompt: str | None, options: Options) -> client_pb2.Generate:
         generate.deadline_ms = math.ceil(1000 * _real("deadline", given["deadline"], 0, 1e15, "0 to 1e15 seconds"))
     if "control_text" in given:
         generate.control_text = _flag("control_text", given["control_text"])
+    if "logprobs" in given:
+        generate.logprobs_plus_one = 1 + _whole("logprobs", given["logprobs"], -1, TOP_LOGPROBS_MAX,
+                                                f"0 to {TOP_LOGPROBS_MAX}, or -1 for none")
     if "logits_hash" in given:
         generate.logits_hash = _flag("logits_hash", given["logits_hash"])
     if generate.ByteSize() > MESSAGE_BYTES_MAX:

@@ -1,16 +1,15 @@
-/* The steps `delta` and `replay`: one layer of gated delta nets, and the effect of accepted drafts
- * on its states. */
+/* The steps `delta` and `replay`: one layer of gated delta nets, and what accepted drafts leave in its states. */
 #include "kernels/cpu/steps/steps.h"
 
 #include <string.h>
 
-/* The reference uses this value, whatever the model's epsilon. */
+/* As the reference has it, whatever the model's epsilon. */
 #define L2_EPS 1e-6f
 
 struct delta {
 	struct cpu_queue *q;
 	const struct step_delta *s;
-	const struct step_replay *replay; /* NULL during a pass */
+	const struct step_replay *replay; /* NULL in a pass */
 };
 
 static struct state_token *state_token_at(const struct step_delta *s, uint32_t t)
@@ -33,7 +32,7 @@ static uint32_t channels(const struct step_delta *s)
 	return delta_channels(s->n_k_heads, s->d_k, s->n_v_heads, s->d_v);
 }
 
-/* A token's row: inputs of the convolution, decays, rates. */
+/* Inputs of the convolution, decays, rates. */
 static float *input(const struct step_delta *s, uint32_t t)
 {
 	return kept_at(&s->in, s->keep, &s->kept, t);
@@ -44,8 +43,7 @@ static bool is_draft(const struct step_delta *s, uint32_t t)
 	return ((const uint32_t *)place_at(s->keep))[t] != UINT32_MAX;
 }
 
-/* This layer's floats of a lane's state before the batch, NULL when there is none; and of its next
- * state. */
+/* This layer's floats of a lane's state before the batch, NULL where there is none; and those of the next one. */
 static const float *current(const struct step_delta *s, const struct state_lane *lane)
 {
 	return lane->begins ? NULL
@@ -57,8 +55,7 @@ static float *next(const struct step_delta *s, const struct state_lane *lane)
 	return (float *)((unsigned char *)place_at(s->states) + lane->next);
 }
 
-/* Reorders the mixed matrix's result (q, k, v, z for each key head) to all q, all k, all v; and z.
- */
+/* From the mixed matrix's order (per key head q, k, v, z) to all q, all k, all v; and z. */
 static void unmix(const struct step_delta *s, uint32_t t)
 {
 	size_t K = keys(s), values = (size_t)s->n_v_heads / s->n_k_heads * s->d_v;
@@ -77,7 +74,7 @@ static void unmix(const struct step_delta *s, uint32_t t)
 	}
 }
 
-/* Writes the heads' decays and rates into the token's row. */
+/* Decays and rates of the heads, into the token's row. */
 static void gates(const struct delta *d, uint32_t t)
 {
 	const struct step_delta *s = d->s;
@@ -160,13 +157,13 @@ static void replay_conv(void *arg, uint32_t item, uint32_t thread)
 
 /* ---- States. ---- */
 
-/* DELTA_COLUMNS columns of one head's state in a lane, or those that are left. */
+/* DELTA_COLUMNS columns, or what is left of them, of one head's state in a lane. */
 struct columns {
 	const struct delta *d;
 	const struct state_lane *lane;
 	uint32_t head, key_head, first, n;
-	size_t at; /* offset of the first column in a layer's floats */
-	float *state; /* [d_k][DELTA_COLUMNS]; belongs to the thread */
+	size_t at; /* of the first column in a layer's floats */
+	float *state; /* [d_k][DELTA_COLUMNS], the thread's */
 };
 
 static uint32_t parts(const struct step_delta *s)
@@ -199,7 +196,7 @@ static uint32_t n_columns(const struct step_delta *s, uint32_t n_lanes)
 	return n_lanes * s->n_v_heads * parts(s);
 }
 
-/* from: a layer's floats; NULL: the state before any token. */
+/* from: a layer's floats, NULL for the state after no tokens. */
 static void load_columns(const struct columns *c, const float *from)
 {
 	const struct step_delta *s = c->d->s;
@@ -221,7 +218,7 @@ static void store_columns(const struct columns *c, float *to)
 		memcpy(to + c->at + i * s->d_v, c->state + i * DELTA_COLUMNS, c->n * sizeof(*to));
 }
 
-/* Applies the token to the state and computes its output. */
+/* The token's effect on the state, and what it reads from it. */
 static void take_token(const struct columns *c, uint32_t t, bool out)
 {
 	const struct step_delta *s = c->d->s;
@@ -243,8 +240,7 @@ static void take_token(const struct columns *c, uint32_t t, bool out)
 	c->d->q->kernels->delta_step(&job);
 }
 
-/* Restores the state before draft t when the state at hand is another branch's: starts after the
- * certain tokens and follows t's path. */
+/* The state before draft t, where another branch's is at hand: from the one after the certain tokens along t's path. */
 static void go_back(const struct columns *c, const float *from, uint32_t t, uint32_t *path)
 {
 	const struct step_delta *s = c->d->s;
@@ -296,7 +292,7 @@ static void replay_item(void *arg, uint32_t item, uint32_t thread)
 	store_columns(&c, next(d->s, c.lane));
 }
 
-/* Norm of each head, gate, and the quantised form for the output product. */
+/* Norm by head, gate, and the form that the out product takes. */
 static void output_row(void *arg, uint32_t t, uint32_t thread)
 {
 	const struct delta *d = arg;
@@ -330,8 +326,7 @@ void cpu_delta(struct queue *queue, const struct step_delta *s)
 
 	assert(channels(s) <= q->limits.delta_channels && s->d_k <= q->limits.delta_d_k);
 	work_items(q, n, n * row_bytes, input_row, &d);
-	/* After input_row for all tokens: a token's convolution reads the rows of those before it.
-	 */
+	/* A token's convolution reads the rows of those before it. */
 	work_items(q, n, n * 2 * s->taps * row_bytes, conv_row, &d);
 	work_items(q, n_columns(s, s->n_lanes), (s->n_lanes + n) * state_bytes(s), pass_item, &d);
 	work_items(q, n, n * 2 * row_bytes, output_row, &d);

@@ -52,7 +52,8 @@ void pick_destroy(struct pick **pick)
 size_t pick_bytes(uint32_t n_threads, uint32_t n_vocab)
 {
 	struct sampler *sampler = NULL;
-	size_t each = sizeof(*sampler->logits) + sizeof(*sampler->dist) + sizeof(*sampler->seen);
+	size_t each = sizeof(*sampler->logits) + sizeof(*sampler->dist) + sizeof(*sampler->seen) +
+		      sizeof(*sampler->times);
 	return sizeof(struct pick) + n_threads * (sizeof(*sampler) + n_vocab * each);
 }
 
@@ -65,16 +66,27 @@ static uint32_t path_of(const struct pick_row *rows, uint32_t row, int32_t path[
 	return n;
 }
 
+static void score(struct sampler *sampler, const struct pick_row *row, const float *logits,
+	struct pick_result *result)
+{
+	result->log_sum = sampler_score(sampler, logits, row->top, row->n_top);
+	if (!row->params)
+		result->logprob = sampler_logprob(logits[row->next], result->log_sum);
+}
+
 static void pick_item(void *arg, uint32_t item, uint32_t thread)
 {
 	struct pick *pick = arg;
 	const struct pick_row *row = &pick->rows[pick->first + item];
 	struct pick_result *result = &pick->results[pick->first + item];
 	const float *logits = pick->logits[item];
+	struct sampler *sampler = &pick->samplers[thread];
 	int32_t path[PICK_PATH_MAX];
 	*result = (struct pick_result){0};
 	if (row->want_hash)
 		result->hash = logits_hash(logits, pick->n_vocab);
+	if (row->want_logprobs)
+		score(sampler, row, logits, result);
 	if (!row->params) {
 		result->finite = sampler_finite(logits, pick->n_vocab);
 		return;
@@ -84,11 +96,11 @@ static void pick_item(void *arg, uint32_t item, uint32_t thread)
 		.logits = logits,
 		.history = row->history,
 		.n_history = row->n_history,
+		.n_prompt = row->n_prompt,
 		.tail = path + PICK_PATH_MAX - n_path,
 		.n_tail = n_path,
 		.allowed = row->allowed,
 	};
-	struct sampler *sampler = &pick->samplers[thread];
 	struct sampler_choice choice = sampler_choose(
 		sampler, row->params, &input, row->position, row->want_p, row->best, row->n_best);
 	result->token = choice.token;
@@ -96,6 +108,8 @@ static void pick_item(void *arg, uint32_t item, uint32_t thread)
 	result->none = choice.none;
 	result->finite = choice.finite;
 	result->n_best = choice.n_best;
+	if (row->want_logprobs)
+		result->logprob = sampler_logprob(logits[choice.token], result->log_sum);
 }
 
 void pick_run(struct pick *pick, const struct pick_row *rows, uint32_t first, uint32_t n,

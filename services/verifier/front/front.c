@@ -25,7 +25,23 @@ static int slot_open(struct front *front, uint32_t index, uint32_t restarts)
 	return slot->page != NULL ? 0 : -ENOMEM;
 }
 
-/* What the request in the page needs: its stop strings and its grammar, which are taken over, and room for hashes. */
+/* Room for the records that the request asks for. */
+static int make_records(const struct front *front, struct slot *slot)
+{
+	const struct session_request *request = &slot->page->request;
+	size_t n = (size_t)front->config->context;
+
+	if (request->logits_hash != 0)
+		slot->hashes = calloc(n, sizeof(*slot->hashes));
+	if (request->logprobs != 0)
+		slot->logprobs = calloc(n * request->logprobs, sizeof(*slot->logprobs));
+	return (request->logits_hash != 0 && slot->hashes == NULL) ||
+			       (request->logprobs != 0 && slot->logprobs == NULL)
+		       ? -ENOMEM
+		       : 0;
+}
+
+/* What the request in the page needs: its stop strings and its grammar, which are taken over, and room for records. */
 static int slot_prepare(struct front *front, uint32_t index, struct stop_match **match,
 	struct constraint **constraint)
 {
@@ -35,10 +51,7 @@ static int slot_prepare(struct front *front, uint32_t index, struct stop_match *
 	slot->constraint = *constraint;
 	*match = NULL;
 	*constraint = NULL;
-	if (slot->page->request.logits_hash == 0)
-		return 0;
-	slot->hashes = calloc((size_t)front->config->context, sizeof(*slot->hashes));
-	return slot->hashes != NULL ? 0 : -ENOMEM;
+	return make_records(front, slot);
 }
 
 static void session_open(struct front *front, uint32_t index)
@@ -65,6 +78,7 @@ static void session_release(struct front *front, uint32_t index)
 	}
 	free(front->sessions[index].pending);
 	free(front->slots[index].hashes);
+	free(front->slots[index].logprobs);
 	stop_match_free(&front->slots[index].match);
 	constraint_free(&front->slots[index].constraint);
 	free(front->slots[index].page);
@@ -264,15 +278,15 @@ int front_begin(struct front *front, uint32_t index, uint64_t uid, struct readin
 	return error_set(err, ENOMEM, "no memory for a session");
 }
 
-/* A finished answer's hashes died with the predecessor. They are made again for a client that asks for what it has not
+/* A finished answer's records died with the predecessor. They are made again for a client that asks for what it has not
  * got, and for no other: whose client has all of it, or is gone, takes neither time nor a place from new requests. */
-static void hashes_again(struct front *front, uint32_t index, uint32_t have)
+static void records_again(struct front *front, uint32_t index, uint32_t have)
 {
 	struct slot *slot = &front->slots[index];
-	uint32_t n_hashed = atomic_load_explicit(&slot->n_hashed, memory_order_acquire);
+	uint32_t n_recorded = atomic_load_explicit(&slot->n_recorded, memory_order_acquire);
 
-	if (slot->hashes == NULL || journal_state(slot->page) != SESSION_DONE ||
-		have >= front_outputs(slot) || n_hashed >= front_outputs(slot))
+	if (!slot_records(slot) || journal_state(slot->page) != SESSION_DONE ||
+		have >= front_outputs(slot) || n_recorded >= front_outputs(slot))
 		return;
 	/* The engine's from here on, until it is DONE again. Whoever cancelled it before has asked anew. */
 	atomic_store_explicit(&slot->cancel, false, memory_order_relaxed);
@@ -295,7 +309,7 @@ void front_bind(struct front *front, uint32_t index, const struct bus_address *c
 	fs->credit = 0;
 	stream_reset(front, index, have);
 	front_credit(front, index, credit);
-	hashes_again(front, index, have);
+	records_again(front, index, have);
 	places_look(front, index, clock_ns());
 }
 

@@ -98,7 +98,7 @@ int front_find(const struct front *front, uint64_t uid);
 /* Fills page and slot; what the reading has for the slot is taken from it. */
 int front_begin(struct front *front, uint32_t index, uint64_t uid, struct reading *reading,
 	struct error *err);
-/* From now on the session's tokens go to this client, from output token `have` on. A finished answer whose hashes are lost
+/* From now on the session's tokens go to this client, from output token `have` on. A finished answer whose records are lost
  * is the engine's again, which makes those. */
 void front_bind(struct front *front, uint32_t index, const struct bus_address *client,
 	uint64_t request_id, uint32_t have, uint32_t credit);

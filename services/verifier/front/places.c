@@ -84,7 +84,7 @@ static int take_now(struct front *front)
 	return untold;
 }
 
-/* Whether the engine may be asked to let go of a session. One that has ended is there for its hashes, and is done soon. */
+/* Whether the engine may be asked to let go of a session. One that has ended is there for its records, and is done soon. */
 static bool may_yield(const struct front *front, uint32_t i)
 {
 	const struct front_session *fs = &front->sessions[i];

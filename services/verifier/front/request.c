@@ -44,6 +44,8 @@ uint64_t request_digest(const Outrider__Generate *generate)
 	/* What is not given is the same as what stands for it. */
 	sampling.top_p = sampling.top_p == 0 ? 1 : sampling.top_p;
 	sampling.repeat_penalty = sampling.repeat_penalty == 0 ? 1 : sampling.repeat_penalty;
+	sampling.xtc_threshold =
+		sampling.xtc_threshold == 0 ? SAMPLER_XTC_THRESHOLD : sampling.xtc_threshold;
 	asked.sampling = &sampling;
 	asked.base.n_unknown_fields = 0;
 	asked.session_uid = asked.deadline_ms = 0;
@@ -242,6 +244,12 @@ static int read_sampling(const Outrider__Sampling *s, struct sampler_params *out
 	out->min_p = s->min_p;
 	out->repeat_penalty = s->repeat_penalty == 0 ? 1 : s->repeat_penalty;
 	out->repeat_window = s->repeat_window;
+	out->presence_penalty = s->presence_penalty;
+	out->frequency_penalty = s->frequency_penalty;
+	out->top_n_sigma = s->top_n_sigma;
+	out->xtc_probability = s->xtc_probability;
+	if (s->xtc_threshold != 0)
+		out->xtc_threshold = s->xtc_threshold;
 	out->seed = s->seed;
 	out->coupling = s->coupling;
 	if (s->n_logit_bias > LIMIT_LOGIT_BIASES)
@@ -343,6 +351,7 @@ int request_parameters(const Outrider__Generate *generate, const struct request_
 	out->ignore_eos = generate->ignore_eos != 0;
 	out->control_text = generate->control_text != 0;
 	out->logits_hash = generate->logits_hash != 0;
+	out->logprobs = generate->logprobs_plus_one;
 	if (generate->deadline_ms != 0) {
 		uint64_t ms_max = (UINT64_MAX - now_ns) / 1000000;
 		out->deadline_ns =

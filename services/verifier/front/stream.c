@@ -9,6 +9,8 @@
 #include <string.h>
 
 #define TOKENS_PER_MESSAGE 512u
+/* Less with log probabilities, which are longer. */
+#define SCORED_PER_MESSAGE 64u
 
 void stream_reset(struct front *front, uint32_t index, uint32_t from)
 {
@@ -19,6 +21,15 @@ void stream_reset(struct front *front, uint32_t index, uint32_t from)
 	fs->sent = from;
 }
 
+/* What a token adds to the output. */
+static struct gguf_string piece_of(
+	const struct front *front, const struct session_request *request, int32_t token)
+{
+	bool control = request->control_text && !stop_match_ends(request, front->tokenizer, token);
+
+	return tokenizer_piece(front->tokenizer, token, control);
+}
+
 /* Text of the output tokens up to n; returns false without memory. */
 static bool feed(struct front *front, uint32_t index, uint32_t n)
 {
@@ -26,10 +37,8 @@ static bool feed(struct front *front, uint32_t index, uint32_t n)
 	const struct session_page *page = front->slots[index].page;
 
 	for (; fs->fed < n; fs->fed++) {
-		int32_t token = page->tokens[page->n_prompt + fs->fed];
-		bool control = page->request.control_text &&
-			       !stop_match_ends(&page->request, front->tokenizer, token);
-		struct gguf_string piece = tokenizer_piece(front->tokenizer, token, control);
+		struct gguf_string piece =
+			piece_of(front, &page->request, page->tokens[page->n_prompt + fs->fed]);
 		size_t room = fs->n_pending + piece.bytes;
 
 		if (room > fs->capacity) {
@@ -156,7 +165,36 @@ void stream_accepted_entry(
 	(void)bus_send_to(front->socket, &entry->client, &envelope);
 }
 
-static int send_tokens(struct front *front, uint32_t index, bool hashes)
+/* Adds the log probabilities of the message's tokens. Nothing of it outlives the next call. */
+static void fill_logprobs(
+	const struct front *front, const struct slot *slot, Outrider__Tokens *tokens)
+{
+	static int32_t ids[SCORED_PER_MESSAGE * (LIMIT_TOP_LOGPROBS + 1)];
+	static float values[SCORED_PER_MESSAGE * (LIMIT_TOP_LOGPROBS + 1)];
+	static ProtobufCBinaryData texts[SCORED_PER_MESSAGE * (LIMIT_TOP_LOGPROBS + 1)];
+	const struct session_request *request = &slot->page->request;
+	uint32_t each = request->logprobs;
+	size_t n = tokens->n_ids * each;
+	const struct token_logprob *from = slot->logprobs + (size_t)tokens->first * each;
+
+	assert(tokens->n_ids <= SCORED_PER_MESSAGE);
+	for (size_t i = 0; i < n; i++) {
+		struct gguf_string piece =
+			i % each > 0 ? tokenizer_piece(front->tokenizer, from[i].token, true)
+				     : piece_of(front, request, from[i].token);
+
+		ids[i] = from[i].token;
+		values[i] = from[i].logprob;
+		texts[i] = (ProtobufCBinaryData){piece.bytes, (uint8_t *)piece.data};
+	}
+	tokens->logprobs_each = each;
+	tokens->logprob_ids = ids;
+	tokens->logprobs = values;
+	tokens->logprob_texts = texts;
+	tokens->n_logprob_ids = tokens->n_logprobs = tokens->n_logprob_texts = n;
+}
+
+static int send_tokens(struct front *front, uint32_t index, bool recorded)
 {
 	struct front_session *fs = &front->sessions[index];
 	const struct slot *slot = &front->slots[index];
@@ -173,10 +211,12 @@ static int send_tokens(struct front *front, uint32_t index, bool hashes)
 	tokens.text.data = (uint8_t *)fs->pending;
 	tokens.text.len = complete;
 	tokens.live = &live;
-	if (hashes) {
+	if (recorded && slot->hashes != NULL) {
 		tokens.n_logits_hash = tokens.n_ids;
 		tokens.logits_hash = slot->hashes + fs->sent;
 	}
+	if (recorded && slot->logprobs != NULL)
+		fill_logprobs(front, slot, &tokens);
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_TOKENS;
 	envelope.tokens = &tokens;
 	int rc = send_to(front, index, &envelope);
@@ -214,6 +254,7 @@ static void fill_usage(const struct slot *slot, uint32_t n_out, Outrider__Usage 
 	out->expert_hits = u->expert_hits;
 	out->expert_misses = u->expert_misses;
 	out->restarts = slot->restarts;
+	out->cached_tokens = atomic_load_explicit(&slot->page->cached, memory_order_relaxed);
 }
 
 static int send_done(struct front *front, uint32_t index, uint32_t n_out)
@@ -271,13 +312,13 @@ static bool send_all(struct front *front, uint32_t index)
 	/* The state first: tokens that are there when it is DONE are all there will be. */
 	bool done = journal_state(slot->page) == SESSION_DONE;
 	uint32_t n_out = journal_n_tokens(slot->page) - slot->page->n_prompt;
-	uint32_t n_hashed = atomic_load_explicit(&slot->n_hashed, memory_order_acquire);
+	uint32_t n_recorded = atomic_load_explicit(&slot->n_recorded, memory_order_acquire);
 
 	if (!fs->attached || fs->done_sent)
 		return true;
-	/* After a restart the hashes are made again, before the session counts as finished; see hashes_again. */
-	if (slot->hashes != NULL && !done && n_hashed < n_out)
-		n_out = n_hashed;
+	/* After a restart the records are made again, before the session counts as finished; see records_again. */
+	if (slot_records(slot) && !done && n_recorded < n_out)
+		n_out = n_recorded;
 	/* After a resume: the text of what the client holds is behind us, up to what cannot be shown yet. */
 	if (fs->fed < fs->sent) {
 		if (!feed(front, index, n_out < fs->sent ? n_out : fs->sent))
@@ -285,13 +326,13 @@ static bool send_all(struct front *front, uint32_t index)
 		sent_text(fs, tokenizer_utf8_complete(fs->pending, may_show(front, index)));
 	}
 	uint32_t upto = n_out < fs->credit ? n_out : fs->credit;
+	uint32_t most = slot->logprobs != NULL ? SCORED_PER_MESSAGE : TOKENS_PER_MESSAGE;
 	while (fs->sent < upto) {
-		uint32_t next =
-			upto - fs->sent < TOKENS_PER_MESSAGE ? upto : fs->sent + TOKENS_PER_MESSAGE;
+		uint32_t next = upto - fs->sent < most ? upto : fs->sent + most;
 
 		if (fs->fed < next && !feed(front, index, next))
 			return false;
-		if (send_tokens(front, index, slot->hashes != NULL && n_hashed >= fs->fed) != 0)
+		if (send_tokens(front, index, n_recorded >= fs->fed) != 0)
 			return false;
 	}
 	if (done && fs->sent >= n_out)

@@ -6,6 +6,7 @@
 #include "shared/spec/accept.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static enum session_end broken(const struct engine *engine, struct engine_session *s)
 {
@@ -76,32 +77,61 @@ static const struct pick_result *picked_at(
 	return i == 0 ? root : root + 1 + part->out.node[i - 1];
 }
 
-/* Hashes of the output positions that this pass computed again (after a restart, or pages given up). */
-static void hash_again(const struct pass *pass, const struct pass_part *part)
+/* The records of the n-th output token, which has this number and log probability: of the logits that were picked from. */
+static void record(const struct engine_session *s, uint32_t n, const struct pick_row *row,
+	const struct pick_result *result, int32_t token, float logprob)
+{
+	uint32_t each = s->page->request.logprobs;
+
+	if (s->slot->hashes != NULL)
+		s->slot->hashes[n] = result->hash;
+	if (s->slot->logprobs == NULL)
+		return;
+	struct token_logprob *to = s->slot->logprobs + (size_t)n * each;
+	to[0] = (struct token_logprob){token, logprob};
+	memcpy(to + 1, row->top, (each - 1) * sizeof(*to));
+}
+
+/* Those of the output positions that this pass computed again (after a restart, or pages given up). */
+static void record_again(const struct pass *pass, const struct pass_part *part)
 {
 	struct engine_session *s = part->session;
 	uint32_t rows = part->emits ? part->n - 1 : part->n;
-	uint32_t n_hashed = atomic_load_explicit(&s->slot->n_hashed, memory_order_relaxed);
+	uint32_t n_recorded = atomic_load_explicit(&s->slot->n_recorded, memory_order_relaxed);
 
 	for (uint32_t i = 0; i < rows; i++) {
-		uint32_t position = s->seq.n + i;
+		uint32_t position = s->seq.n + i, at = part->pick - (part->n - 1 - i);
 
-		if (position + 1 < s->page->n_prompt || session_n_out(s, position + 1) != n_hashed)
+		if (position + 1 < s->page->n_prompt ||
+			session_n_out(s, position + 1) != n_recorded)
 			continue;
-		s->slot->hashes[n_hashed++] = pass->picked[part->pick - (part->n - 1 - i)].hash;
+		record(s, n_recorded++, &pass->picks[at], &pass->picked[at],
+			s->page->tokens[position + 1], pass->picked[at].logprob);
 	}
-	/* Pairs with the front's acquire: it sends no hash that is not there. */
-	atomic_store_explicit(&s->slot->n_hashed, n_hashed, memory_order_release);
+	/* Pairs with the front's acquire: it sends no record that is not there. */
+	atomic_store_explicit(&s->slot->n_recorded, n_recorded, memory_order_release);
 }
 
-static void hash_emitted(const struct pass *pass, const struct pass_part *part)
+static void record_emitted(
+	const struct engine *engine, const struct pass *pass, const struct pass_part *part)
 {
-	struct slot *slot = part->session->slot;
-	uint32_t base = session_n_out(part->session, part->n_tokens);
+	const struct engine_session *s = part->session;
+	uint32_t base = session_n_out(s, part->n_tokens);
 
-	for (uint32_t i = 0; i < part->n_emitted; i++)
-		slot->hashes[base + i] = picked_at(pass, part, i)->hash;
-	atomic_store_explicit(&slot->n_hashed, base + part->n_emitted, memory_order_release);
+	for (uint32_t i = 0; i < part->n_emitted; i++) {
+		const struct pick_result *result = picked_at(pass, part, i);
+		const struct pick_row *row = &pass->picks[result - pass->picked];
+		int32_t token = part->out.token[i];
+		float logprob = result->logprob;
+
+		/* Accepted by its logits, not because it was picked: they have been kept. */
+		if (s->slot->logprobs != NULL && token != result->token)
+			logprob =
+				sampler_logprob(forward_logits(engine->forward, row->source)[token],
+					result->log_sum);
+		record(s, base + i, row, result, token, logprob);
+	}
+	atomic_store_explicit(&s->slot->n_recorded, base + part->n_emitted, memory_order_release);
 }
 
 static void count(const struct pass_part *part)
@@ -157,6 +187,7 @@ static void accept_part(struct engine *engine, const struct pass *pass, struct p
 		.picks = picked_at(pass, part, 0),
 		.n_history = part->n_tokens,
 		.history = page->tokens,
+		.n_prompt = page->n_prompt,
 		.logits = node_logits,
 		.arg = &of,
 	};
@@ -181,8 +212,8 @@ static void accept_part(struct engine *engine, const struct pass *pass, struct p
 		part->end = end_after(engine, s, out->token[n - 1], part->n_tokens + n);
 	}
 	part->n_emitted = n;
-	if (s->slot->hashes != NULL)
-		hash_emitted(pass, part);
+	if (slot_records(s->slot))
+		record_emitted(engine, pass, part);
 }
 
 void pass_accept(struct engine *engine, struct pass *pass)
@@ -190,8 +221,8 @@ void pass_accept(struct engine *engine, struct pass *pass)
 	for (uint32_t i = 0; i < pass->n_parts; i++) {
 		struct pass_part *part = &pass->parts[i];
 
-		if (part->session->slot->hashes != NULL) {
-			hash_again(pass, part);
+		if (slot_records(part->session->slot)) {
+			record_again(pass, part);
 			engine_mark(engine, part->session);
 			engine_wake(engine, false);
 		}

@@ -25,6 +25,18 @@ static void put_out(struct engine *engine, struct sched_session *victim)
 		s->part->put_out = true;
 }
 
+/* A session starts, perhaps with pages of others. What it shares when it starts again later, it had computed before. */
+static void note_shared(const struct engine *engine, const struct engine_session *s)
+{
+	uint32_t shared = s->waits ? s->seq.n : 0;
+
+	if (shared > 0)
+		log_session(LOG_LEVEL_INFO, s->uid, engine->iteration,
+			"shares its first %u tokens with other sessions", shared);
+	if (s->slot->usage.started_ns == 0 && s->n_tokens == s->page->n_prompt)
+		atomic_store_explicit(&s->page->cached, shared, memory_order_relaxed);
+}
+
 /* n cells for a session, with pages of others where it must. first: nobody else is in the batch yet. */
 static int take_cells(struct engine *engine, struct engine_session *s,
 	struct sched_victims *victims, bool first, uint32_t n, uint32_t *cells)
@@ -38,9 +50,7 @@ static int take_cells(struct engine *engine, struct engine_session *s,
 		if (s->seq.owner == 0 &&
 			kv_seq_init(&s->seq, s->uid, (uint32_t)engine->o.config->context) != 0)
 			return -ENOSPC;
-		if (s->waits)
-			log_session(LOG_LEVEL_INFO, s->uid, engine->iteration,
-				"shares its first %u tokens with other sessions", s->seq.n);
+		note_shared(engine, s);
 		s->waits = false;
 		while (kv_free_cells(&engine->kv, &s->seq) < (want < all ? want : all)) {
 			victim = sched_victim(victims, &s->sched);
@@ -105,35 +115,45 @@ static void add_rows(struct pass *pass, struct pass_part *part)
 }
 
 /* What is picked from the rows of a part: a token behind the newest committed one and behind each draft; of committed tokens that
- * are computed again only the hash. */
+ * are computed again only what is recorded. */
 static void add_picks(struct pass *pass, struct pass_part *part)
 {
 	const struct session_page *page = part->session->page;
 	const struct batch_token *rows = pass->batch + part->row;
-	bool hashed = part->session->slot->hashes != NULL;
-	bool constrained = part->session->slot->constraint != NULL && part_accepts(part);
+	const struct slot *slot = part->session->slot;
+	bool recorded = slot_records(slot);
+	bool constrained = slot->constraint != NULL && part_accepts(part);
+	uint32_t n_top = page->request.logprobs > 0 ? page->request.logprobs - 1 : 0;
 	uint32_t n = part->n, root = 0;
 
 	for (uint32_t i = 0; i < n + part->n_drafts; i++) {
 		bool picked = i + 1 >= n && part_accepts(part);
 
 		if (!(i + 1 >= n && part->emits) &&
-			!(hashed && rows[i].position + 1 >= page->n_prompt))
+			!(recorded && rows[i].position + 1 >= page->n_prompt))
 			continue;
 		assert(pass->n_picks < pass->max.n_picks);
 		if (i + 1 == n)
 			root = pass->n_picks;
-		pass->picks[pass->n_picks++] = (struct pick_row){
+		pass->picks[pass->n_picks] = (struct pick_row){
 			.params = picked ? &page->request.sampling : NULL,
 			.history = page->tokens,
 			.n_history = part->n_tokens,
+			.n_prompt = page->n_prompt,
 			.parent = i < n ? -1 : (int32_t)root + part->draft->node[i - n].parent + 1,
 			.token = rows[i].token,
 			.source = part->row + i,
 			.position = rows[i].position + 1,
 			.allowed = constrained && i + 1 >= n ? pass->allowed[i + 1 - n] : NULL,
-			.want_hash = hashed,
+			.want_hash = slot->hashes != NULL,
+			.want_logprobs = slot->logprobs != NULL,
+			.next = rows[i].position + 1 < part->n_tokens
+					? page->tokens[rows[i].position + 1]
+					: 0,
+			.n_top = n_top,
+			.top = pass->likely + (size_t)pass->n_picks * LIMIT_TOP_LOGPROBS,
 		};
+		pass->n_picks++;
 	}
 	part->pick = root;
 }

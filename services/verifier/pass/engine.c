@@ -72,10 +72,13 @@ static int allocate(struct engine *engine, struct error *err)
 	pass->cells = calloc(pass->max.n_batch, sizeof(*pass->cells));
 	pass->picks = calloc(pass->max.n_picks, sizeof(*pass->picks));
 	pass->picked = calloc(pass->max.n_picks, sizeof(*pass->picked));
+	pass->likely =
+		calloc((size_t)pass->max.n_picks * LIMIT_TOP_LOGPROBS, sizeof(*pass->likely));
 	size_t bytes = ring_bytes(COMMAND_BYTES, COMMAND_SLOTS);
 	engine->commands_mem = aligned_alloc(CACHE_LINE, round_lines(bytes));
 	if (pass->parts == NULL || pass->batch == NULL || pass->cells == NULL ||
-		pass->picks == NULL || pass->picked == NULL || engine->commands_mem == NULL ||
+		pass->picks == NULL || pass->picked == NULL || pass->likely == NULL ||
+		engine->commands_mem == NULL ||
 		sampler_init(&engine->sampler, o->model->config.n_vocab) != 0)
 		return error_set(err, ENOMEM,
 			"no memory for a batch of %u tokens and a vocabulary of %u",
@@ -167,9 +170,9 @@ void engine_recover(struct engine *engine, uint32_t index, bool kv_kept)
 	if (end == SESSION_END_NONE)
 		end = pass_replay_text(engine, s);
 	uint32_t n_tokens = journal_n_tokens(s->page);
-	uint32_t limit = s->slot->hashes != NULL ? s->page->n_prompt - 1 : n_tokens - 1;
+	uint32_t limit = slot_records(s->slot) ? s->page->n_prompt - 1 : n_tokens - 1;
 
-	/* Logits whose hash the client wants went with the predecessor: those positions are computed again. */
+	/* Records that the client wants went with the predecessor: those positions are computed again. */
 	if (kv_kept && end == SESSION_END_NONE &&
 		kv_seq_init(&s->seq, s->uid, (uint32_t)engine->o.config->context) == 0)
 		recover_kv(engine, s, limit);
@@ -482,6 +485,7 @@ void engine_destroy(struct engine **out)
 	free(engine->pass.cells);
 	free(engine->pass.picks);
 	free(engine->pass.picked);
+	free(engine->pass.likely);
 	pthread_cond_destroy(&engine->ready);
 	pthread_mutex_destroy(&engine->lock);
 	free(engine);

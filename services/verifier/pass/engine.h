@@ -120,7 +120,7 @@ int engine_start(struct engine *engine, struct error *err);
 void engine_destroy(struct engine **engine);
 
 /* Takes slots[index] (page filled, credit set) into the queue; output tokens that the page has are gone on from. One whose page
- * says how its answer ended is computed once more, for its hashes. */
+ * says how its answer ended is computed once more, for its records. */
 void engine_submit(struct engine *engine, uint32_t index);
 /* At start, before engine_start, for each page that a predecessor left unfinished; then engine_recovered once. */
 void engine_recover(struct engine *engine, uint32_t index, bool kv_kept);

@@ -40,7 +40,7 @@ struct pass_part {
 	enum session_end end; /* reached in this pass */
 };
 
-/* Whether tokens come out of it: of a finished answer only the hashes are made again. */
+/* Whether tokens come out of it: of a finished answer only the records are made again. */
 static inline bool part_accepts(const struct pass_part *part)
 {
 	return part->emits && part->session->end_before == SESSION_END_NONE;
@@ -63,6 +63,7 @@ struct pass {
 	const uint64_t *allowed[LIMIT_DRAFT_NODES + 1];
 	/* run */
 	struct pick_result *picked; /* [max.n_picks] of picks */
+	struct token_logprob *likely; /* [max.n_picks][LIMIT_TOP_LOGPROBS] that picks list */
 	/* For the report. */
 	uint64_t start_ns, drafted_ns, forward_ns, forwarded_ns;
 	struct expert_source_stats experts_before;

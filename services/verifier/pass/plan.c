@@ -11,7 +11,7 @@ static void end_or_yield(struct engine *engine, struct engine_session *s, uint64
 {
 	uint64_t deadline_ns = s->page->request.deadline_ns;
 
-	/* How a finished answer ended stays: only its hashes were being made again. */
+	/* How a finished answer ended stays: only its records were being made again. */
 	if (atomic_load_explicit(&s->slot->cancel, memory_order_relaxed))
 		engine_finish(engine, s,
 			s->end_before != SESSION_END_NONE ? s->end_before : SESSION_END_CANCELLED);
@@ -42,7 +42,7 @@ static void look(struct engine *engine, struct engine_session *s, uint64_t now_n
 		.paused = session_n_out(s, s->n_tokens) >= credit + engine->tuning->ahead_max &&
 			  s->end_before == SESSION_END_NONE,
 		.aside = atomic_load_explicit(&s->slot->aside, memory_order_relaxed),
-		.hashed = s->slot->hashes != NULL,
+		.recorded = slot_records(s->slot),
 		.client = atomic_load_explicit(&s->slot->client, memory_order_relaxed),
 		.rank = before.rank,
 	};
@@ -88,7 +88,7 @@ void pass_sweep(struct engine *engine, const struct pass *pass)
  * that have come since, too. Of one that wants the logits of its output again, as far as the prompt has none. */
 static void take_over_prefix(struct engine *engine, struct engine_session *s)
 {
-	uint32_t n = (s->sched.hashed ? s->sched.n_prompt : s->sched.n_tokens) - 1, tip;
+	uint32_t n = (s->sched.recorded ? s->sched.n_prompt : s->sched.n_tokens) - 1, tip;
 
 	if (kv_prefix_find(&engine->kv, &s->seq, s->page->tokens, n, &tip) == s->seq.n)
 		return;

@@ -12,7 +12,7 @@ static uint32_t chunk(
 		n = budget;
 	/* Rows of logits are few: output positions that must show theirs go in small steps, the prompt before them
 	 * (whose logits nobody wants) does not. */
-	if (s->hashed && s->n_kv + n > s->n_prompt) {
+	if (s->recorded && s->n_kv + n > s->n_prompt) {
 		uint32_t before = s->n_kv + 1 < s->n_prompt ? s->n_prompt - 1 - s->n_kv : 0;
 
 		if (n > before + limits->rows)

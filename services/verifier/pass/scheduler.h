@@ -13,7 +13,7 @@ struct sched_session {
 	uint32_t n_pages; /* KV pages it holds */
 	bool paused; /* its client takes no more for now */
 	bool aside; /* its client is gone or takes nothing: others go first */
-	bool hashed; /* wants the logits of output positions that are computed again, too */
+	bool recorded; /* wants the logits of output positions that are computed again, too */
 	uint32_t n_prompt;
 	uint64_t client; /* sessions of one client have the same number; 0: not known */
 	uint32_t rank; /* sched_order: 0 goes first; not of a paused one */

@@ -35,7 +35,7 @@ struct engine_session {
 	struct policy_trial trial;
 	struct draft_want wanted; /* of the draft that was asked for last */
 	struct share_record share; /* what became of its drafts */
-	enum session_end end_before; /* reached before: only hashes are left to make */
+	enum session_end end_before; /* reached before: only records are left to make */
 	bool live; /* false: page and slot are the front's, and the engine must not look at them */
 	struct pass_part *part; /* in the pass under way; NULL: it has none */
 };

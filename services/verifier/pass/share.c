@@ -10,10 +10,10 @@ static uint32_t room_for_drafts(const struct engine *engine, const struct pass *
 
 	for (uint32_t i = 0; i < pass->n_parts; i++) {
 		const struct pass_part *part = &pass->parts[i];
-		bool hashed = part->session->slot->hashes != NULL && !part->decodes;
+		bool recorded = slot_records(part->session->slot) && !part->decodes;
 
 		if (!part->sits_out)
-			room -= hashed ? limits.rows : 1;
+			room -= recorded ? limits.rows : 1;
 	}
 	return room;
 }

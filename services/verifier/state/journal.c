@@ -91,6 +91,8 @@ void journal_count(const struct session_page *page, struct session_page *shared)
 		atomic_load_explicit(&page->drafted, memory_order_relaxed), memory_order_relaxed);
 	atomic_store_explicit(&shared->accepted,
 		atomic_load_explicit(&page->accepted, memory_order_relaxed), memory_order_relaxed);
+	atomic_store_explicit(&shared->cached,
+		atomic_load_explicit(&page->cached, memory_order_relaxed), memory_order_relaxed);
 }
 
 /* One of the two pages; the tokens are there. */
@@ -130,6 +132,7 @@ static void fill(const struct sessions_header *header, struct session_page *page
 	atomic_store_explicit(&page->k, 0, memory_order_relaxed);
 	atomic_store_explicit(&page->drafted, 0, memory_order_relaxed);
 	atomic_store_explicit(&page->accepted, 0, memory_order_relaxed);
+	atomic_store_explicit(&page->cached, 0, memory_order_relaxed);
 	journal_count(page, shared);
 	journal_number(page, shared, admitted);
 	atomic_store_explicit(&page->begun_ns, now_ns, memory_order_relaxed);
@@ -289,6 +292,7 @@ void journal_restore(const struct sessions_header *header, struct session_page *
 	copy_counter(&page->k, &kept->k);
 	copy_counter(&page->drafted, &kept->drafted);
 	copy_counter(&page->accepted, &kept->accepted);
+	copy_counter(&page->cached, &kept->cached);
 	atomic_store_explicit(&page->iterations,
 		atomic_load_explicit(&kept->iterations, memory_order_relaxed),
 		memory_order_relaxed);
@@ -350,6 +354,11 @@ int journal_check_request(const struct session_request *request, uint32_t n_voca
 			"and 0 for a chain",
 			request->draft_nodes, request->draft_width, LIMIT_DRAFT_NODES,
 			LIMIT_DRAFT_WIDTH);
+	if (request->logprobs > LIMIT_TOP_LOGPROBS + 1 || request->logprobs > n_vocab + 1)
+		return error_set(err, EINVAL,
+			"logprobs: %u likely tokens are wanted, allowed are 0 to %u",
+			request->logprobs - 1,
+			n_vocab < LIMIT_TOP_LOGPROBS ? n_vocab : LIMIT_TOP_LOGPROBS);
 	if (request->draft_method >= DRAFT_METHODS)
 		return error_set(err, EINVAL, "draft_method: %u is not 0..%d",
 			request->draft_method, DRAFT_METHODS - 1);

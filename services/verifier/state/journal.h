@@ -30,7 +30,7 @@ uint32_t journal_order(struct session_page *const *pages, uint32_t n, uint32_t *
 /* Publishes n tokens that were written to the page behind the committed ones. */
 void journal_append(struct session_page *page, struct session_page *shared, uint32_t n);
 
-/* The end is stored before the state that says there is one. When it came is kept of the first alone: one whose hashes were
+/* The end is stored before the state that says there is one. When it came is kept of the first alone: one whose records were
  * made again had ended before. */
 void journal_finish(struct session_page *page, struct session_page *shared, enum session_end end);
 /* A finished one is the engine's again, under this number, until it is finished once more. */

@@ -26,7 +26,10 @@ struct slot {
 		match; /* of the request's stop strings; NULL: it has none. Its tokens are matched by the engine */
 	struct constraint
 		*constraint; /* of the request's grammar, or NULL; the engine's as match is */
-	uint64_t *hashes; /* [n_context] logits hash of each output token, or NULL */
+	/* The records, of each output token: a hash of the logits, or NULL; and request.logprobs log probabilities, its own first, or
+	 * NULL. */
+	uint64_t *hashes; /* [n_context] */
+	struct token_logprob *logprobs; /* [n_context][request.logprobs] */
 	uint32_t restarts;
 
 	/* Front to engine: the engine looks each iteration. */
@@ -37,11 +40,17 @@ struct slot {
 	_Atomic bool yield; /* somebody waits for its page: let go of it */
 
 	/* Engine to front. yielded (release, acquire): after yield was set, page and slot are the front's again, although the
-	 * session has not ended. hashes[0..n_hashed-1] are there (release, acquire). */
+	 * session has not ended. The records of so many tokens are there (release, acquire). */
 	_Atomic bool yielded;
-	_Atomic uint32_t n_hashed;
+	_Atomic uint32_t n_recorded;
 	_Atomic uint32_t iterations; /* in this verifier */
 	_Atomic uint64_t expert_hits, expert_misses;
 
 	struct slot_usage usage;
 };
+
+/* Whether the client wants what only the logits of each token can tell: they are computed again where it is lost. */
+static inline bool slot_records(const struct slot *slot)
+{
+	return slot->hashes != NULL || slot->logprobs != NULL;
+}

@@ -86,7 +86,7 @@ class Done(_message.Message):
     def __init__(self, session_uid: _Optional[int] = ..., end: _Optional[int] = ..., stop: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., message: _Optional[str] = ..., text: _Optional[bytes] = ...) -> None: ...
 
 class Generate(_message.Message):
-    __slots__ = ["arithmetic", "control_text", "conversation", "credit", "deadline_ms", "draft_method", "draft_nodes", "draft_width", "grammar", "grammar_kind", "have", "ignore_eos", "k_plus_one", "logits_hash", "max_tokens", "prompt", "replay", "replay_error", "sampling", "session_uid", "stop", "tokens"]
+    __slots__ = ["arithmetic", "control_text", "conversation", "credit", "deadline_ms", "draft_method", "draft_nodes", "draft_width", "grammar", "grammar_kind", "have", "ignore_eos", "k_plus_one", "logits_hash", "logprobs_plus_one", "max_tokens", "prompt", "replay", "replay_error", "sampling", "session_uid", "stop", "tokens"]
     ARITHMETIC_FIELD_NUMBER: _ClassVar[int]
     CONTROL_TEXT_FIELD_NUMBER: _ClassVar[int]
     CONVERSATION_FIELD_NUMBER: _ClassVar[int]
@@ -101,6 +101,7 @@ class Generate(_message.Message):
     IGNORE_EOS_FIELD_NUMBER: _ClassVar[int]
     K_PLUS_ONE_FIELD_NUMBER: _ClassVar[int]
     LOGITS_HASH_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_PLUS_ONE_FIELD_NUMBER: _ClassVar[int]
     MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     REPLAY_ERROR_FIELD_NUMBER: _ClassVar[int]
@@ -123,6 +124,7 @@ class Generate(_message.Message):
     ignore_eos: bool
     k_plus_one: int
     logits_hash: bool
+    logprobs_plus_one: int
     max_tokens: int
     prompt: str
     replay: TokenList
@@ -131,7 +133,7 @@ class Generate(_message.Message):
     session_uid: int
     stop: _containers.RepeatedScalarFieldContainer[str]
     tokens: TokenList
-    def __init__(self, session_uid: _Optional[int] = ..., prompt: _Optional[str] = ..., tokens: _Optional[_Union[TokenList, _Mapping]] = ..., conversation: _Optional[_Union[Conversation, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: bool = ..., stop: _Optional[_Iterable[str]] = ..., deadline_ms: _Optional[int] = ..., credit: _Optional[int] = ..., k_plus_one: _Optional[int] = ..., draft_method: _Optional[int] = ..., replay: _Optional[_Union[TokenList, _Mapping]] = ..., replay_error: _Optional[float] = ..., logits_hash: bool = ..., draft_nodes: _Optional[int] = ..., draft_width: _Optional[int] = ..., have: _Optional[int] = ..., grammar_kind: _Optional[int] = ..., grammar: _Optional[str] = ..., control_text: bool = ..., arithmetic: _Optional[int] = ...) -> None: ...
+    def __init__(self, session_uid: _Optional[int] = ..., prompt: _Optional[str] = ..., tokens: _Optional[_Union[TokenList, _Mapping]] = ..., conversation: _Optional[_Union[Conversation, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: bool = ..., stop: _Optional[_Iterable[str]] = ..., deadline_ms: _Optional[int] = ..., credit: _Optional[int] = ..., k_plus_one: _Optional[int] = ..., draft_method: _Optional[int] = ..., replay: _Optional[_Union[TokenList, _Mapping]] = ..., replay_error: _Optional[float] = ..., logits_hash: bool = ..., draft_nodes: _Optional[int] = ..., draft_width: _Optional[int] = ..., have: _Optional[int] = ..., grammar_kind: _Optional[int] = ..., grammar: _Optional[str] = ..., control_text: bool = ..., logprobs_plus_one: _Optional[int] = ..., arithmetic: _Optional[int] = ...) -> None: ...
 
 class Live(_message.Message):
     __slots__ = ["accepted", "cache_alive", "drafted", "drafter_alive", "expert_hits", "expert_misses", "iterations", "k", "policy", "policy_alive", "utility"]
@@ -184,26 +186,36 @@ class Resume(_message.Message):
     def __init__(self, session_uid: _Optional[int] = ..., have: _Optional[int] = ..., credit: _Optional[int] = ..., arithmetic: _Optional[int] = ...) -> None: ...
 
 class Sampling(_message.Message):
-    __slots__ = ["coupling", "logit_bias", "min_p", "repeat_penalty", "repeat_window", "seed", "temperature", "top_k", "top_p"]
+    __slots__ = ["coupling", "frequency_penalty", "logit_bias", "min_p", "presence_penalty", "repeat_penalty", "repeat_window", "seed", "temperature", "top_k", "top_n_sigma", "top_p", "xtc_probability", "xtc_threshold"]
     COUPLING_FIELD_NUMBER: _ClassVar[int]
+    FREQUENCY_PENALTY_FIELD_NUMBER: _ClassVar[int]
     LOGIT_BIAS_FIELD_NUMBER: _ClassVar[int]
     MIN_P_FIELD_NUMBER: _ClassVar[int]
+    PRESENCE_PENALTY_FIELD_NUMBER: _ClassVar[int]
     REPEAT_PENALTY_FIELD_NUMBER: _ClassVar[int]
     REPEAT_WINDOW_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
+    TOP_N_SIGMA_FIELD_NUMBER: _ClassVar[int]
     TOP_P_FIELD_NUMBER: _ClassVar[int]
+    XTC_PROBABILITY_FIELD_NUMBER: _ClassVar[int]
+    XTC_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
     coupling: int
+    frequency_penalty: float
     logit_bias: _containers.RepeatedCompositeFieldContainer[LogitBias]
     min_p: float
+    presence_penalty: float
     repeat_penalty: float
     repeat_window: int
     seed: int
     temperature: float
     top_k: int
+    top_n_sigma: float
     top_p: float
-    def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., repeat_penalty: _Optional[float] = ..., repeat_window: _Optional[int] = ..., seed: _Optional[int] = ..., logit_bias: _Optional[_Iterable[_Union[LogitBias, _Mapping]]] = ..., coupling: _Optional[int] = ...) -> None: ...
+    xtc_probability: float
+    xtc_threshold: float
+    def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., repeat_penalty: _Optional[float] = ..., repeat_window: _Optional[int] = ..., seed: _Optional[int] = ..., logit_bias: _Optional[_Iterable[_Union[LogitBias, _Mapping]]] = ..., coupling: _Optional[int] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., top_n_sigma: _Optional[float] = ..., xtc_probability: _Optional[float] = ..., xtc_threshold: _Optional[float] = ...) -> None: ...
 
 class ServedModel(_message.Message):
     __slots__ = ["arch", "bos", "bytes", "chat_template", "eog", "eos", "file", "n_context", "n_vocab", "name"]
@@ -270,25 +282,34 @@ class Tokenize(_message.Message):
     def __init__(self, text: _Optional[str] = ..., bos: bool = ..., special: bool = ...) -> None: ...
 
 class Tokens(_message.Message):
-    __slots__ = ["first", "ids", "live", "logits_hash", "session_uid", "text"]
+    __slots__ = ["first", "ids", "live", "logits_hash", "logprob_ids", "logprob_texts", "logprobs", "logprobs_each", "session_uid", "text"]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     LIVE_FIELD_NUMBER: _ClassVar[int]
     LOGITS_HASH_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_EACH_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROB_IDS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROB_TEXTS_FIELD_NUMBER: _ClassVar[int]
     SESSION_UID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     first: int
     ids: _containers.RepeatedScalarFieldContainer[int]
     live: Live
     logits_hash: _containers.RepeatedScalarFieldContainer[int]
+    logprob_ids: _containers.RepeatedScalarFieldContainer[int]
+    logprob_texts: _containers.RepeatedScalarFieldContainer[bytes]
+    logprobs: _containers.RepeatedScalarFieldContainer[float]
+    logprobs_each: int
     session_uid: int
     text: bytes
-    def __init__(self, session_uid: _Optional[int] = ..., first: _Optional[int] = ..., ids: _Optional[_Iterable[int]] = ..., text: _Optional[bytes] = ..., live: _Optional[_Union[Live, _Mapping]] = ..., logits_hash: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, session_uid: _Optional[int] = ..., first: _Optional[int] = ..., ids: _Optional[_Iterable[int]] = ..., text: _Optional[bytes] = ..., live: _Optional[_Union[Live, _Mapping]] = ..., logits_hash: _Optional[_Iterable[int]] = ..., logprobs_each: _Optional[int] = ..., logprob_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ..., logprob_texts: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Usage(_message.Message):
-    __slots__ = ["accepted", "accepted_at", "decode_ns", "draft_ns", "drafted", "drafted_at", "expert_hits", "expert_misses", "iterations", "k_used", "lossy", "output_tokens", "prefill_ns", "prompt_tokens", "queue_ns", "restarts", "sample_ns", "unique_experts", "verify_ns"]
+    __slots__ = ["accepted", "accepted_at", "cached_tokens", "decode_ns", "draft_ns", "drafted", "drafted_at", "expert_hits", "expert_misses", "iterations", "k_used", "lossy", "output_tokens", "prefill_ns", "prompt_tokens", "queue_ns", "restarts", "sample_ns", "unique_experts", "verify_ns"]
     ACCEPTED_AT_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DECODE_NS_FIELD_NUMBER: _ClassVar[int]
     DRAFTED_AT_FIELD_NUMBER: _ClassVar[int]
     DRAFTED_FIELD_NUMBER: _ClassVar[int]
@@ -308,6 +329,7 @@ class Usage(_message.Message):
     VERIFY_NS_FIELD_NUMBER: _ClassVar[int]
     accepted: int
     accepted_at: _containers.RepeatedScalarFieldContainer[int]
+    cached_tokens: int
     decode_ns: int
     draft_ns: int
     drafted: int
@@ -325,4 +347,4 @@ class Usage(_message.Message):
     sample_ns: int
     unique_experts: int
     verify_ns: int
-    def __init__(self, prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., iterations: _Optional[int] = ..., drafted: _Optional[int] = ..., accepted: _Optional[int] = ..., queue_ns: _Optional[int] = ..., prefill_ns: _Optional[int] = ..., decode_ns: _Optional[int] = ..., draft_ns: _Optional[int] = ..., verify_ns: _Optional[int] = ..., sample_ns: _Optional[int] = ..., k_used: _Optional[_Iterable[int]] = ..., drafted_at: _Optional[_Iterable[int]] = ..., accepted_at: _Optional[_Iterable[int]] = ..., unique_experts: _Optional[int] = ..., expert_hits: _Optional[int] = ..., expert_misses: _Optional[int] = ..., lossy: _Optional[_Iterable[str]] = ..., restarts: _Optional[int] = ...) -> None: ...
+    def __init__(self, prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., iterations: _Optional[int] = ..., drafted: _Optional[int] = ..., accepted: _Optional[int] = ..., queue_ns: _Optional[int] = ..., prefill_ns: _Optional[int] = ..., decode_ns: _Optional[int] = ..., draft_ns: _Optional[int] = ..., verify_ns: _Optional[int] = ..., sample_ns: _Optional[int] = ..., k_used: _Optional[_Iterable[int]] = ..., drafted_at: _Optional[_Iterable[int]] = ..., accepted_at: _Optional[_Iterable[int]] = ..., unique_experts: _Optional[int] = ..., expert_hits: _Optional[int] = ..., expert_misses: _Optional[int] = ..., lossy: _Optional[_Iterable[str]] = ..., restarts: _Optional[int] = ..., cached_tokens: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,80 @@
+/* Log probabilities as the model has them. */
+#include "kernels/cpu/sampler_internal.h"
+
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+/* log of x > 0, normal, in double without libm: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), and
+ * log m = 2 artanh s, s = (m - 1) / (m + 1), |s| < 0.1716, as its series up to s^23 (the rest is below 2^-60). */
+double sampler_log(double x)
+{
+	uint64_t bits;
+	memcpy(&bits, &x, sizeof(bits));
+	int exponent = (int)(bits >> 52) - 1023;
+	bits = (bits & 0xFFFFFFFFFFFFFu) | 0x3FF0000000000000u;
+	double m;
+	memcpy(&m, &bits, sizeof(m));
+	if (m > 1.4142135623730951) {
+		m *= 0.5;
+		exponent++;
+	}
+	double s = (m - 1) / (m + 1), s2 = s * s, series = 1.0 / 23;
+	for (int k = 21; k >= 1; k -= 2)
+		series = series * s2 + 1.0 / k;
+	return (double)exponent * 0.6931471805599453 + 2 * s * series;
+}
+
+/* Whether a row's list of the most likely has room for this one: it is not full, or its last is less likely. */
+static bool enters(const struct token_logprob *top, uint32_t n, uint32_t n_top, float x)
+{
+	return n < n_top || x > top[n_top - 1].logprob;
+}
+
+/* Puts a token behind those that are as likely: they come by rising id. Returns how many there are. */
+static uint32_t enter(struct token_logprob *top, uint32_t n, uint32_t n_top, int32_t token, float x)
+{
+	uint32_t at = n < n_top ? n : n_top - 1;
+	for (; at > 0 && top[at - 1].logprob < x; at--)
+		top[at] = top[at - 1];
+	top[at] = (struct token_logprob){token, x};
+	return n < n_top ? n + 1 : n;
+}
+
+/* The logits of the most likely, in place of their log probabilities. */
+static uint32_t find_top(const struct sampler *sampler, struct token_logprob *top, uint32_t n_top)
+{
+	uint32_t n = 0;
+	for (uint32_t c = 0; c < sampler_chunks(sampler->n_vocab) && n_top > 0; c++) {
+		uint32_t first = c * SAMPLE_CHUNK, left = sampler->n_vocab - first;
+		if (!enters(top, n, n_top, sampler->most[c]))
+			continue;
+		for (uint32_t i = 0; i < SAMPLE_CHUNK && i < left; i++) {
+			float x = sampler->logits[first + i];
+			if (enters(top, n, n_top, x))
+				n = enter(top, n, n_top, (int32_t)(first + i), x);
+		}
+	}
+	return n;
+}
+
+float sampler_logprob(float logit, double log_sum)
+{
+	double p = (double)logit - log_sum;
+	/* What float32 cannot hold is as unlikely as it can say. */
+	return p > (double)-FLT_MAX ? (float)p : -FLT_MAX;
+}
+
+double sampler_score(
+	struct sampler *sampler, const float *logits, struct token_logprob *top, uint32_t n_top)
+{
+	assert(n_top <= sampler->n_vocab);
+	sampler->kernels->scale_logits(logits, sampler->n_vocab, 1, sampler->logits, sampler->most);
+	float z_max = sampler->logits[sampler_greatest(sampler)];
+	double log_sum = (double)z_max + sampler_log(sampler_exp_sum(sampler, z_max));
+	uint32_t n = find_top(sampler, top, n_top);
+	for (uint32_t i = 0; i < n; i++)
+		top[i].logprob = sampler_logprob(top[i].logprob, log_sum);
+	return log_sum;
+}
