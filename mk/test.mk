@@ -13,6 +13,7 @@ TLIB_drafter := outrider-drafter knobs $(TLIB_spec)
 TLIB_expert-cache := outrider-expert-cache knobs $(TLIB_spec)
 TLIB_policy-controller := outrider-policy knobs $(TLIB_spec)
 TLIB_client := client ipc base proto
+TLIB_doctor := outrider outrider-expert-cache measure summary client knobs $(TLIB_spec)
 TLIB_bench := outrider-bench outrider-model outrider-drafter outrider-expert-cache outrider-policy measure client knobs $(TLIB_spec)
 
 define unit_test

@@ -3,6 +3,7 @@
 #include "bench/src/machine.h"
 #include "shared/base/median.h"
 #include "bench/src/options.h"
+#include "shared/measure/hand_over.h"
 #include "shared/measure/peaks.h"
 #include "client/model/engine.h"
 #include "shared/base/clock.h"
@@ -31,7 +32,6 @@ enum {
 	RUNS = 256, /* of a round: as many as some tokens take */
 	CUTS = 3,
 	ROUNDS = 31,
-	PATIENCE_NS = 2000000, /* a thread that has not begun by then has no CPU */
 };
 
 static const uint32_t cuts[CUTS] = {1, 4, 16}; /* items per thread */
@@ -49,33 +49,6 @@ struct bench {
 	double hand_over_us[HAND_OVERS], wake_us[WAKES]; /* in order, once measured */
 	double read_gb_s[2][CUTS][ROUNDS]; /* [alone, beside a busy process] */
 };
-
-struct meeting {
-	atomic_uint arrived;
-	uint32_t n;
-};
-
-/* Each item waits for the others, so that every thread that takes part must have got one. */
-static void meet(void *arg, uint32_t item, uint32_t thread)
-{
-	struct meeting *meeting = arg;
-	uint64_t end = clock_ns() + PATIENCE_NS;
-
-	(void)item;
-	(void)thread;
-	atomic_fetch_add(&meeting->arrived, 1);
-	while (atomic_load(&meeting->arrived) < meeting->n && clock_ns() < end)
-		clock_relax();
-}
-
-static double meet_us(struct bench *b)
-{
-	struct meeting meeting = {.n = pool_active(b->pool)};
-	uint64_t start = clock_ns();
-
-	pool_run(b->pool, meet, &meeting, meeting.n);
-	return (double)(clock_ns() - start) / 1e3;
-}
 
 struct reading {
 	const unsigned char *data;
@@ -134,10 +107,10 @@ static pid_t keep_busy(const cpu_set_t *cpus)
 static void measure(struct bench *b, const cpu_set_t *cpus)
 {
 	for (int i = 0; i < HAND_OVERS; i++)
-		b->hand_over_us[i] = meet_us(b);
+		b->hand_over_us[i] = hand_over_us(b->pool);
 	for (int i = 0; i < WAKES; i++) {
 		usleep(b->options.spin_us + 1000);
-		b->wake_us[i] = meet_us(b);
+		b->wake_us[i] = hand_over_us(b->pool);
 	}
 	(void)median(b->hand_over_us, HAND_OVERS); /* sorts */
 	for (uint32_t round = 0; round < b->options.rounds; round++) {

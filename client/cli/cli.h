@@ -15,6 +15,7 @@ int command_down(int argc, char **argv);
 int command_run(int argc, char **argv);
 int command_chat(int argc, char **argv);
 int command_status(int argc, char **argv);
+int command_doctor(int argc, char **argv);
 
 /* "outrider: ..." and a newline to stderr. Returns status. 0: it is no failure, something to know. */
 int cli_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));

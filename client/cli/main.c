@@ -20,6 +20,7 @@ static const struct command {
 	{"run", command_run, "answer one prompt"},
 	{"chat", command_chat, "answer one message after another"},
 	{"status", command_status, "show the state of the processes"},
+	{"doctor", command_doctor, "check the machine and the model, and say what speed to expect"},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };

@@ -1,19 +1,23 @@
 #include "services/expert-cache/room.h"
 
 #include "shared/spec/draft.h"
-#include "shared/spec/kv_plan.h"
 #include "shared/spec/session.h"
+
+void room_needs_planned(const struct model *model, const struct kv_plan *plan, uint32_t context,
+	struct room_needs *out)
+{
+	const struct kv_layout layout = kv_plan_layout(plan, model);
+	*out = (struct room_needs){
+		.of.weights = slots_needs_weights(model),
+		.of.kv = kv_bytes(&layout),
+		.of.rest = sessions_bytes(SESSIONS_USED, context) + draft_bytes() + SUPPORTS_BYTES,
+	};
+}
 
 void room_needs_of(const struct model *model, struct room_needs *out)
 {
 	const struct kv_plan plan = kv_plan_default(model);
-	const struct kv_layout layout = kv_plan_layout(&plan, model);
-	*out = (struct room_needs){
-		.of.weights = slots_needs_weights(model),
-		.of.kv = kv_bytes(&layout),
-		.of.rest = sessions_bytes(SESSIONS_USED, kv_plan_context(model)) + draft_bytes() +
-			   SUPPORTS_BYTES,
-	};
+	room_needs_planned(model, &plan, kv_plan_context(model), out);
 }
 
 static uint64_t less(uint64_t bytes, uint64_t by)

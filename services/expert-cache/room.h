@@ -9,6 +9,7 @@
 #pragma once
 
 #include "shared/base/memory.h"
+#include "shared/spec/kv_plan.h"
 #include "shared/spec/slots.h"
 
 /* Of the memory; small machines need as much as others for what does not depend on the model. */
@@ -30,6 +31,10 @@ struct room {
 
 /* Of a verifier that has everything by default and nothing yet. */
 void room_needs_of(const struct model *model, struct room_needs *out);
+
+/* Of one with such a KV cache, and sessions of so many tokens. */
+void room_needs_planned(const struct model *model, const struct kv_plan *plan, uint32_t context,
+	struct room_needs *out);
 
 bool room_needs_equal(const struct room_needs *a, const struct room_needs *b);
 

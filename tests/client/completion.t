@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
 from outrider_test import BUILD, ROOT, Tap, run  # noqa: E402
 
 tap = Tap()
-COMMANDS = {"outrider": ("up", "down", "run", "chat", "status"),
+COMMANDS = {"outrider": ("up", "down", "run", "chat", "status", "doctor"),
             "outrider-model": ("info", "check", "tokenize", "render", "logits", "generate", "routes", "perplexity", "pack", "synth"),
             "outrider-bench": ("attention", "cache", "grammar", "ipc", "kernels", "machine", "model", "policy", "pool", "workload")}
 DAEMONS = ("outrider-verifier", "outrider-drafter", "outrider-expert-cache", "outrider-policy", "outrider-gateway")

@@ -1,0 +1,34 @@
+/* What `outrider doctor` finds: a list in the order in which it was found, owned by the command. */
+#pragma once
+
+#include <stddef.h>
+
+enum finding_level {
+	FINDING_OK,
+	FINDING_ADVICE, /* it works, and would work better otherwise */
+	FINDING_PROBLEM, /* the service does not start, or does not do what it was asked for */
+};
+
+struct finding {
+	const char *name; /* of what was looked at; the same in every run */
+	enum finding_level level;
+	char text[512]; /* what is there */
+	char todo[512]; /* what to do about it; "": nothing */
+};
+
+enum { FINDINGS_MAX = 40 };
+
+struct findings {
+	size_t n;
+	struct finding all[FINDINGS_MAX];
+};
+
+/* Adds one, and returns it for finding_todo. */
+struct finding *finding_add(struct findings *findings, const char *name, enum finding_level level,
+	const char *format, ...) __attribute__((format(printf, 4, 5)));
+void finding_todo(struct finding *finding, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* "ok", "advice", "problem". */
+const char *finding_level_name(enum finding_level level);
+size_t findings_count(const struct findings *findings, enum finding_level level);
