@@ -119,8 +119,8 @@ static void judge_runtime_dir(const char *flag, struct findings *findings)
 			"%s is not there: `outrider up` makes it", directory);
 	else if (code < 0)
 		finding_todo(finding_add(findings, "runtime-dir", FINDING_PROBLEM, "%s", err.text),
-			"name another directory (--runtime-dir, OUTRIDER_RUNTIME_DIR), or put this "
-			"one right");
+			"name another directory (--runtime-dir, OUTRIDER_RUNTIME_DIR), or change "
+			"this one");
 	else if (answers(flag))
 		finding_todo(finding_add(findings, "runtime-dir", FINDING_ADVICE,
 				     "%s: a service runs there. Its memory does not count as free, "
@@ -129,8 +129,8 @@ static void judge_runtime_dir(const char *flag, struct findings *findings)
 			"stop it before you ask what a machine can do");
 	else
 		finding_add(findings, "runtime-dir", FINDING_OK,
-			"%s: belongs to this user, nobody else may write to it, and no service "
-			"answers there",
+			"%s: belongs to this user, who alone may write to it; no service answers "
+			"there",
 			directory);
 }
 
@@ -174,7 +174,7 @@ static int write_settings(
 
 	if (problems > 0)
 		return cli_fail(PROBLEMS_STATUS,
-			"doctor: nothing is written to %s: put right what is a problem first",
+			"doctor: nothing is written to %s: solve the problems first",
 			options->write);
 	int rc = doctor_write(doctor, options->write, options->force, &err);
 	if (rc != 0)

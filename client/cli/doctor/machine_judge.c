@@ -136,8 +136,8 @@ static void judge_memlock(
 		m->may_lock ? ", which does not hold for this user (CAP_IPC_LOCK)" : "");
 	if (!enough)
 		finding_todo(finding,
-			"ulimit -l unlimited, or LimitMEMLOCK=infinity as our systemd unit has "
-			"it: with %s of experts io_uring can register only a part of them, and "
+			"ulimit -l unlimited, or LimitMEMLOCK=infinity in the systemd unit: with "
+			"%s of experts io_uring can register only a part of them, and "
 			"reads take a little more CPU time",
 			UNITS_SIZE(wants->slots_bytes));
 }
