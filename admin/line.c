@@ -179,9 +179,9 @@ int line_read(struct ctl *ctl, int argc, char **argv, struct line *line)
 		if (!ctl->expected[i].argument && line->n_words > KNOB_WORDS)
 			ctl->expected[i].argument = line->words[KNOB_WORDS];
 	if (status == 0 && ctl->persist && ctl->next_start)
-		status = ctl_fail(
-			EX_USAGE, "--persist and --next-start exclude each other: the first "
-				  "applies now and at every start, the second only at every start");
+		status = ctl_fail(EX_USAGE,
+			"--persist and --next-start exclude each other: the first "
+			"applies now and at every start, the second only at every start");
 	if (status == 0 && (ctl->persist || ctl->next_start) && (ctl->for_ns || ctl->session_text))
 		status = ctl_fail(EX_USAGE,
 			"%s makes a permanent change for all sessions: it excludes --for and "

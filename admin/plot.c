@@ -216,7 +216,7 @@ static int show(const struct ctl *ctl, uint64_t session, const Outrider__PolicyR
 	if (records->n_records == 0 && records->records_lost > 0)
 		return ctl_fail(EX_DATAERR,
 			"session %" PRIu64 " (%s): %s has no entry about it (outriderctl sessions "
-					   "lists sessions); %" PRIu64
+			"lists sessions); %" PRIu64
 			" iterations of all sessions were lost because the ring of records was "
 			"full",
 			session, PROQUINT(session), records->path, records->records_lost);

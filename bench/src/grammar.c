@@ -165,8 +165,11 @@ static int add(struct bench *b, const char *name, enum grammar_kind kind, const 
 	json_t *rows, struct error *err)
 {
 	struct measured *m = calloc(1, sizeof(*m));
-	int rc = m == NULL ? error_set(err, ENOMEM, "no memory") : measure(b, kind, source, m, err);
+	int rc;
 
+	if (m == NULL)
+		return error_set(err, ENOMEM, "no memory for what is measured");
+	rc = measure(b, kind, source, m, err);
 	if (rc == 0)
 		json_array_append_new(rows, row(name, m));
 	free(m);

@@ -14,8 +14,8 @@
 static const char *const methods[] = {"auto", "none", "ngram", "model", "replay"};
 static_assert(sizeof methods / sizeof methods[0] == DRAFT_METHODS, "a name for each");
 static const char *const couplings[] = {"gumbel", "maximal"};
-static const char *const grammar_kinds[] = {"none", "json-schema", "json-object", "regex", "gbnf",
-	"parts"};
+static const char *const grammar_kinds[] = {
+	"none", "json-schema", "json-object", "regex", "gbnf", "parts"};
 
 int outrider_request_new(struct outrider_request **request)
 {

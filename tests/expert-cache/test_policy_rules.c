@@ -568,7 +568,8 @@ static void bad_profiles_are_refused_by_line(void **state)
 	(void)state;
 	static const struct {
 		const char *text, *says;
-	} bad[] = {{"", "not a profile"}, {"outrider-profile 2\nlayers 2 experts 4\n", "not a profile"},
+	} bad[] = {{"", "not a profile"},
+		{"outrider-profile 2\nlayers 2 experts 4\n", "not a profile"},
 		{"outrider-profile 1\n", "another model"}, {HEAD "0 0\n", "line 3: a line is"},
 		{HEAD "0 0 1 1\n", "line 3: a line is"}, {HEAD "0 0 -1\n", "line 3: a line is"},
 		{HEAD "0 0  1\n", "a line is"}, {HEAD "0 0 1\n\n0 1 1\n", "line 4: a line is"},

@@ -129,7 +129,7 @@ static void the_order_of_many_is_by_turn_and_age(void **state)
 		for (uint32_t r = 1; r < n; r++) {
 			uint32_t a = order[r - 1]->index, b = order[r]->index;
 
-			assert_true(turn[a] < turn[b] || (turn[a] == turn[b] && a < b));
+			assert_true((a < b && turn[a] == turn[b]) || turn[a] < turn[b]);
 			assert_false(order[r]->paused);
 		}
 	}

@@ -43,16 +43,20 @@ static bool is_draft(const struct step_delta *s, uint32_t t)
 	return ((const uint32_t *)place_at(s->keep))[t] != UINT32_MAX;
 }
 
+static void *state_at(const struct step_delta *s, uint64_t offset)
+{
+	return (unsigned char *)place_at(s->states) + offset;
+}
+
 /* This layer's floats of a lane's state before the batch, NULL where there is none; and those of the next one. */
 static const float *current(const struct step_delta *s, const struct state_lane *lane)
 {
-	return lane->begins ? NULL
-			    : (const float *)((unsigned char *)place_at(s->states) + lane->current);
+	return lane->begins ? NULL : state_at(s, lane->current);
 }
 
 static float *next(const struct step_delta *s, const struct state_lane *lane)
 {
-	return (float *)((unsigned char *)place_at(s->states) + lane->next);
+	return state_at(s, lane->next);
 }
 
 /* From the mixed matrix's order (per key head q, k, v, z) to all q, all k, all v; and z. */
