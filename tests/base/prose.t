@@ -56,6 +56,10 @@ OUT_OF_MESSAGES = (
     (r"\bgive it so much\b|\bfor good\b|\blately, to be\b|\bput right\b(?! it)", "plain words", "It is changed for good"),
     (r"\bsomebody\b|\banybody\b|\bnobody\b", "name the person or process", "somebody wrote to it"),
 )
+# Those that the comments of headers are free of, by their sentences. Another one joins them when its last place is rewritten.
+OUT_OF_HEADERS = tuple(phrase for phrase in OUT if phrase[2] in (
+    "Beside that it reads the file.", "A process is said to have ended.", "With -v it says more.", "It stops lest it fail.",
+    "The more, the better.", "It holds while no policy has spoken.", "It takes the place of what the file says."))
 OUT_OF_TOOLS = (*OUT_OF_MESSAGES, (r"^of (?!course)[a-z]", "begin with the noun", "of the verifier; default 2"))
 
 
@@ -182,6 +186,12 @@ def of_c(text):
                 asserts = False
 
 
+def of_comments(text):
+    """The comments of a C file."""
+    for comment in (m[0] for m in C_TOKEN.finditer(text) if m[0].startswith("/*")):
+        yield " ".join(re.sub(r"^\s*\*+ ?", "", line) for line in comment[2:-2].splitlines())
+
+
 SPEAKING = {"print", "say", "exit", "error", "Failure", "Missing", "Unavailable", "fail"}
 
 
@@ -237,6 +247,9 @@ PLANTED = {of_markdown: (f"# Head\n\n- one\n- {BAD}\n", f"| a | {BAD} |\n|---|--
            of_hashes: (f"[Unit]\n# It waits for\n# whoever comes.\nA=b\n", f"\t# {BAD}\n\tx=1\n")}
 missed = [f"{reader.__name__}: {text}" for reader, texts in PLANTED.items() for text in texts if not wrong("", reader(text))]
 tap.ok(not missed, "a planted sentence is found in each kind of text", missed)
+header = "/*\n * It stops lest\n * it fail. */\nint a; /* With -v it says\n\t* more. */\n"
+tap.ok([len([1 for s in sentences(c) for p in OUT_OF_HEADERS if re.search(p[0], s)]) for c in of_comments(header)] == [1, 1] and
+       len(OUT_OF_HEADERS) == 7, "and in the comments of a header", list(of_comments(header)))
 good = "Vocabulary padding may differ. Without a draft model, Outrider drafts from n-grams. Of course it works beside a fast disk."
 tap.ok(not wrong("", of_markdown(good)), "good sentences are not", wrong("", of_markdown(good)))
 
@@ -259,6 +272,10 @@ for folder in ("admin", "bench/src", "client", "kernels", "services", "shared"):
     read = [(p.relative_to(ROOT), message) for suffix in (".c", ".h") for p in files(folder, suffix=suffix) for message in of_c(p.read_text())]
     found = [line for name, message in read for line in wrong(name, [message], OUT_OF_MESSAGES)]
     tap.ok(len(read) > 10 and not found, f"{len(read)} messages of {folder}", "\n".join(found))
+read = list(files("admin", "bench/src", "client", "kernels", "services", "shared", suffix=".h"))
+found = [f"{p.relative_to(ROOT)}: {instead}: {sentence[:160]}" for p in read for c in of_comments(p.read_text()) for sentence in sentences(c)
+         for pattern, instead, _ in OUT_OF_HEADERS if re.search(pattern, sentence)]
+tap.ok(len(read) > 100 and not found, f"the comments of {len(read)} headers", "\n".join(found))
 read = [(p.relative_to(ROOT), message) for p in files("bench", "tools", "client/python", suffix=".py") for message in of_python(p.read_text())]
 found = [line for name, message in read for line in wrong(name, [message], OUT_OF_TOOLS)]
 tap.ok(len(read) > 100 and not found, f"{len(read)} messages of Python tools", "\n".join(found))
