@@ -229,15 +229,3 @@ json_t *ctl_share_json(double part, double whole)
 {
 	return whole > 0 ? json_real(part / whole) : json_null();
 }
-
-bool ctl_drafts(const Outrider__PolicySession *session)
-{
-	return (double)session->drafted >= CTL_DRAFTED_LEAST;
-}
-
-double ctl_utility(const Outrider__PolicySession *session)
-{
-	return session->iteration_ms > 0 && ctl_drafts(session)
-		       ? (double)session->etr * session->base_ms / session->iteration_ms
-		       : 0;
-}

@@ -138,15 +138,6 @@ json_t *ctl_measured_json(double value);
 const char *ctl_share(double part, double whole, int digits, char *out, size_t bytes);
 /* The same as JSON: 0.123, or null. */
 json_t *ctl_share_json(double part, double whole);
-/* Tokens per iteration over the time of an iteration as a multiple of one at K = 0 (Cascade, section 4), all three of the same
- * row: the session's last iterations against those at K = 0 that were measured last. 0: not known, or nothing was drafted in
- * them. */
-double ctl_utility(const Outrider__PolicySession *session);
-/* Drafted tokens per iteration, a mean that fades: below it what was drafted is long ago. */
-#define CTL_DRAFTED_LEAST 0.01
-/* Whether its last iterations drafted: what drafts bring is known. */
-bool ctl_drafts(const Outrider__PolicySession *session);
-
 /* "2026-01-31 12:00:00", local, of CLOCK_REALTIME. */
 enum { CTL_WALL_BYTES = 32 };
 const char *ctl_wall(uint64_t time_ns, char out[CTL_WALL_BYTES]);

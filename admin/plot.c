@@ -2,6 +2,7 @@
 #include "admin/ctl.h"
 #include "admin/plot.h"
 
+#include "client/summary/look.h"
 #include "shared/base/limits.h"
 #include "shared/base/proquint.h"
 #include "shared/ipc/bus.h"
@@ -40,8 +41,8 @@ static double add_to_means(struct means *means, const Outrider__PolicyRecord *r,
 	means->time += weight * (time - means->time);
 	means->drafted += weight * (r->drafted - means->drafted);
 	means->any = true;
-	return means->time > 0 && means->drafted >= CTL_DRAFTED_LEAST ? means->tokens / means->time
-								      : NAN;
+	return means->time > 0 && means->drafted >= LOOK_DRAFTED_LEAST ? means->tokens / means->time
+								       : NAN;
 }
 
 /* A context's tokens bound the iterations of a session; what says that more are missing is not believed. */

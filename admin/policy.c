@@ -2,6 +2,7 @@
 #include "admin/knob.h"
 #include "admin/interrupt.h"
 
+#include "client/summary/look.h"
 #include "shared/base/clock.h"
 #include "shared/base/columns.h"
 #include "shared/base/proquint.h"
@@ -42,9 +43,9 @@ static json_t *session_json(const Outrider__PolicySession *s, bool live)
 {
 	return json_pack("{s:o,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:I,s:o,s:o,s:o,s:o,s:b}", "uid",
 		json_sprintf("%" PRIu64, s->session_uid), "slot", (json_int_t)s->slot, "k",
-		(json_int_t)s->k, "utility", ctl_measured_json(ctl_utility(s)), "decided_utility",
+		(json_int_t)s->k, "utility", ctl_measured_json(look_utility(s)), "decided_utility",
 		ctl_measured_json((double)s->utility), "acceptance",
-		ctl_drafts(s) ? json_real((double)s->acceptance) : json_null(), "etr",
+		look_drafts(s) ? json_real((double)s->acceptance) : json_null(), "etr",
 		ctl_measured_json((double)s->etr), "phase", json_text(s->phase), "iterations",
 		(json_int_t)s->iterations, "base_ms", ctl_measured_json(s->base_ms), "base_age",
 		s->base_ms > 0 ? json_integer((json_int_t)s->base_age) : json_null(),
@@ -91,11 +92,11 @@ static void session_text(const Outrider__PolicySession *s)
 		snprintf(age, sizeof age, "%" PRIu64, s->base_age);
 	printf("%-11s %3u %-9s %5s %6s %9s %9s %6s %8s %8s\n", PROQUINT(s->session_uid), s->k,
 		s->phase,
-		ctl_share((double)s->acceptance, ctl_drafts(s) ? 1 : 0, 0, share, sizeof share),
+		ctl_share((double)s->acceptance, look_drafts(s) ? 1 : 0, 0, share, sizeof share),
 		ctl_measured((double)s->etr, 2, etr, sizeof etr),
 		ctl_measured(s->iteration_ms, 2, iteration, sizeof iteration),
 		ctl_measured(s->base_ms, 2, base, sizeof base), age,
-		ctl_measured(ctl_utility(s), 2, utility, sizeof utility),
+		ctl_measured(look_utility(s), 2, utility, sizeof utility),
 		ctl_measured((double)s->utility, 2, decided, sizeof decided));
 }
 

@@ -3,9 +3,9 @@
 #include "admin/interrupt.h"
 
 #include "client/include/outrider.h"
+#include "client/summary/look.h"
 #include "client/summary/process.h"
 #include "client/summary/summary.h"
-#include "shared/base/clock.h"
 #include "shared/base/columns.h"
 #include "shared/base/proquint.h"
 #include "shared/base/units.h"
@@ -22,63 +22,11 @@
 
 enum { TIMEOUT_MS = 300, REFRESH_MS = 500, INDENT = 8 };
 
-/* One look at everything; a process that does not answer leaves its part NULL. */
-struct look {
-	struct outrider_status *status;
-	Outrider__Envelope *sessions, *policy, *cache;
-	uint64_t at_ns;
-};
-
-static void look_free(struct look *look)
+static int take_look(struct ctl *ctl, struct look *look)
 {
-	outrider_status_free(&look->status);
-	bus_free(&look->sessions);
-	bus_free(&look->policy);
-	bus_free(&look->cache);
-}
+	int code = look_at(ctl->runtime_dir, ctl->zmq, TIMEOUT_MS, look);
 
-static bool is_up(const struct look *look, const char *name)
-{
-	for (size_t i = 0; i < outrider_status_count(look->status); i++) {
-		const struct outrider_process *p = outrider_status_process(look->status, i);
-
-		if (strcmp(p->name, name) == 0)
-			return p->answers != 0;
-	}
-	return false;
-}
-
-static int look_at(struct ctl *ctl, struct look *look)
-{
-	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT;
-	Outrider__SessionsRequest sessions = OUTRIDER__SESSIONS_REQUEST__INIT;
-	Outrider__PolicyGet policy = OUTRIDER__POLICY_GET__INIT;
-	Outrider__CacheStatsRequest cache = OUTRIDER__CACHE_STATS_REQUEST__INIT;
-	int code;
-
-	memset(look, 0, sizeof *look);
-	code = outrider_status(ctl->runtime_dir, TIMEOUT_MS, &look->status);
-	if (code < 0)
-		return ctl_fail(error_exit_status(code), "%s", outrider_error());
-	look->at_ns = clock_ns();
-	request.body_case = OUTRIDER__ENVELOPE__BODY_SESSIONS_REQUEST;
-	request.sessions_request = &sessions;
-	if (is_up(look, PEER_VERIFIER))
-		ctl_ask(ctl, PEER_VERIFIER, &request, OUTRIDER__ENVELOPE__BODY_SESSIONS, TIMEOUT_MS,
-			&look->sessions, NULL);
-	request = (Outrider__Envelope)OUTRIDER__ENVELOPE__INIT;
-	request.body_case = OUTRIDER__ENVELOPE__BODY_POLICY_GET;
-	request.policy_get = &policy;
-	if (is_up(look, PEER_POLICY))
-		ctl_ask(ctl, PEER_POLICY, &request, OUTRIDER__ENVELOPE__BODY_POLICY_STATE,
-			TIMEOUT_MS, &look->policy, NULL);
-	request = (Outrider__Envelope)OUTRIDER__ENVELOPE__INIT;
-	request.body_case = OUTRIDER__ENVELOPE__BODY_CACHE_STATS_REQUEST;
-	request.cache_stats_request = &cache;
-	if (is_up(look, PEER_CACHE))
-		ctl_ask(ctl, PEER_CACHE, &request, OUTRIDER__ENVELOPE__BODY_CACHE_STATS, TIMEOUT_MS,
-			&look->cache, NULL);
-	return 0;
+	return code < 0 ? ctl_fail(error_exit_status(code), "%s", outrider_error()) : 0;
 }
 
 /* Where lines go: the screen or stdout. */
@@ -118,16 +66,6 @@ static void line(struct sink *sink, bool bold, const char *format, ...)
 		attroff(A_BOLD);
 }
 
-static const Outrider__PolicySession *policy_of(const struct look *look, uint64_t uid)
-{
-	const Outrider__PolicyState *state = look->policy ? look->policy->policy_state : NULL;
-
-	for (size_t i = 0; state && i < state->n_sessions; i++)
-		if (state->sessions[i]->session_uid == uid)
-			return state->sessions[i];
-	return NULL;
-}
-
 static void draw_processes(struct sink *sink, const struct look *look)
 {
 	line(sink, true, "%-13s %8s %8s %11s  %s", "PROCESS", "PID", "UPTIME", "MEMORY", "STATE");
@@ -148,8 +86,8 @@ static void draw_processes(struct sink *sink, const struct look *look)
 
 static void draw_cache(struct sink *sink, const struct look *look, const struct look *before)
 {
-	const Outrider__CacheStats *c = look->cache->cache_stats;
-	const Outrider__CacheStats *b = before->cache ? before->cache->cache_stats : NULL;
+	const Outrider__CacheStats *c = look_cache(look);
+	const Outrider__CacheStats *b = look_cache(before);
 	uint64_t hits = c->hits, misses = c->misses;
 	char now[16], ever[16], loaded[UNITS_BYTES];
 
@@ -168,8 +106,8 @@ static void draw_cache(struct sink *sink, const struct look *look, const struct 
 
 static void draw_totals(struct sink *sink, const struct look *look, const struct look *before)
 {
-	const Outrider__Sessions *s = look->sessions ? look->sessions->sessions : NULL;
-	const Outrider__Sessions *b = before->sessions ? before->sessions->sessions : NULL;
+	const Outrider__Sessions *s = look_sessions(look);
+	const Outrider__Sessions *b = look_sessions(before);
 	double seconds = (double)(look->at_ns - before->at_ns) / 1e9;
 
 	if (s && b && seconds > 0 && s->output_tokens_total >= b->output_tokens_total)
@@ -184,28 +122,28 @@ static void draw_totals(struct sink *sink, const struct look *look, const struct
 		draw_cache(sink, look, before);
 	if (look->policy)
 		line(sink, false, "policy  %s, %" PRIu64 " decisions, %" PRIu64 " records lost",
-			look->policy->policy_state->policy, look->policy->policy_state->decisions,
-			look->policy->policy_state->records_lost);
+			look_policy(look)->policy, look_policy(look)->decisions,
+			look_policy(look)->records_lost);
 }
 
 static void draw_session(
 	struct sink *sink, const struct look *look, const Outrider__Session *session)
 {
 	const Outrider__Session *s = session;
-	const Outrider__PolicySession *p = policy_of(look, s->uid);
+	const Outrider__PolicySession *p = look_session(look, s->uid);
 	char utility[16], rate[16], share[16];
 
 	line(sink, false, "%-11s %-8s %5u/%-5u %2u %-6s %4s %5s %-7s %7s", PROQUINT(s->uid),
 		s->state, s->output_tokens, s->max_tokens, s->k, s->draft_method,
 		ctl_share((double)s->accepted, (double)s->drafted, 0, share, sizeof share),
-		ctl_measured(p ? ctl_utility(p) : 0, 2, utility, sizeof utility),
+		ctl_measured(p ? look_utility(p) : 0, 2, utility, sizeof utility),
 		p ? p->phase : "-", ctl_measured((double)s->tokens_per_s, 1, rate, sizeof rate));
 }
 
 /* Those that have ended come last: they are kept for a while, and a screen has few lines. */
 static void draw_sessions(struct sink *sink, const struct look *look)
 {
-	const Outrider__Sessions *all = look->sessions ? look->sessions->sessions : NULL;
+	const Outrider__Sessions *all = look_sessions(look);
 
 	line(sink, true, "%-11s %-8s %11s %2s %-6s %4s %5s %-7s %7s", "SESSION", "STATE", "TOKENS",
 		"K", "DRAFT", "ACC", "UTIL", "PHASE", "TOK/S");
@@ -237,9 +175,9 @@ static void print_json(const struct look *look)
 		"sessions",
 		look->sessions ? ctl_sessions_json(look->sessions->sessions) : json_null(),
 		"policy",
-		look->policy ? ctl_policy_json(look->policy->policy_state,
-				       look->sessions ? look->sessions->sessions : NULL, true)
-			     : json_null(),
+		look->policy
+			? ctl_policy_json(look->policy->policy_state, look_sessions(look), true)
+			: json_null(),
 		"cache", look->cache ? ctl_cache_json(look->cache->cache_stats) : json_null()));
 }
 
@@ -257,7 +195,7 @@ static int print_once(struct ctl *ctl)
 	struct look look, none = {.status = NULL};
 	int status;
 
-	status = look_at(ctl, &look);
+	status = take_look(ctl, &look);
 	if (status == 0 && ctl->json)
 		print_json(&look);
 	else if (status == 0)
@@ -274,7 +212,7 @@ static int run_screen(struct ctl *ctl)
 	int status, key = 0;
 
 	/* Before the screen is taken: an error is then readable. */
-	status = look_at(ctl, &look);
+	status = take_look(ctl, &look);
 	if (status == 0 && !any_up(&look))
 		status = ctl_fail(EX_UNAVAILABLE, "no process answers in %s; " CTL_NO_SERVICE,
 			ctl->runtime_dir);
@@ -305,7 +243,7 @@ static int run_screen(struct ctl *ctl)
 		before = look;
 		memset(&look, 0, sizeof look);
 		if (key != 'q' && !interrupted())
-			status = look_at(ctl, &look);
+			status = take_look(ctl, &look);
 	}
 	endwin();
 	look_free(&look);
