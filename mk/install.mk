@@ -5,6 +5,7 @@ OBJCOPY ?= objcopy
 BINDIR ?= $(PREFIX)/bin
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
+DATADIR ?= $(PREFIX)/share/outrider
 MANDIR ?= $(PREFIX)/share/man
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 SYSUSERSDIR ?= $(PREFIX)/lib/sysusers.d
@@ -23,7 +24,7 @@ INSTALLED := $(PROGRAMS:%=$(BINDIR)/%) $(INCLUDEDIR)/outrider.h $(LIBDIR)/libout
 	$(LIBDIR)/liboutrider.so.$(VERSION) $(LIBDIR)/liboutrider.so.0 $(LIBDIR)/liboutrider.so \
 	$(LIBDIR)/pkgconfig/outrider.pc $(foreach p,$(MAN_PAGES),$(call man_path,$(p))) $(UNITS:%=$(UNITDIR)/%) \
 	$(SYSUSERSDIR)/outrider.conf $(BASHCOMPDIR)/outriderctl $(ZSHCOMPDIR)/_outriderctl \
-	$(COMPLETED:%=$(BASHCOMPDIR)/%) $(ZSHCOMPDIR)/_outrider
+	$(COMPLETED:%=$(BASHCOMPDIR)/%) $(ZSHCOMPDIR)/_outrider $(DATADIR)/grafana.json
 
 # The static SDK: one object of everything the shared one is linked from, which shows its users the same names. It has its own
 # folder because $(B)/liboutrider.a is the command line client's own objects.
@@ -44,7 +45,7 @@ install: programs $(B)/sdk/liboutrider.a
 		$(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man3 $(DESTDIR)$(MANDIR)/man5 \
 		$(DESTDIR)$(MANDIR)/man8 \
 		$(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSUSERSDIR) $(DESTDIR)$(SYSCONFDIR)/outrider \
-		$(DESTDIR)$(BASHCOMPDIR) $(DESTDIR)$(ZSHCOMPDIR)
+		$(DESTDIR)$(BASHCOMPDIR) $(DESTDIR)$(ZSHCOMPDIR) $(DESTDIR)$(DATADIR)
 	$(INSTALL) -m 755 $(PROGRAMS:%=$(B)/%) $(DESTDIR)$(BINDIR)
 	$(INSTALL) -m 644 client/include/outrider.h $(DESTDIR)$(INCLUDEDIR)
 	$(INSTALL) -m 644 $(B)/sdk/liboutrider.a $(DESTDIR)$(LIBDIR)
@@ -65,6 +66,7 @@ install: programs $(B)/sdk/liboutrider.a
 	for program in $(COMPLETED); do \
 		$(INSTALL) -m 644 client/completion/outrider.bash $(DESTDIR)$(BASHCOMPDIR)/$$program || exit 1; done
 	$(INSTALL) -m 644 client/completion/_outrider $(DESTDIR)$(ZSHCOMPDIR)
+	$(INSTALL) -m 644 config/grafana.json $(DESTDIR)$(DATADIR)
 	for file in $(CONFIGS); do test -e $(DESTDIR)$(SYSCONFDIR)/outrider/$$file || \
 		$(INSTALL) -m 644 config/$$file $(DESTDIR)$(SYSCONFDIR)/outrider/ || exit 1; done
 ## make uninstall  remove what install put there, except edited configuration
@@ -72,4 +74,4 @@ uninstall:
 	rm -f $(INSTALLED:%=$(DESTDIR)%)
 	for file in $(CONFIGS); do cmp -s config/$$file $(DESTDIR)$(SYSCONFDIR)/outrider/$$file && \
 		rm -f $(DESTDIR)$(SYSCONFDIR)/outrider/$$file; done; true
-	rmdir $(DESTDIR)$(SYSCONFDIR)/outrider 2>/dev/null || true
+	rmdir $(DESTDIR)$(SYSCONFDIR)/outrider $(DESTDIR)$(DATADIR) 2>/dev/null || true

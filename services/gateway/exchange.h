@@ -11,6 +11,9 @@
 struct choice {
 	struct exchange *exchange;
 	struct choice *next; /* of its bucket in gateway.streams */
+	struct choice *behind; /* of gateway.queue */
+	bool waits, runs; /* it is in the queue; its stream was started and has not ended */
+	uint64_t started_ns;
 	struct outrider_stream *stream; /* owned; NULL: not started, or freed */
 	uint64_t uid;
 	uint32_t index;

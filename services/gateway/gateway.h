@@ -9,7 +9,10 @@
  *	params.c	what a request asks for
  *	texts.c		texts, tokens and the model
  *	asks.c		what waits for an answer of the service: asked on threads of their own
+ *	queue.c		answers that wait until the service has room
  *	watch.c		how the service is: asked on a thread of its own, so that /health never waits
+ *	news.c		what it says of itself, as numbers; report.c: as JSON, for /status; history.c: of the last minutes
+ *	metrics.c	the page of /metrics, with metrics_service.c
  *
  * It keeps nothing that its death could lose but its connections: answers belong to the verifier.
  */
@@ -19,6 +22,7 @@
 #include "services/gateway/asks.h"
 #include "services/gateway/keys.h"
 #include "services/gateway/metrics.h"
+#include "services/gateway/queue.h"
 #include "services/gateway/watch.h"
 #include "services/knobs/gateway.h"
 
@@ -37,6 +41,7 @@ struct gateway {
 	struct outrider *client;
 	struct exchange *exchanges; /* those that have streams */
 	struct choice *streams[GATEWAY_BUCKETS]; /* running streams, by uid */
+	struct queue queue; /* answers that wait for their stream */
 	struct connection *connections; /* all that are open */
 	struct keys keys;
 	struct watch watch;

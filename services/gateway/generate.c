@@ -69,30 +69,56 @@ static uint64_t uid_of(const struct exchange *exchange, uint32_t i)
 	return of ? checksum(of, &i, sizeof i) | 1 : 0;
 }
 
-static bool start(struct exchange *exchange)
+/* How long an answer that begins now may take; 0: as long as it needs. */
+static bool set_deadline(struct exchange *exchange)
 {
-	struct gateway *gateway = exchange->gateway;
+	uint64_t whole_ns = (uint64_t)exchange->gateway->config->answer_timeout_ns;
+	uint64_t gone_ns = clock_ns() - exchange->begun_ns;
 
-	if (gateway->config->answer_timeout_ns)
-		outrider_request_set_deadline_ms(exchange->params.request,
-			(uint64_t)gateway->config->answer_timeout_ns / 1000000);
-	for (uint32_t i = 0; i < exchange->params.n; i++) {
-		struct choice *choice = &exchange->choices[i];
-
-		*choice = (struct choice){.exchange = exchange, .index = i};
-		outrider_request_set_seed(exchange->params.request, exchange->params.seed + i);
-		outrider_request_set_uid(exchange->params.request, uid_of(exchange, i));
-		int code =
-			outrider_start(gateway->client, exchange->params.request, &choice->stream);
-		if (code < 0) {
-			fault_of_service(&exchange->fault, code, outrider_error());
-			return false;
-		}
-		choice->uid = outrider_stream_uid(choice->stream);
-		enlist(choice);
-		exchange->n_started++;
-	}
+	if (whole_ns && gone_ns >= whole_ns)
+		return fault_set(&exchange->fault, 504, NULL, "timeout",
+			"the service had no room until the time of the answer (answer_timeout) "
+			"was over");
+	outrider_request_set_deadline_ms(
+		exchange->params.request, whole_ns ? (whole_ns - gone_ns + 999999) / 1000000 : 0);
 	return true;
+}
+
+/* The choice was taken out of the queue. */
+static bool start(struct choice *choice)
+{
+	struct exchange *exchange = choice->exchange;
+
+	choice->runs = true;
+	if (!set_deadline(exchange))
+		return false;
+	outrider_request_set_seed(exchange->params.request, exchange->params.seed + choice->index);
+	outrider_request_set_uid(exchange->params.request, uid_of(exchange, choice->index));
+	int code = outrider_start(
+		exchange->gateway->client, exchange->params.request, &choice->stream);
+	if (code < 0) {
+		fault_of_service(&exchange->fault, code, outrider_error());
+		return false;
+	}
+	choice->started_ns = clock_ns();
+	choice->uid = outrider_stream_uid(choice->stream);
+	enlist(choice);
+	return true;
+}
+
+static void end_stream(struct choice *choice, bool refused)
+{
+	if (choice->runs)
+		queue_ended(&choice->exchange->gateway->queue, refused);
+	choice->runs = false;
+}
+
+static void stop(struct choice *choice)
+{
+	end_stream(choice, false);
+	queue_remove(&choice->exchange->gateway->queue, choice);
+	delist(choice);
+	outrider_stream_free(&choice->stream);
 }
 
 json_t *generate_json(struct exchange *exchange)
@@ -120,29 +146,12 @@ bool generate_read(struct exchange *exchange)
 	return good;
 }
 
-bool generate_begin(struct exchange *exchange)
-{
-	struct gateway *gateway = exchange->gateway;
-
-	make_id(exchange);
-	exchange->next = gateway->exchanges;
-	if (exchange->next)
-		exchange->next->previous = exchange;
-	gateway->exchanges = exchange;
-	exchange->listed = true;
-	if (start(exchange))
-		return true;
-	generate_end(exchange);
-	return false;
-}
-
 void generate_end(struct exchange *exchange)
 {
 	for (uint32_t i = 0; i < exchange->n_started; i++) {
 		struct choice *choice = &exchange->choices[i];
 
-		delist(choice);
-		outrider_stream_free(&choice->stream);
+		stop(choice);
 		text_free(&choice->text);
 		json_decref(choice->logprobs);
 	}
@@ -226,8 +235,14 @@ static void take_done(struct choice *choice, const struct outrider_event *event)
 	struct exchange *exchange = choice->exchange;
 	struct outrider_usage usage;
 
-	if (outrider_usage(choice->stream, &usage) == 0)
-		metrics_answer(&exchange->gateway->metrics, &usage);
+	if (outrider_usage(choice->stream, &usage) == 0) {
+		struct metrics *metrics = &exchange->gateway->metrics;
+
+		metrics_answer(metrics, &usage);
+		metrics_time(&metrics->queue_s,
+			(double)(choice->started_ns - exchange->begun_ns + usage.queue_ns) / 1e9);
+	}
+	end_stream(choice, false);
 	choice->end = event->end;
 	exchange->n_ended++;
 	if (event->end == OUTRIDER_END_ERROR) {
@@ -274,25 +289,91 @@ static void take(struct choice *choice, const struct outrider_event *event)
 		exchange_wake(exchange);
 }
 
+static bool no_room(struct exchange *exchange)
+{
+	return fault_set(&exchange->fault, 429, NULL, "queue_full",
+		"the service has no room, and %lld answers wait already",
+		(long long)exchange->gateway->config->queue);
+}
+
+/* As many of those that wait as there is room for. */
+static void start_waiting(struct gateway *gateway)
+{
+	struct choice *choice;
+
+	while ((choice = queue_take(&gateway->queue)) != NULL)
+		if (!start(choice))
+			fail(choice->exchange);
+}
+
+bool generate_begin(struct exchange *exchange)
+{
+	struct gateway *gateway = exchange->gateway;
+
+	make_id(exchange);
+	exchange->next = gateway->exchanges;
+	if (exchange->next)
+		exchange->next->previous = exchange;
+	gateway->exchanges = exchange;
+	exchange->listed = true;
+	exchange->n_started = exchange->params.n;
+	for (uint32_t i = 0; i < exchange->n_started; i++) {
+		exchange->choices[i] = (struct choice){.exchange = exchange, .index = i};
+		queue_add(&gateway->queue, &exchange->choices[i]);
+	}
+	start_waiting(gateway);
+	if (exchange->fault.status)
+		return false;
+	if (gateway->queue.n <= (uint32_t)gateway->config->queue)
+		return true;
+	generate_end(exchange);
+	return no_room(exchange);
+}
+
+/* The service had no room for it: it waits again, before all others. */
+static void put_back(struct choice *choice)
+{
+	struct gateway *gateway = choice->exchange->gateway;
+
+	end_stream(choice, true);
+	delist(choice);
+	outrider_stream_free(&choice->stream);
+	if (gateway->queue.n < (uint32_t)gateway->config->queue) {
+		queue_put_back(&gateway->queue, choice);
+	} else {
+		no_room(choice->exchange);
+		fail(choice->exchange);
+	}
+}
+
+/* One event, or the failure of a stream. False: there is none. */
+static bool pump_one(struct gateway *gateway)
+{
+	const struct outrider_event *event;
+	struct outrider_stream *stream;
+	int code = outrider_next_event(gateway->client, 0, &stream, &event);
+
+	if (code < 0 && !stream)
+		return false;
+	struct choice *choice = find(gateway, stream);
+	if (!choice)
+		return true;
+	if (code == -EBUSY) {
+		put_back(choice);
+	} else if (code < 0) {
+		fault_of_service(&choice->exchange->fault, code, outrider_error());
+		fail(choice->exchange);
+	} else {
+		take(choice, event);
+	}
+	return true;
+}
+
 void generate_pump(struct gateway *gateway)
 {
-	for (int i = 0; i < EVENTS_MAX; i++) {
-		const struct outrider_event *event;
-		struct outrider_stream *stream;
-		int code = outrider_next_event(gateway->client, 0, &stream, &event);
-
-		if (code < 0 && !stream)
-			return;
-		struct choice *choice = find(gateway, stream);
-		if (!choice)
-			continue;
-		if (code < 0) {
-			fault_of_service(&choice->exchange->fault, code, outrider_error());
-			fail(choice->exchange);
-		} else {
-			take(choice, event);
-		}
-	}
+	for (int i = 0; i < EVENTS_MAX && pump_one(gateway); i++)
+		;
+	start_waiting(gateway);
 }
 
 void generate_tick(struct gateway *gateway)
@@ -300,6 +381,7 @@ void generate_tick(struct gateway *gateway)
 	uint64_t now_ns = clock_ns();
 	struct exchange *next;
 
+	queue_tick(&gateway->queue);
 	for (struct exchange *exchange = gateway->exchanges; exchange; exchange = next) {
 		next = exchange->next;
 		if (has_gone(exchange)) {

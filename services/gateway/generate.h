@@ -7,7 +7,7 @@
 json_t *generate_json(struct exchange *exchange);
 /* The body is there: what it asks for becomes exchange->params. false: the exchange's fault says what is wrong with it. */
 bool generate_read(struct exchange *exchange);
-/* Starts the streams. false: the exchange's fault says why not. */
+/* Starts the streams, or has them wait until the service has room. false: the exchange's fault says why not. */
 bool generate_begin(struct exchange *exchange);
 /* The client's descriptor is readable, or time has passed: all events that are there. */
 void generate_pump(struct gateway *gateway);

@@ -1,14 +1,14 @@
 /*
- * Counters for Prometheus (text exposition format 0.0.4): of what the gateway itself did, and of the service as the watch heard
- * it. On the loop's thread.
+ * Counters for Prometheus (text exposition format 0.0.4): of what the gateway itself did. On the loop's thread. metrics_service.c
+ * prints those of the service, as the watch heard them.
  */
 #pragma once
 
 #include "client/include/outrider.h"
+#include "services/gateway/news.h"
 #include "services/gateway/text.h"
-#include "services/gateway/watch.h"
 
-enum { METRICS_POSITIONS = 16, METRICS_BOUNDS = 14, METRICS_STATUSES = 600 };
+enum { METRICS_POSITIONS = 64, METRICS_BOUNDS = 17, METRICS_STATUSES = 600 };
 
 struct histogram {
 	uint64_t below[METRICS_BOUNDS + 1]; /* of each bound of its table, and beyond */
@@ -21,8 +21,12 @@ struct metrics {
 	uint64_t prompt_tokens, completion_tokens, drafted, accepted, restarts;
 	uint64_t drafted_at[METRICS_POSITIONS], accepted_at[METRICS_POSITIONS];
 	uint64_t k_used[METRICS_POSITIONS];
-	struct histogram first_token_s, token_s;
+	struct histogram first_token_s, token_s, queue_s, prefill_s;
 	uint64_t connections; /* that are open */
+	uint64_t requests_open; /* requests whose response is not all sent */
+	uint64_t streams,
+		streams_waiting; /* answers that run, and that wait for the service to have room */
+	uint64_t received_bytes, sent_bytes; /* of bodies */
 };
 
 void metrics_answer(struct metrics *metrics, const struct outrider_usage *usage);

@@ -5,6 +5,7 @@
 #include "shared/base/checksum.h"
 #include "shared/base/json_text.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static bool no_memory(struct exchange *exchange)
@@ -46,10 +47,29 @@ static bool models(struct exchange *exchange)
 
 static bool metrics(struct exchange *exchange)
 {
+	struct gateway *gateway = exchange->gateway;
 	struct watch_news news;
 
-	watch_read(&exchange->gateway->watch, &news);
-	metrics_print(&exchange->gateway->metrics, &news, &exchange->out);
+	watch_read(&gateway->watch, &news);
+	gateway->metrics.streams = gateway->queue.running;
+	gateway->metrics.streams_waiting = gateway->queue.n;
+	metrics_print(&gateway->metrics, &news, &exchange->out);
+	exchange->complete = true;
+	return !exchange->out.failed || no_memory(exchange);
+}
+
+/* The number of the sample that the page has already; 0: none. */
+static bool status(struct exchange *exchange)
+{
+	const char *after =
+		MHD_lookup_connection_value(exchange->connection, MHD_GET_ARGUMENT_KIND, "after");
+
+	if (after &&
+		(!*after || strspn(after, "0123456789") != strlen(after) || strlen(after) > 18))
+		return fault_set(&exchange->fault, 400, "after", "invalid_value",
+			"after: expected the number of a sample, 0 to 10^18");
+	watch_report(
+		&exchange->gateway->watch, after ? strtoull(after, NULL, 10) : 0, &exchange->out);
 	exchange->complete = true;
 	return !exchange->out.failed || no_memory(exchange);
 }
@@ -94,6 +114,7 @@ static const struct route routes[] = {
 	{"GET", "/v1/health", true, ROUTES_JSON, health},
 	{"GET", "/v1/models", false, ROUTES_JSON, models},
 	{"GET", "/metrics", false, "text/plain; version=0.0.4; charset=utf-8", metrics},
+	{"GET", "/status", false, ROUTES_JSON, status},
 	{"GET", "/props", false, ROUTES_JSON, texts_props},
 	{"POST", "/tokenize", false, ROUTES_JSON, texts_tokenize},
 	{"POST", "/detokenize", false, ROUTES_JSON, texts_detokenize},

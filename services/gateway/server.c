@@ -66,12 +66,16 @@ static struct connection *connection_of(struct MHD_Connection *http)
 	return info ? info->socket_context : NULL;
 }
 
-static void set_busy(struct MHD_Connection *http, bool busy)
+static void set_busy(struct gateway *gateway, struct MHD_Connection *http, bool busy)
 {
 	struct connection *connection = connection_of(http);
 
 	if (!connection)
 		return;
+	if (busy && !connection->busy)
+		gateway->metrics.requests_open++;
+	else if (!busy && connection->busy)
+		gateway->metrics.requests_open--;
 	connection->busy = busy;
 	connection->since_ns = clock_ns();
 }
@@ -113,6 +117,7 @@ static ssize_t read_out(void *arg, uint64_t position, char *to, size_t room)
 		return 0;
 	}
 	memcpy(to, exchange->out.data, n);
+	exchange->gateway->metrics.sent_bytes += n;
 	text_drop(&exchange->out, n);
 	return (ssize_t)n;
 }
@@ -154,6 +159,16 @@ static enum MHD_Result send_response(
 	return result;
 }
 
+/* A response that is all in out. */
+static struct MHD_Response *whole(struct exchange *exchange)
+{
+	const struct text *out = &exchange->out;
+
+	exchange->gateway->metrics.sent_bytes += out->n;
+	return MHD_create_response_from_buffer(
+		out->n, out->n ? out->data : "", MHD_RESPMEM_MUST_COPY);
+}
+
 static enum MHD_Result send_fault(struct exchange *exchange)
 {
 	struct text *out = &exchange->out;
@@ -161,9 +176,7 @@ static enum MHD_Result send_fault(struct exchange *exchange)
 	text_drop(out, out->n);
 	if (!text_add_json(out, fault_json(&exchange->fault), "", "\n"))
 		return MHD_NO;
-	return send_response(exchange,
-		MHD_create_response_from_buffer(out->n, out->data, MHD_RESPMEM_MUST_COPY),
-		exchange->fault.status, ROUTES_JSON);
+	return send_response(exchange, whole(exchange), exchange->fault.status, ROUTES_JSON);
 }
 
 /* What there is to be sent, or rest until there is something. */
@@ -186,23 +199,20 @@ static enum MHD_Result respond(struct exchange *exchange)
 			exchange, response, MHD_HTTP_OK, "text/event-stream; charset=utf-8");
 	}
 	if (exchange->complete)
-		return send_response(exchange,
-			MHD_create_response_from_buffer(
-				out->n, out->n ? out->data : "", MHD_RESPMEM_MUST_COPY),
-			MHD_HTTP_OK, exchange->route->type);
+		return send_response(exchange, whole(exchange), MHD_HTTP_OK, exchange->route->type);
 	exchange_rest(exchange);
 	return MHD_YES;
 }
 
 static bool dispatch(struct exchange *exchange)
 {
-	const struct gateway *gateway = exchange->gateway;
+	struct gateway *gateway = exchange->gateway;
 	const char *key = MHD_lookup_connection_value(
 		exchange->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
 
 	exchange->dispatched = true;
 	exchange->begun_ns = exchange->sent_ns = clock_ns();
-	set_busy(exchange->connection, true);
+	set_busy(exchange->gateway, exchange->connection, true);
 	if (exchange->fault.status)
 		return false;
 	if (!exchange->route->open && !keys_allow(&gateway->keys, key))
@@ -241,6 +251,7 @@ static struct exchange *begin(
 
 static void take_body(struct exchange *exchange, const char *data, size_t n)
 {
+	exchange->gateway->metrics.received_bytes += n;
 	if (exchange->body.n + n > (size_t)exchange->gateway->config->body_bytes) {
 		exchange->body_too_large = true;
 		text_free(&exchange->body);
@@ -287,8 +298,7 @@ static void on_completed(
 {
 	struct exchange *exchange = *context;
 
-	(void)arg;
-	set_busy(http, false);
+	set_busy(arg, http, false);
 	if (!exchange)
 		return;
 	if (how != MHD_REQUEST_TERMINATED_COMPLETED_OK)

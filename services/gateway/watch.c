@@ -1,62 +1,42 @@
 #include "services/gateway/watch.h"
 
-#include "client/summary/process.h"
-#include "shared/ipc/peers.h"
+#include "client/summary/look.h"
+#include "services/gateway/report.h"
+#include "shared/ipc/bus.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <zmq.h>
 
 enum { TIMEOUT_MS = 500, PERIOD_MS = 1000, PERIOD_MS_LOADING = 100 };
 
-static void hear_verifier(struct watch_news *news, const struct outrider_process *p)
-{
-	const char *model = process_file(p, "model");
-
-	snprintf(news->state, sizeof news->state, "%s", p->state);
-	news->ready = p->answers &&
-		      (strncmp(p->state, "ready", 5) == 0 || strncmp(p->state, "degraded", 8) == 0);
-	if (!p->answers)
-		return;
-	if (model) {
-		snprintf(news->model, sizeof news->model, "%s", model);
-		char *end = strstr(news->model, ".gguf");
-		if (end && end[5] == '\0')
-			*end = '\0';
-	}
-	news->context = process_number(p, "context");
-	news->running = process_number(p, "running");
-	news->waiting = process_number(p, "waiting");
-	news->output_tokens = process_number(p, "output_tokens");
-}
-
 static void look(struct watch *watch)
 {
-	struct outrider_status *status;
+	struct look look;
 	struct watch_news news;
+	struct timespec wall;
 
-	if (outrider_status(watch->runtime_dir, TIMEOUT_MS, &status) < 0)
+	if (look_at(watch->runtime_dir, watch->zmq, TIMEOUT_MS, &look) < 0) {
+		look_free(&look);
 		return;
+	}
+	clock_gettime(CLOCK_REALTIME, &wall);
 	watch_read(watch, &news);
-	news.processes = 0;
-	for (size_t i = 0; i < outrider_status_count(status); i++) {
-		const struct outrider_process *p = outrider_status_process(status, i);
-
-		news.processes += p->answers != 0;
-		if (strcmp(p->name, PEER_VERIFIER) == 0)
-			hear_verifier(&news, p);
-	}
-	const struct outrider_process *cache = process_find(status, PEER_CACHE);
-	if (cache) {
-		news.expert_hits = process_number(cache, "hits");
-		news.expert_misses = process_number(cache, "misses");
-		news.expert_bytes = process_number(cache, "budget_bytes");
-	}
-	outrider_status_free(&status);
+	news_take(&news, &look);
+	char *report = report_print(&look, &news);
 	pthread_mutex_lock(&watch->mutex);
 	watch->news = news;
+	history_add(&watch->history, &news, look.at_ns,
+		(double)wall.tv_sec + (double)wall.tv_nsec / 1e9);
+	if (report) {
+		free(watch->report);
+		watch->report = report;
+	}
 	pthread_mutex_unlock(&watch->mutex);
+	look_free(&look);
 }
 
 /* Until it is time to look again, or to stop. */
@@ -91,8 +71,10 @@ static void *run(void *arg)
 int watch_start(struct watch *watch, const char *runtime_dir, struct error *err)
 {
 	pthread_condattr_t clock;
-	int code;
+	int code = bus_context(&watch->zmq, err);
 
+	if (code < 0)
+		return code;
 	snprintf(watch->runtime_dir, sizeof watch->runtime_dir, "%s", runtime_dir);
 	snprintf(watch->news.state, sizeof watch->news.state, "not asked yet");
 	pthread_mutex_init(&watch->mutex, NULL);
@@ -116,6 +98,8 @@ void watch_stop(struct watch *watch)
 	pthread_cond_signal(&watch->wake);
 	pthread_mutex_unlock(&watch->mutex);
 	pthread_join(watch->thread, NULL);
+	zmq_ctx_term(watch->zmq);
+	free(watch->report);
 	watch->started = false;
 }
 
@@ -123,5 +107,19 @@ void watch_read(struct watch *watch, struct watch_news *news)
 {
 	pthread_mutex_lock(&watch->mutex);
 	*news = watch->news;
+	pthread_mutex_unlock(&watch->mutex);
+}
+
+void watch_report(struct watch *watch, uint64_t after, struct text *out)
+{
+	pthread_mutex_lock(&watch->mutex);
+	/* The samples become a last member of the object. */
+	if (watch->report)
+		text_add(out, watch->report, strlen(watch->report) - 1);
+	else
+		text_add_string(out, "{\"ready\":false,\"state\":\"not asked yet\"");
+	text_add_string(out, ",\"timeline\":");
+	history_print(&watch->history, after, out);
+	text_add_string(out, "}\n");
 	pthread_mutex_unlock(&watch->mutex);
 }

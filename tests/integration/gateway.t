@@ -245,7 +245,7 @@ def check_hostile(gateway):
 
 
 def check_many(gateway):
-    """200 streams at once: every one whole."""
+    """200 streams at once, of which the service takes 32 at a time: every one whole."""
     n, results = 200, [None] * 200
     expected = text_of(gateway.events("/v1/completions", {"prompt": "In the beginning", "max_tokens": 6, "temperature": 0}))
 
@@ -256,13 +256,12 @@ def check_many(gateway):
         thread.start()
     for thread in threads:
         thread.join()
-    refused = sum(1 for r in results if not r)
-    ok(all(not r or (text_of(r) == expected and r[-1] == "[DONE]") for r in results) and refused < n,
-       "each of 200 streams at once is whole or refused", [r for r in results if r and text_of(r) != expected][:2])
+    wrong = [r and text_of(r) for r in results if not r or text_of(r) != expected or r[-1] != "[DONE]"]
+    ok(not wrong, f"each of {n} streams at once is whole", (len(wrong), wrong[:2]))
 
 
 with Service(model=TARGET, draft=DRAFTS["small"],
-             sets=("verifier.client_requests=512", "verifier.queue_max=256")) as service:
+             sets=("verifier.sessions_max=8",)) as service:
     gateway = Gateway(service)
     check_shapes(gateway)
     check_sampling(gateway)
