@@ -78,6 +78,9 @@ ISA_OPT := $(if $(SAN),-O1 -DKERNELS_ROLLED,-O3 -fno-var-tracking)
 $(B)/obj/kernels/cpu/avx2%.o: CFLAGS += $(ISA_AVX2) $(ISA_OPT)
 $(B)/obj/kernels/cpu/avx512%.o: CFLAGS += $(ISA_AVX512) $(ISA_OPT)
 
+# They are part of the program.
+$(B)/obj/services/gateway/page.o: $(wildcard services/gateway/page/*)
+
 $(B)/obj/%.o: %.c $(B)/gen/proto/.stamp $(FLAGS_STAMP)
 	@mkdir -p $(@D)
 	$(call say,CC)

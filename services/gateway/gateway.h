@@ -12,6 +12,7 @@
  *	queue.c		answers that wait until the service has room
  *	watch.c		how the service is: asked on a thread of its own, so that /health never waits
  *	news.c		what it says of itself, as numbers; report.c: as JSON, for /status; history.c: of the last minutes
+ *	page.c		the page at /, whose files are in page/
  *	metrics.c	the page of /metrics, with metrics_service.c
  *
  * It keeps nothing that its death could lose but its connections: answers belong to the verifier.

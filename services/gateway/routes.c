@@ -1,6 +1,7 @@
 #include "services/gateway/routes.h"
 
 #include "services/gateway/generate.h"
+#include "services/gateway/page.h"
 #include "services/gateway/texts.h"
 #include "shared/base/checksum.h"
 #include "shared/base/json_text.h"
@@ -115,6 +116,10 @@ static const struct route routes[] = {
 	{"GET", "/v1/models", false, ROUTES_JSON, models},
 	{"GET", "/metrics", false, "text/plain; version=0.0.4; charset=utf-8", metrics},
 	{"GET", "/status", false, ROUTES_JSON, status},
+	{"GET", "/", true, ROUTES_HTML, page_html},
+	{"GET", "/page/page.js", true, "text/javascript; charset=utf-8", page_script},
+	{"GET", "/page/page.css", true, "text/css; charset=utf-8", page_style},
+	{"GET", "/page/icon.svg", true, "image/svg+xml", page_icon},
 	{"GET", "/props", false, ROUTES_JSON, texts_props},
 	{"POST", "/tokenize", false, ROUTES_JSON, texts_tokenize},
 	{"POST", "/detokenize", false, ROUTES_JSON, texts_detokenize},

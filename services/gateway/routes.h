@@ -6,6 +6,7 @@
 struct exchange;
 
 #define ROUTES_JSON "application/json; charset=utf-8"
+#define ROUTES_HTML "text/html; charset=utf-8"
 
 struct route {
 	const char *method, *path;

@@ -1,6 +1,7 @@
 #include "services/gateway/server.h"
 
 #include "services/gateway/generate.h"
+#include "services/gateway/page.h"
 #include "services/gateway/routes.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
@@ -145,6 +146,12 @@ static enum MHD_Result send_response(
 			"Authorization, Content-Type, Idempotency-Key");
 		MHD_add_response_header(
 			response, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+	}
+	MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+	if (type && strcmp(type, ROUTES_HTML) == 0) {
+		MHD_add_response_header(response, "Content-Security-Policy", page_policy);
+		MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
+		MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
 	}
 	if (status == MHD_HTTP_UNAUTHORIZED)
 		MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
