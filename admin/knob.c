@@ -6,6 +6,7 @@
 #include "shared/base/units.h"
 #include "shared/ipc/bus.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <pwd.h>
 #include <stdlib.h>
@@ -175,7 +176,10 @@ static void print_list(const json_t *knobs)
 	{
 		if (strcmp(process, text_of(knob, "process")) != 0)
 			printf("%s%s%s\n", *process ? "\n" : "", text_of(knob, "process"),
-				is(knob, "running") ? "" : " (does not answer)");
+				is(knob, "running") ? ""
+				: knob_process_of(text_of(knob, "process"))->optional
+					? " (does not run)"
+					: " (does not answer)");
 		if (strcmp(process, text_of(knob, "process")) != 0)
 			columns = value_columns(knobs, text_of(knob, "process"));
 		process = text_of(knob, "process");
@@ -436,8 +440,12 @@ int ctl_knob_history(struct ctl *ctl, int argc, char **argv)
 
 		request.body_case = OUTRIDER__ENVELOPE__BODY_KNOB_HISTORY_REQUEST;
 		request.knob_history_request = &body;
-		if (ctl_ask_patiently(ctl, knob_processes[p].name, &request,
-			    OUTRIDER__ENVELOPE__BODY_KNOB_HISTORY, 3000, &replies[p], NULL) < 0) {
+		int code = (knob_processes[p].optional ? ctl_ask : ctl_ask_patiently)(ctl,
+			knob_processes[p].name, &request, OUTRIDER__ENVELOPE__BODY_KNOB_HISTORY,
+			3000, &replies[p], NULL);
+		if (code == -ECONNREFUSED && knob_processes[p].optional)
+			continue;
+		if (code < 0) {
 			json_array_append_new(silent, json_string(knob_processes[p].name));
 			continue;
 		}

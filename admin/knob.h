@@ -7,12 +7,13 @@
 #include "admin/ctl.h"
 #include "shared/base/config.h"
 
-enum { KNOB_PROCESSES = 4 };
+enum { KNOB_PROCESSES = 5 };
 
 extern const struct knob_process {
 	const char *name; /* PEER_... */
 	const char *alias; /* what else a person may write; NULL */
 	const struct config_key *keys;
+	bool optional; /* not every service has it: one that does not listen is not waited for */
 } knob_processes[KNOB_PROCESSES];
 
 /* The process of "policy" or "cache"; NULL. */

@@ -16,13 +16,14 @@ enum { TIMEOUT_MS = 3000, COMPLETE_MS = 300 };
 
 /* Declared here, because the headers of services/knobs have enumerators of the same names. */
 extern const struct config_key verifier_config_keys[], drafter_config_keys[], cache_config_keys[],
-	settings_keys[];
+	settings_keys[], gateway_keys[];
 
 const struct knob_process knob_processes[KNOB_PROCESSES] = {
-	{PEER_VERIFIER, NULL, verifier_config_keys},
-	{PEER_DRAFTER, NULL, drafter_config_keys},
-	{PEER_CACHE, "cache", cache_config_keys},
-	{PEER_POLICY, "policy-controller", settings_keys},
+	{PEER_VERIFIER, NULL, verifier_config_keys, false},
+	{PEER_DRAFTER, NULL, drafter_config_keys, false},
+	{PEER_CACHE, "cache", cache_config_keys, false},
+	{PEER_POLICY, "policy-controller", settings_keys, false},
+	{PEER_GATEWAY, NULL, gateway_keys, true},
 };
 
 const struct knob_process *knob_process_of(const char *name)
@@ -138,8 +139,8 @@ static int ask_list(struct ctl *ctl, const struct knob_process *process, uint64_
 	request.body_case = OUTRIDER__ENVELOPE__BODY_KNOB_LIST;
 	request.knob_list = &body;
 	/* Who waits for words to choose from does not wait for a process. */
-	return (timeout_ms == COMPLETE_MS ? ctl_ask : ctl_ask_patiently)(ctl, process->name,
-		&request, OUTRIDER__ENVELOPE__BODY_KNOBS, timeout_ms, reply, err);
+	return (timeout_ms == COMPLETE_MS || process->optional ? ctl_ask : ctl_ask_patiently)(ctl,
+		process->name, &request, OUTRIDER__ENVELOPE__BODY_KNOBS, timeout_ms, reply, err);
 }
 
 int knob_ask_list(struct ctl *ctl, const struct knob_process *process, uint64_t session,

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Runs the benchmarks on the demo models and writes bench/results/*.txt (and pictures), each with the CPU's name, the date,
 the revision and the command. With names as arguments only those: kernels attention pool ipc price cache cache-policies speculation
-workloads matrix policy knobs controller syscalls; `matrix --help`, `price --help` and `speculation --help` say what these take besides. Environment:
+workloads matrix policy knobs controller syscalls gateway; `matrix --help`, `price --help` and `speculation --help` say what these take besides. Environment:
 B, where the programs are (build); OUTRIDER_BENCH_RESULTS, another folder for what is written; OUTRIDER_BENCH_ROUNDS (5).
 
 The figures of a machine that does something else meanwhile are worth little: run it alone."""
 import argparse
 import os
 import re
+import socket
 import statistics
 import subprocess
 import sys
@@ -297,10 +298,26 @@ def bench_cache_policies():
     write("cache-policies", "make bench (bench/run.py cache-policies): outrider-bench cache record, replay", text)
 
 
+def bench_gateway():
+    """The same answers through the SDK and through HTTP, in turn."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    where = ["--http", f"127.0.0.1:{port}"]
+    texts = []
+    for threads, rounds in ((1, 30), (2, 30)):
+        with Service(options=(*where, "--threads", threads)) as service:
+            out = run(program("outrider-bench"), "gateway", *where, "--runtime-dir", service.runtime, "--rounds", rounds, timeout=600)
+        if out.returncode:
+            sys.exit(f"bench: outrider-bench gateway: status {out.returncode}: {out.stderr.strip()}")
+        texts.append(f"== the demo model, {threads} thread{'s' * (threads > 1)}\n" + out.stdout.partition("\n")[2])
+    write("gateway", "bench/run.py gateway", "\n".join(texts))
+
+
 BENCHES = {"kernels": bench_kernels, "attention": bench_attention, "pool": bench_pool, "ipc": bench_ipc,
            "price": bench_price, "cache": bench_cache, "speculation": bench_speculation,
            "cache-policies": bench_cache_policies, "workloads": bench_workloads, "matrix": bench_matrix, "policy": bench_policy, "knobs": bench_knobs, "controller": bench_controller,
-           "syscalls": bench_syscalls}
+           "syscalls": bench_syscalls, "gateway": bench_gateway}
 WITH_OPTIONS = ("matrix", "price", "speculation")
 
 
@@ -314,7 +331,7 @@ def main(arguments):
     for name in names:
         if name not in BENCHES:
             parser.error(f"unknown benchmark {name}; there are {' '.join(BENCHES)}")
-    need_programs(*(["tests/swarm"] if {"knobs", "controller", "syscalls"} & set(names) else []))
+    need_programs(*(["outrider-gateway"] if "gateway" in names else []), *(["tests/swarm"] if {"knobs", "controller", "syscalls"} & set(names) else []))
     for name in names:
         start = time.monotonic()
         BENCHES[name]()

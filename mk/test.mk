@@ -14,6 +14,7 @@ TLIB_expert-cache := outrider-expert-cache knobs $(TLIB_spec)
 TLIB_policy-controller := outrider-policy knobs $(TLIB_spec)
 TLIB_client := client ipc base proto
 TLIB_doctor := outrider outrider-expert-cache measure summary client knobs $(TLIB_spec)
+TLIB_gateway := outrider-gateway base
 TLIB_bench := outrider-bench outrider-model outrider-drafter outrider-expert-cache outrider-policy measure client knobs $(TLIB_spec)
 
 define unit_test
@@ -29,15 +30,15 @@ $(foreach t,$(TEST_SRC),$(eval $(call unit_test,$(basename $(notdir $(t))),$(not
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ := $(basename $(notdir $(FUZZ_SRC)))
 FUZZ_SECONDS ?= 60
-FUZZ_LIBS := outrider-bench outrider-model outrider-verifier outrider-drafter outrider-expert-cache outrider-policy measure client knobs spec model kernels ipc base proto
+FUZZ_LIBS := outrider-gateway summary outrider-bench outrider-model outrider-verifier outrider-drafter outrider-expert-cache outrider-policy measure client knobs spec model kernels ipc base proto
 $(B)/fuzz-replay/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o $(FUZZ_LIBS:%=$(B)/lib%.a)
 	@mkdir -p $(@D)
 	$(call say,LD)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_outrider-gateway) $(LDLIBS)
 .PHONY: fuzz
 ## make fuzz       60 s of libFuzzer under ASan and UBSan for everything that reads untrusted bytes
 fuzz: packages
-	@B=$(B)-fuzz PKGS="$(PKGS)" sh tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZ)
+	@B=$(B)-fuzz PKGS="$(PKGS) libmicrohttpd" FUZZ_LIBS="$(FUZZ_LIBS)" sh tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZ)
 
 .SECONDARY:
 TESTS_SH := $(wildcard tests/*/*.t)
@@ -69,7 +70,7 @@ check: packages
 	@CMOCKA_MESSAGE_OUTPUT=TAP B=$(B) SAN=$(SAN) prove $(PROVE_FLAGS) --timer --failures --exec 'sh tests/run' \
 		$(TEST_BIN) $(TESTS_SH)
 ## make check-long the slow sweeps, of which make check has thinner versions
-LONG := tests/integration/sessions.t
+LONG := tests/integration/sessions.t tests/integration/gateway-load.t
 .PHONY: check-long
 check-long: packages
 	@$(MAKE) --no-print-directory -j2 tests

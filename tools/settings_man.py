@@ -12,7 +12,8 @@ HEAD = """.Dd November 28, 2026
 .Nm verifier.conf ,
 .Nm drafter.conf ,
 .Nm expert-cache.conf ,
-.Nm policy.conf
+.Nm policy.conf ,
+.Nm gateway.conf
 .Nd settings of an Outrider service
 .Sh DESCRIPTION
 Each process reads its own file in
@@ -52,6 +53,7 @@ TAIL = """.Sh SEE ALSO
 .Xr outrider 1 ,
 .Xr outrider-drafter 8 ,
 .Xr outrider-expert-cache 8 ,
+.Xr outrider-gateway 8 ,
 .Xr outrider-policy 8 ,
 .Xr outrider-verifier 8 ,
 .Xr outriderctl 8

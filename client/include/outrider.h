@@ -321,7 +321,7 @@ struct outrider_process {
 	int answers; /* 0: it does not, and nothing of it is known but name, pid and state */
 };
 
-/* Asks every process at once, within timeout_ms; a negative one is 0. One that does not answer is "down" or "no answer" (yet); the
+/* Asks every process at once, and the gateway where one runs, within timeout_ms; a negative one is 0. One that does not answer is "down" or "no answer" (yet); the
  * call still succeeds. */
 int outrider_status(const char *runtime_dir, int timeout_ms, struct outrider_status **status);
 size_t outrider_status_count(const struct outrider_status *status);

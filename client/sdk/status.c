@@ -12,10 +12,14 @@
 #include <sys/socket.h>
 #include <zmq.h>
 
-enum { PROCESSES = 4 };
+/* Those of every service, and the gateway, which is one of them where it listens. */
+static const char *const names[] = {
+	PEER_VERIFIER, PEER_DRAFTER, PEER_CACHE, PEER_POLICY, PEER_GATEWAY};
+enum { PROCESSES = sizeof names / sizeof names[0], GATEWAY = PROCESSES - 1 };
 
 struct outrider_status {
 	struct outrider_process processes[PROCESSES];
+	size_t n; /* of them */
 	Outrider__Envelope *answers[PROCESSES];
 	const char *silent[PROCESSES]; /* the state of one that has not answered */
 	int listens[PROCESSES]; /* its pid */
@@ -132,7 +136,7 @@ int outrider_status(const char *runtime_dir, int timeout_ms, struct outrider_sta
 	for (int i = 0; i < PROCESSES; i++)
 		status->silent[i] = "down";
 	for (int i = 0; code == 0 && i < PROCESSES; i++)
-		ask(zmq, dir, peers_all[i], &sockets[i], &status->silent[i], &status->listens[i]);
+		ask(zmq, dir, names[i], &sockets[i], &status->silent[i], &status->listens[i]);
 	collect(sockets, timeout_ms, status);
 	if (code == 0 && !given_up_read(dir, 0, &recent, status->given_up, sizeof status->given_up))
 		status->given_up[0] = '\0';
@@ -142,23 +146,24 @@ int outrider_status(const char *runtime_dir, int timeout_ms, struct outrider_sta
 		if (sockets[i])
 			zmq_setsockopt(sockets[i], ZMQ_LINGER, &linger, sizeof linger);
 		bus_close(&sockets[i]);
-		fill(&status->processes[i], peers_all[i], status->silent[i], status->listens[i],
+		fill(&status->processes[i], names[i], status->silent[i], status->listens[i],
 			status->answers[i]);
 	}
 	zmq_ctx_term(zmq);
+	status->n = status->answers[GATEWAY] || status->listens[GATEWAY] > 0 ? PROCESSES : GATEWAY;
 	*out = status;
 	return 0;
 }
 
 size_t outrider_status_count(const struct outrider_status *status)
 {
-	return status ? PROCESSES : 0;
+	return status ? status->n : 0;
 }
 
 const struct outrider_process *outrider_status_process(
 	const struct outrider_status *status, size_t i)
 {
-	return status && i < PROCESSES ? &status->processes[i] : NULL;
+	return status && i < status->n ? &status->processes[i] : NULL;
 }
 
 const char *outrider_status_given_up(const struct outrider_status *status)

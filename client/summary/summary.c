@@ -101,6 +101,21 @@ static void add_drafts(struct lines *lines, const struct outrider_process *verif
 	add(lines, "drafts", "from %s; %s", strcmp(model, "none") == 0 ? "n-grams" : model, right);
 }
 
+static void add_gateway(struct lines *lines, const struct outrider_process *gateway)
+{
+	uint64_t n = process_number(gateway, "recent_responses"),
+		 ns = process_number(gateway, "recent_ns"), open = process_number(gateway, "open"),
+		 errors = process_number(gateway, "errors");
+
+	if (!gateway)
+		return;
+	add(lines, "gateway",
+		"%s; %" PRIu64 " request%s open, %.1f/s in the last 10 s, %" PRIu64
+		" error%s since it started",
+		process_detail(gateway, "listen"), open, plural(open),
+		ns ? (double)n * 1e9 / (double)ns : 0, errors, plural(errors));
+}
+
 /* A process that is neither ready nor idle because it has nothing to do. */
 static void add_trouble(struct lines *lines, const struct outrider_status *status)
 {
@@ -129,6 +144,7 @@ size_t summary(const struct outrider_status *status, char text[static SUMMARY_LI
 	add_speed(&lines, verifier);
 	add_room(&lines, verifier, process_find(status, PEER_CACHE));
 	add_drafts(&lines, verifier, process_find(status, PEER_DRAFTER));
+	add_gateway(&lines, process_find(status, PEER_GATEWAY));
 	add_trouble(&lines, status);
 	return lines.n;
 }

@@ -33,6 +33,9 @@ struct exchange {
 	struct text body;
 	bool body_too_large;
 	struct fault fault; /* why it is refused */
+	struct key *key; /* held; NULL: none is asked for */
+	bool limited; /* it counts as a request of the key */
+	double retry_s; /* of a 429: when it may be sent again; 0: not known */
 	bool dispatched; /* the whole request was there, and was looked at */
 	bool suspended; /* libmicrohttpd leaves it alone until it is resumed */
 	bool responding; /* the response has been queued */

@@ -9,6 +9,8 @@
  *	params.c	what a request asks for
  *	texts.c		texts, tokens and the model
  *	asks.c		what waits for an answer of the service: asked on threads of their own
+ *	keys.c		API keys, and what each may ask for (limits.c)
+ *	live.c		what may change while it runs
  *	queue.c		answers that wait until the service has room
  *	watch.c		how the service is: asked on a thread of its own, so that /health never waits
  *	news.c		what it says of itself, as numbers; report.c: as JSON, for /status; history.c: of the last minutes
@@ -26,6 +28,7 @@
 #include "services/gateway/queue.h"
 #include "services/gateway/watch.h"
 #include "services/knobs/gateway.h"
+#include "shared/base/rate.h"
 
 #include <microhttpd.h>
 
@@ -34,6 +37,11 @@ struct exchange;
 struct choice;
 
 enum { GATEWAY_BUCKETS = 1024 };
+
+/* What tells one version of a file from another. */
+struct keys_stamp {
+	uint64_t inode, bytes, s, ns;
+};
 
 struct gateway {
 	struct daemon *daemon;
@@ -45,7 +53,10 @@ struct gateway {
 	struct queue queue; /* answers that wait for their stream */
 	struct connection *connections; /* all that are open */
 	struct keys keys;
+	struct keys_stamp keys_stamp; /* of the file that they were read from, or that was wrong */
 	struct watch watch;
 	struct asks asks;
 	struct metrics metrics;
+	struct rate rate; /* of responses */
+	uint64_t ticks;
 };

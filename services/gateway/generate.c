@@ -218,6 +218,13 @@ static void finish(struct exchange *exchange)
 	give_up(exchange);
 }
 
+/* What the key's tokens per minute are measured by. */
+static void charge(struct exchange *exchange, uint64_t tokens)
+{
+	if (exchange->key)
+		limits_take_tokens(&exchange->key->left, tokens);
+}
+
 static bool take_text(struct choice *choice, const struct outrider_event *event)
 {
 	struct exchange *exchange = choice->exchange;
@@ -239,6 +246,7 @@ static void take_done(struct choice *choice, const struct outrider_event *event)
 		struct metrics *metrics = &exchange->gateway->metrics;
 
 		metrics_answer(metrics, &usage);
+		charge(exchange, usage.prompt_tokens);
 		metrics_time(&metrics->queue_s,
 			(double)(choice->started_ns - exchange->begun_ns + usage.queue_ns) / 1e9);
 	}
@@ -272,6 +280,7 @@ static void take(struct choice *choice, const struct outrider_event *event)
 		metrics_time(&exchange->gateway->metrics.first_token_s,
 			(double)(now_ns - exchange->begun_ns) / 1e9);
 	choice->n_tokens += (uint32_t)event->n_tokens;
+	charge(exchange, event->n_tokens);
 	if (!take_text(choice, event)) {
 		no_memory(exchange);
 		return;

@@ -2,6 +2,9 @@
 #include "services/gateway/generate.h"
 #include "services/gateway/listen.h"
 #include "services/gateway/server.h"
+#include "services/gateway/live.h"
+#include "shared/base/clock.h"
+#include "shared/base/descriptors.h"
 #include "shared/base/log.h"
 #include "shared/base/options.h"
 #include "shared/base/standard.h"
@@ -12,8 +15,18 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-enum { CLIENT_WINDOW = 64 };
-#define TICK_NS 100000000u
+enum { CLIENT_WINDOW = 64, TICKS_PER_SECOND = 10 };
+#define TICK_NS (1000000000u / TICKS_PER_SECOND)
+
+/* Of a status from `least` on. */
+static uint64_t responses(const struct metrics *metrics, size_t least)
+{
+	uint64_t n = 0;
+
+	for (size_t i = least; i < METRICS_STATUSES; i++)
+		n += metrics->responses[i];
+	return n;
+}
 
 static void on_events(void *arg)
 {
@@ -27,6 +40,10 @@ static void on_tick(void *arg)
 {
 	struct gateway *gateway = arg;
 
+	if (++gateway->ticks % TICKS_PER_SECOND == 0) {
+		live_tick(gateway);
+		rate_note(&gateway->rate, clock_ns(), responses(&gateway->metrics, 0));
+	}
 	generate_pump(gateway);
 	generate_tick(gateway);
 	server_tick(gateway);
@@ -36,15 +53,22 @@ static void on_tick(void *arg)
 static void on_detail(void *arg, struct daemon_details *to)
 {
 	const struct gateway *gateway = arg;
-	uint64_t responses = 0;
+	const struct metrics *metrics = &gateway->metrics;
+	uint64_t all = responses(metrics, 0), ns;
+	uint64_t recent = rate_grown(&gateway->rate, clock_ns(), all, &ns);
 
-	for (size_t i = 0; i < METRICS_STATUSES; i++)
-		responses += gateway->metrics.responses[i];
 	daemon_detail(to, "listen", "%s", gateway->config->listen);
-	daemon_detail(to, "connections", "%llu", (unsigned long long)gateway->metrics.connections);
-	daemon_detail(to, "responses", "%llu", (unsigned long long)responses);
-	daemon_detail(to, "completion_tokens", "%llu",
-		(unsigned long long)gateway->metrics.completion_tokens);
+	daemon_detail(to, "keys", "%zu", gateway->keys.n);
+	daemon_detail(to, "connections", "%llu", (unsigned long long)metrics->connections);
+	daemon_detail(to, "open", "%llu", (unsigned long long)metrics->requests_open);
+	daemon_detail(to, "answers_running", "%u", gateway->queue.running);
+	daemon_detail(to, "answers_waiting", "%u", gateway->queue.n);
+	daemon_detail(to, "responses", "%llu", (unsigned long long)all);
+	daemon_detail(to, "recent_responses", "%llu", (unsigned long long)recent);
+	daemon_detail(to, "recent_ns", "%llu", (unsigned long long)ns);
+	daemon_detail(to, "errors", "%llu", (unsigned long long)responses(metrics, 400));
+	daemon_detail(
+		to, "completion_tokens", "%llu", (unsigned long long)metrics->completion_tokens);
 }
 
 static int open_client(struct gateway *gateway, struct error *err)
@@ -74,7 +98,8 @@ static int open_server(struct gateway *gateway, struct error *err)
 	return fd < 0 ? fd : server_open(gateway, fd, err);
 }
 
-static int serve(struct gateway *gateway, struct error *err)
+static int serve(struct gateway *gateway, struct gateway_config *config,
+	const struct options *options, struct error *err)
 {
 	int code = open_client(gateway, err);
 
@@ -85,6 +110,8 @@ static int serve(struct gateway *gateway, struct error *err)
 	if (code == 0)
 		code = asks_start(
 			&gateway->asks, gateway, daemon_runtime_dir(gateway->daemon), err);
+	if (code == 0)
+		code = live_open(gateway, config, options, err);
 	if (code == 0)
 		code = daemon_admin_open(gateway->daemon, NULL, NULL, err);
 	if (code < 0)
@@ -117,7 +144,7 @@ static const struct options_spec spec = {
 /* Everything that can be known before anything is opened; reads the keys. */
 static int check(struct gateway *gateway, struct error *err)
 {
-	int code = listen_check(gateway->config->listen, err);
+	int code = live_check(gateway->config, err);
 
 	return code ? code : keys_read(&gateway->keys, gateway->config->keys, err);
 }
@@ -149,7 +176,9 @@ int main(int argc, char **argv)
 		r = daemon_create(&daemon, &gateway.daemon, &err);
 	}
 	if (r == 0)
-		r = serve(&gateway, &err);
+		r = descriptors_need(PEER_GATEWAY, (uint64_t)config.connections, &err);
+	if (r == 0)
+		r = serve(&gateway, &config, &options, &err);
 	if (r < 0)
 		log_error("%s", err.text);
 	status = r < 0 ? error_exit_status(r) : r;

@@ -121,6 +121,11 @@ static void print_http(const struct metrics *metrics, struct text *out)
 	metrics_gauge(out, "http_answers_waiting",
 		"Answers that wait in the gateway until the verifier has room.",
 		(double)metrics->streams_waiting);
+	metrics_head(out, "http_limited_total", "counter",
+		"Requests refused because of a limit of their API key.");
+	for (size_t i = LIMITS_NONE + 1; i < LIMITS_KINDS; i++)
+		metrics_line(out, "outrider_http_limited_total{limit=\"%s\"} %" PRIu64 "\n",
+			limits_names[i], metrics->limited[i]);
 	metrics_counter(out, "http_received_bytes_total", "Bytes of request bodies.",
 		metrics->received_bytes);
 	metrics_counter(

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "client/include/outrider.h"
+#include "services/gateway/limits.h"
 #include "services/gateway/news.h"
 #include "services/gateway/text.h"
 
@@ -26,6 +27,7 @@ struct metrics {
 	uint64_t requests_open; /* requests whose response is not all sent */
 	uint64_t streams,
 		streams_waiting; /* answers that run, and that wait for the service to have room */
+	uint64_t limited[LIMITS_KINDS]; /* requests refused because of their key's limits */
 	uint64_t received_bytes, sent_bytes; /* of bodies */
 };
 

@@ -8,6 +8,7 @@
 #include "shared/ipc/daemon.h"
 
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { HEADERS_MAX = 32768, STREAM_BLOCK = 16384, RUNS_MAX = 16 };
+enum { HEADERS_MAX = 32768, STREAM_BLOCK = 16384, RUNS_MAX = 16, ROOM_SHARE = 8 };
 
 /* An open connection: libmicrohttpd tells nobody of one whose request is not there yet. */
 struct connection {
@@ -23,7 +24,31 @@ struct connection {
 	int fd;
 	uint64_t since_ns; /* its next request is waited for */
 	bool busy; /* a request is there, and its response is not all sent */
+	bool closing;
 };
+
+static void close_connection(struct connection *connection)
+{
+	shutdown(connection->fd, SHUT_RDWR);
+	connection->closing = true;
+}
+
+/* When few places are left, whoever has waited longest without a whole request has to go: very many that send nothing keep nobody
+ * else out. */
+static void make_room(struct gateway *gateway)
+{
+	uint64_t most = (uint64_t)gateway->config->connections;
+	struct connection *oldest = NULL;
+
+	if (gateway->metrics.connections <= most - most / ROOM_SHARE)
+		return;
+	for (struct connection *c = gateway->connections; c; c = c->next)
+		if (!c->busy && !c->closing && c->fd >= 0 &&
+			(!oldest || c->since_ns < oldest->since_ns))
+			oldest = c;
+	if (oldest)
+		close_connection(oldest);
+}
 
 static void on_connection(void *arg, struct MHD_Connection *http, void **context,
 	enum MHD_ConnectionNotificationCode what)
@@ -46,6 +71,7 @@ static void on_connection(void *arg, struct MHD_Connection *http, void **context
 		gateway->connections = connection;
 		gateway->metrics.connections++;
 		*context = connection;
+		make_room(gateway);
 	} else if (connection) {
 		if (connection->previous)
 			connection->previous->next = connection->next;
@@ -86,9 +112,9 @@ void server_tick(struct gateway *gateway)
 	uint64_t now_ns = clock_ns();
 
 	for (struct connection *c = gateway->connections; c; c = c->next)
-		if (!c->busy && c->fd >= 0 &&
+		if (!c->busy && !c->closing && c->fd >= 0 &&
 			now_ns - c->since_ns >= (uint64_t)gateway->config->request_timeout_ns)
-			shutdown(c->fd, SHUT_RDWR);
+			close_connection(c);
 }
 
 void exchange_rest(struct exchange *exchange)
@@ -130,6 +156,28 @@ static void count(struct exchange *exchange, unsigned status)
 	exchange->told = true;
 }
 
+/* Rounded up. */
+static void add_number(struct MHD_Response *response, const char *header, double value)
+{
+	char text[32];
+
+	snprintf(text, sizeof text, "%.0f", ceil(value > 0 ? value : 0));
+	MHD_add_response_header(response, header, text);
+}
+
+/* As OpenAI has them; what is left, rounded down. */
+static void add_limits(struct MHD_Response *response, const struct key *key)
+{
+	if (key->limits.requests_per_minute) {
+		add_number(response, "x-ratelimit-limit-requests", key->limits.requests_per_minute);
+		add_number(response, "x-ratelimit-remaining-requests", floor(key->left.requests));
+	}
+	if (key->limits.tokens_per_minute) {
+		add_number(response, "x-ratelimit-limit-tokens", key->limits.tokens_per_minute);
+		add_number(response, "x-ratelimit-remaining-tokens", floor(key->left.tokens));
+	}
+}
+
 static enum MHD_Result send_response(
 	struct exchange *exchange, struct MHD_Response *response, unsigned status, const char *type)
 {
@@ -156,7 +204,10 @@ static enum MHD_Result send_response(
 	if (status == MHD_HTTP_UNAUTHORIZED)
 		MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
 	if (status == MHD_HTTP_TOO_MANY_REQUESTS || status == MHD_HTTP_SERVICE_UNAVAILABLE)
-		MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, "1");
+		add_number(response, MHD_HTTP_HEADER_RETRY_AFTER,
+			exchange->retry_s > 1 ? exchange->retry_s : 1);
+	if (exchange->key)
+		add_limits(response, exchange->key);
 	if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
 		MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, POST, OPTIONS");
 	result = MHD_queue_response(exchange->connection, status, response);
@@ -211,6 +262,29 @@ static enum MHD_Result respond(struct exchange *exchange)
 	return MHD_YES;
 }
 
+/* Whether the limits of its key let the request begin. What only looks is not counted. */
+static bool within_limits(struct exchange *exchange)
+{
+	struct key *key = exchange->key;
+	enum limits_which which;
+
+	if (!key || strcmp(exchange->route->method, MHD_HTTP_METHOD_POST) != 0)
+		return true;
+	which = limits_begin(&key->limits, &key->left, clock_ns(), &exchange->retry_s);
+	exchange->limited = which == LIMITS_NONE;
+	if (exchange->limited)
+		return true;
+	const uint32_t limits[LIMITS_KINDS] = {
+		[LIMITS_REQUESTS] = key->limits.requests_per_minute,
+		[LIMITS_CONCURRENT] = key->limits.concurrent,
+		[LIMITS_TOKENS] = key->limits.tokens_per_minute,
+	};
+	exchange->gateway->metrics.limited[which]++;
+	return fault_set(&exchange->fault, MHD_HTTP_TOO_MANY_REQUESTS, NULL, "rate_limit_exceeded",
+		"your API key has reached its limit: %s is %u; try again in %.1f s",
+		limits_names[which], limits[which], exchange->retry_s);
+}
+
 static bool dispatch(struct exchange *exchange)
 {
 	struct gateway *gateway = exchange->gateway;
@@ -222,7 +296,7 @@ static bool dispatch(struct exchange *exchange)
 	set_busy(exchange->gateway, exchange->connection, true);
 	if (exchange->fault.status)
 		return false;
-	if (!exchange->route->open && !keys_allow(&gateway->keys, key))
+	if (!exchange->route->open && !keys_allow(&gateway->keys, key, &exchange->key))
 		return fault_set(&exchange->fault, MHD_HTTP_UNAUTHORIZED, NULL, "invalid_api_key",
 			key ? "the API key is not one that is allowed here"
 			    : "you must send an API key: Authorization: Bearer KEY");
@@ -233,7 +307,7 @@ static bool dispatch(struct exchange *exchange)
 	if (exchange->body.failed)
 		return fault_set(&exchange->fault, MHD_HTTP_INTERNAL_SERVER_ERROR, NULL,
 			"internal_error", "no memory for the body");
-	return exchange->route->handle(exchange);
+	return within_limits(exchange) && exchange->route->handle(exchange);
 }
 
 static struct exchange *begin(
@@ -312,6 +386,9 @@ static void on_completed(
 		count(exchange, 499);
 	ask_forget(exchange);
 	generate_end(exchange);
+	if (exchange->limited)
+		limits_end(&exchange->key->left);
+	keys_release(exchange->key);
 	params_free(&exchange->params);
 	text_free(&exchange->body);
 	text_free(&exchange->out);

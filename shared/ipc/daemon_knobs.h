@@ -18,8 +18,8 @@ struct daemon;
  * long for an answer. */
 #define KNOBS_STEP_NS UINT64_C(10000000000)
 /* A process stays reserved for the administrator this long after a step: between two of its steps
- * lies one with each of the other three. */
-#define KNOBS_RESERVED_NS (3 * KNOBS_STEP_NS + UINT64_C(2000000000))
+ * lies one with each of the other four. */
+#define KNOBS_RESERVED_NS (4 * KNOBS_STEP_NS + UINT64_C(2000000000))
 
 struct daemon_knobs {
 	const struct config_key *keys; /* ended by an entry whose name is NULL */

@@ -1,5 +1,5 @@
 #!/bin/sh
-# usage: B=BUILD_DIR PKGS="pkg-config names" tests/fuzz/run.sh SECONDS TARGET...
+# usage: B=BUILD_DIR PKGS="pkg-config names" FUZZ_LIBS="libraries" tests/fuzz/run.sh SECONDS TARGET...
 # Builds the fuzz targets with libFuzzer, ASan and UBSan and runs each for SECONDS from its seed corpus. New inputs
 # go to BUILD_DIR/corpus, not into the tree; a crash leaves its input in BUILD_DIR/crashes and fails.
 set -eu
@@ -7,11 +7,10 @@ seconds=$1
 shift
 B=${B:-build-fuzz}
 CC=${FUZZ_CC:-clang}
-libs=${FUZZ_LIBS:-"outrider-bench outrider-model outrider-verifier outrider-drafter outrider-expert-cache outrider-policy client spec model kernels ipc base proto"}
 san=address,undefined
 archives=
 objects=
-for l in $libs; do archives="$archives $B/lib$l.a"; done
+for l in $FUZZ_LIBS; do archives="$archives $B/lib$l.a"; done
 for t in "$@"; do objects="$objects $B/obj/tests/fuzz/$t.o"; done
 make --no-print-directory -j2 B="$B" CC="$CC" OPT="-O1 -g" SAN=fuzzer-no-link,$san $archives $objects >/dev/null
 # shellcheck disable=SC2086

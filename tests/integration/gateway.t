@@ -260,6 +260,48 @@ def check_many(gateway):
     ok(not wrong, f"each of {n} streams at once is whole", (len(wrong), wrong[:2]))
 
 
+def check_limits(gateway, service, keys):
+    """Limits of keys: refused with 429 and when to come again; the file is read again when it changes."""
+    def ask(key, **fields):
+        status, headers, data = gateway.ask("POST", "/v1/chat/completions", {"messages": QUESTION, "max_tokens": 4, **fields},
+                                            headers={"Authorization": f"Bearer {key}"})
+        return status, headers, json.loads(data)
+    keys.write_text("secret\nfew requests_per_minute=2\none concurrent=1\nshort tokens_per_minute=50\n")
+    ok(until(lambda: ask("few")[0] == 200), "a key that is added to the file is allowed, without a restart")
+    until(lambda: ask("few")[0] == 429)
+    status, headers, answer = ask("few")
+    error = answer["error"]
+    ok(status == 429 and 1 <= int(headers["Retry-After"]) <= 60 and error["type"] == "rate_limit_error" and
+       error["code"] == "rate_limit_exceeded" and "requests_per_minute is 2" in error["message"] and
+       headers["x-ratelimit-limit-requests"] == "2", "requests beyond its limit are refused, with when to come again", (headers, answer))
+    ok(all(gateway.get("/v1/models", headers={"Authorization": "Bearer few"})[0] == 200 for _ in range(9)), "looking is not counted")
+    status, headers, answer = ask("short", max_tokens=40, ignore_eos=True)
+    ok(status == 200 and answer["usage"]["completion_tokens"] == 40, "an answer is not cut short by its tokens", answer)
+    status, headers, answer = ask("short")
+    ok(status == 429 and "tokens_per_minute is 50" in answer["error"]["message"], "the next request is refused", (headers, answer))
+    peer = gateway.connection()
+    peer.request("POST", "/v1/completions", json.dumps({"prompt": "x", "max_tokens": 900, "ignore_eos": True, "stream": True}),
+                 {"Authorization": "Bearer one"})
+    reply = peer.getresponse()
+    status, headers, answer = ask("one")
+    ok(status == 429 and "concurrent is 1" in answer["error"]["message"], "so is a second at a time", (headers, answer))
+    peer.close()
+    reply.close()
+    ok(until(lambda: ask("one")[0] == 200), "until the first has ended")
+    ok(ask("secret")[0] == 200, "a key without limits has none")
+    page = gateway.get("/metrics", headers={"Authorization": "Bearer secret"})[2].decode()
+    ok(all(f'outrider_http_limited_total{{limit="{limit}"}} ' in page and f'{{limit="{limit}"}} 0\n' not in page
+           for limit in ("requests_per_minute", "concurrent", "tokens_per_minute")), "refusals are counted by limit", page)
+    keys.write_text("secret\nbroken rpm=3\n")
+    time.sleep(2)
+    ok(ask("secret")[0] == 200 and ask("broken")[0] == 401, "a wrong file changes nothing")
+    keys.write_text("secret\n")
+    ok(until(lambda: ask("one")[0] == 401), "a key that is taken out is refused")
+    keys.unlink()
+    time.sleep(2)
+    ok(ask("secret")[0] == 200, "without the file the keys stay")
+
+
 with Service(model=TARGET, draft=DRAFTS["small"],
              sets=("verifier.sessions_max=8",)) as service:
     gateway = Gateway(service)
@@ -283,6 +325,7 @@ with Service(model=TARGET, draft=DRAFTS["small"],
        "without a valid key nothing is answered", answer)
     ok(gateway.post("/v1/chat/completions", {"messages": QUESTION, "max_tokens": 1}, headers={"Authorization": "Bearer secret"})[0] == 200,
        "with one it is")
+    check_limits(gateway, service, keys)
     slow = socket.create_connection(("127.0.0.1", gateway.port))
     slow.sendall(b"GET /health HT")
     slow.settimeout(20 * PATIENCE)

@@ -111,14 +111,14 @@ class KnobChange:
 
 def _process_of(name: str) -> str:
     process = _ALIASES.get(name, name)
-    if process not in _runtime.PROCESSES:
-        raise InvalidRequest(errno.EINVAL, f"process {name!r:.64}: the processes are {', '.join(_runtime.PROCESSES)}")
+    if process not in (*_runtime.PROCESSES, _runtime.GATEWAY):
+        raise InvalidRequest(errno.EINVAL, f"process {name!r:.64}: the processes are {', '.join((*_runtime.PROCESSES, _runtime.GATEWAY))}")
     return process
 
 
 def status(runtime_dir: str | os.PathLike[str] | None = None, timeout: float = 1.0) -> Status:
-    """Asks every process at once, within so many seconds. One that does not answer is "down", "no answer" or "no answer yet"; that
-    is no error."""
+    """Asks every process at once, and the gateway where one runs, within so many seconds. One that does not answer is "down",
+    "no answer" or "no answer yet"; that is no error."""
     try:
         directory = _runtime.runtime_dir(runtime_dir)
     except Unavailable:  # no directory is no service, which is an answer too
@@ -127,7 +127,7 @@ def status(runtime_dir: str | os.PathLike[str] | None = None, timeout: float = 1
     poller = zmq.Poller()
     with zmq.Context() as context:
         open_: dict[zmq.Socket[bytes], str] = {}
-        for name in _runtime.PROCESSES:
+        for name in _runtime.processes(directory):
             path = f"{directory}/{name}.ctl"
             pid = _runtime.listener(path)
             processes[name] = Process(name, "down")
@@ -273,10 +273,10 @@ class Admin:
         return status(self._directory, timeout)
 
     def knobs(self, process: str | None = None, *, session: int = 0) -> list[Knob]:
-        """The settings of a process, or of all four, with their values, ranges and what they are for; session: the values of this
+        """The settings of a process, or of all that run, with their values, ranges and what they are for; session: the values of this
         session, where they are a session's."""
         with zmq.Context() as context:
-            return [knob for name in ([_process_of(process)] if process else _runtime.PROCESSES)
+            return [knob for name in ([_process_of(process)] if process else _runtime.processes(self._directory))
                     for knob in self._list(context, name, session)]
 
     def knob(self, name: str, *, session: int = 0) -> Knob:
@@ -306,7 +306,8 @@ class Admin:
     def _find(self, context: "zmq.Context[zmq.Socket[bytes]]", name: str, session: int) -> Knob:
         process, dot, rest = name.partition(".")
         named = _ALIASES.get(process, process)
-        where = [named] if dot and named in _runtime.PROCESSES else list(_runtime.PROCESSES)
+        known = (*_runtime.PROCESSES, _runtime.GATEWAY)
+        where = [named] if dot and named in known else list(_runtime.processes(self._directory))
         short = rest if len(where) == 1 else name
         found = [knob for p in where for knob in self._list(context, p, session) if knob.name == short]
         if not found:

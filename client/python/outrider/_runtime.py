@@ -9,6 +9,7 @@ import time
 from ._errors import OutriderError, Unavailable
 
 PROCESSES = ("verifier", "drafter", "expert-cache", "policy")
+GATEWAY = "gateway"
 
 # Who is silent for less than this after its socket was made may still be starting.
 START_S = 90
@@ -70,6 +71,11 @@ def listener(path: str) -> int | None:
             return max(0, int(struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]))
         except OSError:
             return 0
+
+
+def processes(directory: str) -> tuple[str, ...]:
+    """Those of every service, and the gateway where one runs."""
+    return PROCESSES if listener(f"{directory}/{GATEWAY}.ctl") is None else (*PROCESSES, GATEWAY)
 
 
 def is_starting(path: str) -> bool:

@@ -8,11 +8,11 @@
 
 #include "services/verifier/pass/engine.h"
 #include "services/verifier/front/inbox.h"
-#include "services/verifier/front/rate.h"
 #include "services/verifier/front/shelf.h"
 #include "shared/base/uids.h"
 #include "services/verifier/state/proof.h"
 #include "shared/base/bits.h"
+#include "shared/base/rate.h"
 #include "shared/ipc/link.h"
 #include "shared/model/gguf/gguf_watch.h"
 

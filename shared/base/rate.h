@@ -1,5 +1,5 @@
 /*
- * How fast a counter has grown lately: samples of the last ten seconds, taken at each tick of the front. On the loop's thread.
+ * How fast a counter has grown lately: samples of the last ten seconds, taken at the ticks of a loop, up to four a second. On one thread.
  */
 #pragma once
 

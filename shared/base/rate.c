@@ -1,4 +1,4 @@
-#include "services/verifier/front/rate.h"
+#include "shared/base/rate.h"
 
 #define WINDOW_NS UINT64_C(10000000000)
 

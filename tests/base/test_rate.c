@@ -1,5 +1,5 @@
-/* services/verifier/front/rate: tokens per second of the last ten seconds. */
-#include "services/verifier/front/rate.h"
+/* shared/base/rate: tokens per second of the last ten seconds. */
+#include "shared/base/rate.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
