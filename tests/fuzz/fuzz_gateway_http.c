@@ -67,8 +67,11 @@ static void check(const char *text, size_t n)
 
 	if (n == 0)
 		return;
-	if (sscanf(text, "HTTP/1.%*1[01] %3u ", &status) != 1 || status < 200 || status > 599)
+	if (sscanf(text, "HTTP/1.%*1[01] %3u ", &status) != 1 || status < 100 || status > 599)
 		abort();
+	/* Go on, before the response. */
+	if (status == 100)
+		return;
 	body = strstr(text, "\r\n\r\n");
 	const char *length = strstr(text, "Content-Length: ");
 	if (!body || !length || length > body ||
