@@ -87,9 +87,10 @@ static void print_cache(const struct news_cache *cache, struct text *out)
 	metrics_counter(out, "expert_prefetched_total",
 		"Experts that were read before they were needed.", cache->prefetched);
 	metrics_counter(out, "expert_prefetch_used_total",
-		"Of those, used before they were evicted.", cache->prefetch_used);
-	metrics_counter(out, "expert_prefetch_wasted_total", "Of those, evicted unused.",
-		cache->prefetch_wasted);
+		"Prefetched experts that were used before they were evicted.",
+		cache->prefetch_used);
+	metrics_counter(out, "expert_prefetch_wasted_total",
+		"Prefetched experts that were evicted unused.", cache->prefetch_wasted);
 	metrics_head(out, "expert_wait_seconds_total", "counter",
 		"Time that the verifier slept until an expert was there.");
 	metrics_line(
