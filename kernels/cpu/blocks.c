@@ -96,7 +96,8 @@ static void read_mxfp4(const uint8_t *row, uint32_t r, struct run *out)
 	look_up(mxfp4_table, out->q);
 }
 
-/* d, high bits of the scales (u16, two bits a run), their low nibbles (4 bytes), 8 x 16 bytes of codes. */
+/* d, high bits of the scales (u16, two bits a run), their low nibbles (4 bytes), 8 x 16 bytes of
+ * codes. */
 static void read_iq4_xs(const uint8_t *row, uint32_t r, struct run *out)
 {
 	const uint8_t *block = row + (size_t)(r / RUNS_256) * 136;
@@ -131,7 +132,8 @@ static void read_scaled(const uint8_t *block, uint32_t s, struct run *out)
 	set_factors(out, 1, 1);
 }
 
-/* d, dmin, 12 bytes of scales, then 32 bytes for each two runs: low nibbles the first, high ones the second. */
+/* d, dmin, 12 bytes of scales, then 32 bytes for each two runs: low nibbles the first, high ones
+ * the second. */
 static void read_q4_k(const uint8_t *row, uint32_t r, struct run *out)
 {
 	const uint8_t *block = row + (size_t)(r / RUNS_256) * 144;
@@ -156,8 +158,9 @@ static void read_q5_k(const uint8_t *row, uint32_t r, struct run *out)
 			(int8_t)((nibbles[i] >> 4 * (s % 2) & 15) | (block[16 + i] >> s & 1) << 4);
 }
 
-/* 128 bytes of low nibbles, 64 of high pairs, 16 scales of 16 weights, d. Each half of the block has 64 bytes of
- * nibbles (runs 0 and 1 low, 2 and 3 high) and 32 of pairs (bits 2s of byte i for weight i of run s). */
+/* 128 bytes of low nibbles, 64 of high pairs, 16 scales of 16 weights, d. Each half of the block
+ * has 64 bytes of nibbles (runs 0 and 1 low, 2 and 3 high) and 32 of pairs (bits 2s of byte i for
+ * weight i of run s). */
 static void read_q6_k(const uint8_t *row, uint32_t r, struct run *out)
 {
 	const uint8_t *block = row + (size_t)(r / RUNS_256) * 210;
@@ -175,8 +178,8 @@ static void read_q6_k(const uint8_t *row, uint32_t r, struct run *out)
 	}
 }
 
-/* 16 bytes of scales (low nibble) and minima (high), 64 of pairs, d, dmin. Each half of the block has 32 bytes of
- * pairs: bits 2s of byte i for weight i of run s. */
+/* 16 bytes of scales (low nibble) and minima (high), 64 of pairs, d, dmin. Each half of the block
+ * has 32 bytes of pairs: bits 2s of byte i for weight i of run s. */
 static void read_q2_k(const uint8_t *row, uint32_t r, struct run *out)
 {
 	const uint8_t *block = row + (size_t)(r / RUNS_256) * 84;
@@ -192,7 +195,8 @@ static void read_q2_k(const uint8_t *row, uint32_t r, struct run *out)
 		out->q[i] = pairs[i] >> 2 * (s % 4) & 3;
 }
 
-/* The 6-bit scale of 16 weights, from the 12 bytes of Q3_K: low nibbles in the first 8, high pairs in the last 4. */
+/* The 6-bit scale of 16 weights, from the 12 bytes of Q3_K: low nibbles in the first 8, high pairs
+ * in the last 4. */
 static int q3_k_scale(const uint8_t *p, uint32_t i)
 {
 	int low = p[i % 8] >> 4 * (i / 8) & 15, high = p[8 + i % 4] >> 2 * (i / 4) & 3;
@@ -200,7 +204,8 @@ static int q3_k_scale(const uint8_t *p, uint32_t i)
 	return (low | high << 4) - 32;
 }
 
-/* 32 bytes of high bits (bit s of byte i for weight i of run s), 64 of pairs as in Q2_K, 12 of scales, d. */
+/* 32 bytes of high bits (bit s of byte i for weight i of run s), 64 of pairs as in Q2_K, 12 of
+ * scales, d. */
 static void read_q3_k(const uint8_t *row, uint32_t r, struct run *out)
 {
 	const uint8_t *block = row + (size_t)(r / RUNS_256) * 110;

@@ -57,7 +57,8 @@ void kernels_dequantise_row(const struct matrix *w, uint32_t row, float *out);
 void kernels_scalar_matmul_blocks(const struct matrix *w, uint32_t first, uint32_t last,
 	const struct activation *x, uint32_t n, float *const *y);
 
-/* MXFP4's scale: 2^(e - 128), exact down to the subnormal 2^-128, as a product of two normal powers. */
+/* MXFP4's scale: 2^(e - 128), exact down to the subnormal 2^-128, as a product of two normal
+ * powers. */
 static inline float mxfp4_scale(uint8_t e)
 {
 	uint32_t half = e / 2u;

@@ -66,7 +66,8 @@ void kernels_read_iq2_xs(const uint8_t *row, uint32_t r, struct run *out)
 	}
 }
 
-/* d, the low bytes of 32 indices, 256 signs, the two high bits of the indices, a nibble for each 16 weights. */
+/* d, the low bytes of 32 indices, 256 signs, the two high bits of the indices, a nibble for each 16
+ * weights. */
 void kernels_read_iq2_s(const uint8_t *row, uint32_t r, struct run *out)
 {
 	const uint8_t *block = row + (size_t)(r / RUNS_256) * 82;
@@ -82,7 +83,8 @@ void kernels_read_iq2_s(const uint8_t *row, uint32_t r, struct run *out)
 	}
 }
 
-/* d, 64 indices of four weights, then for each run four fields of seven signs with the scale above them. */
+/* d, 64 indices of four weights, then for each run four fields of seven signs with the scale above
+ * them. */
 void kernels_read_iq3_xxs(const uint8_t *row, uint32_t r, struct run *out)
 {
 	const uint8_t *block = row + (size_t)(r / RUNS_256) * 98;

@@ -1,4 +1,5 @@
-/* Byte j of an entry: codes of weight j, low nibble, and of weight 4 + j. tests/tools/make_types.py wrote this file. */
+/* Byte j of an entry: codes of weight j, low nibble, and of weight 4 + j. tests/tools/make_types.py
+ * wrote this file. */
 #include "kernels/cpu/grids.h"
 
 const uint32_t kernels_grid_iq1_s[2048] = {0x00000000, 0x00000002, 0x00000101, 0x00000200,

@@ -132,8 +132,8 @@ double kernels_pow(double base, double exponent)
 	return double_of_bits(bits_of_double(p) + ((uint64_t)(int64_t)n << 52));
 }
 
-/* sin x = x - x^3/6 (1 - z S), cos x = 1 - z/2 + z^2/24 (1 - z C), z = x^2: the series of S and C, ascending,
- * to the 17th and 18th power of x. */
+/* sin x = x - x^3/6 (1 - z S), cos x = 1 - z/2 + z^2/24 (1 - z C), z = x^2: the series of S and C,
+ * ascending, to the 17th and 18th power of x. */
 static const double sine_terms[] = {
 	1 / 20.0, 1 / 42.0, 1 / 72.0, 1 / 110.0, 1 / 156.0, 1 / 210.0, 1 / 272.0};
 static const double cosine_terms[] = {

@@ -39,7 +39,8 @@ static bool cpu_has_f16c(void)
 	return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C) != 0;
 }
 
-/* __builtin_cpu_supports also asks the operating system (XGETBV), which a bare CPUID bit does not. */
+/* __builtin_cpu_supports also asks the operating system (XGETBV), which a bare CPUID bit does not.
+ */
 bool kernels_avx2_supported(void)
 {
 	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c();

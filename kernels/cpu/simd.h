@@ -134,7 +134,8 @@ struct kernels {
 	/* sums[c] = LANES sum of exp(z[i] - less) * 1 over the SAMPLE_CHUNK tokens (or what is left) from SAMPLE_CHUNK * c on. */
 	void (*exp_sums)(const float *z, uint32_t n, float less, float *sums);
 
-	/* out[i] = the top 24 bits of word 0 of rand_philox(seed, stream, position, first + i) (shared/base/rand.h). */
+	/* out[i] = the top 24 bits of word 0 of rand_philox(seed, stream, position, first + i)
+	 * (shared/base/rand.h). #skip services/policy-controller/yield/yield.h 0 */
 	void (*draws)(uint64_t seed, uint32_t stream, uint64_t position, uint32_t first,
 		uint32_t out[SAMPLE_CHUNK]);
 

@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Weight of the newest iteration in what is shown. */
+/* Weight of the newest iteration in the displayed means. */
 #define DISPLAY_WEIGHT 0.125f
-/* A session without a record for so many iterations is taken for over. */
+/* A session without a record for this many iterations is taken to be over. */
 #define OVER_AFTER 4
-/* Iterations without a record that are counted. */
-/* What a drafted iteration leaves of the counts of acceptance by position that are shown. */
+/* Share of the displayed counts of acceptance by position that is left after a drafted iteration.
+ */
 #define POSITION_LEFT (1 - 1 / 64.0f)
 
 static void publish_defaults(struct controller *c)
@@ -63,7 +63,8 @@ void controller_init(
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
 		page_recover(&page->sessions[i].lock);
 		uint64_t number = page->sessions[i].knobs.decision;
-		/* What somebody else may have written there leaves room to count on. */
+		/* Somebody else may have written a number there: numbers that leave no room to
+		 * count on are ignored. */
 		if (number > c->first_decision && number < UINT64_MAX / 2)
 			c->first_decision = number;
 	}
@@ -104,12 +105,13 @@ static void begin(struct controller *c, struct policy_state *s, uint32_t k_hint)
 	memset(s->cut, 0, sizeof(s->cut));
 	s->trial_n = 0;
 	s->ops->begin(s, k_hint, &verdict);
-	/* Of a K that is the request's nothing is decided. */
+	/* A K that the request fixed is not a decision. */
 	if (verdict.decided && !s->k_fixed)
 		decide(c, s, k_old, &verdict);
 }
 
-/* A session that came back has another page: what is asked of it by its uid is not for the place it left. */
+/* A session that came back has another page. Forgets the old place, so that its uid finds the new
+ * one. */
 static void forget_elsewhere(struct controller *c, const struct iteration_record *record)
 {
 	int found = uids_find(&c->uids, record->session);
@@ -121,8 +123,8 @@ static void forget_elsewhere(struct controller *c, const struct iteration_record
 	bits_clear(c->touched, slot);
 }
 
-/* The session's state; made from the page's knobs when this controller has not seen it: what an
- * earlier one had chosen is where it starts. */
+/* The session's state. If this controller has not seen it, its state starts from the knobs on the
+ * page, which an earlier controller chose. */
 static struct policy_state *find(struct controller *c, const struct iteration_record *record)
 {
 	struct policy_state *s = &c->sessions[record->page];
@@ -155,7 +157,7 @@ static void moving(float *average, float value, bool first)
 	*average = first ? value : *average + DISPLAY_WEIGHT * (value - *average);
 }
 
-/* Position i was reached when all before it were accepted. */
+/* Position i was reached if all before it were accepted. */
 static void count_positions(struct policy_state *s, const struct iteration_record *record)
 {
 	if (record->depth > s->depths)
@@ -170,7 +172,7 @@ static void count_positions(struct policy_state *s, const struct iteration_recor
 	}
 }
 
-/* Before the record is measured. */
+/* Called before the record is measured. */
 static void count_missing(struct policy_state *s, const struct iteration_record *record)
 {
 	struct policy_place now = {record->iteration, record->n_context};
@@ -195,7 +197,7 @@ static void measure(
 		first ? (double)record->iteration_ns
 		      : s->iteration_ns + (double)DISPLAY_WEIGHT *
 						  ((double)record->iteration_ns - s->iteration_ns);
-	/* A pass with one token per session had no speculation in it, whoever asked for that. */
+	/* A pass with one token per session had no speculation, whoever decided that. */
 	double *base = &c->base_ns[record->batch_sessions];
 	uint64_t *at = &c->base_at[record->batch_sessions];
 	if (record->k == 0 && record->batch_tokens == record->batch_sessions) {
@@ -225,7 +227,7 @@ static void touch(struct controller *c, uint32_t slot)
 	bits_set(c->touched, slot);
 }
 
-/* For those of the pass's sessions that this policy serves. */
+/* Plans for those of the pass's sessions that this policy serves. */
 static void plan_for(
 	struct controller *c, const struct controller_pass *pass, const struct policy_ops *ops)
 {
@@ -234,7 +236,7 @@ static void plan_for(
 	uint32_t k_old[LIMIT_RUNNING], n = 0;
 	for (uint32_t i = 0; i < pass->n; i++) {
 		struct policy_state *s = &c->sessions[pass->slots[i]];
-		/* Its policy may have been changed since its record came. */
+		/* Its policy may have changed since its record came. */
 		if (s->uid == 0 || s->ops != ops)
 			continue;
 		states[n] = s;
@@ -256,7 +258,7 @@ static void plan_pass(struct controller *c, const struct controller_pass *pass)
 			plan_for(c, pass, policies_all[i]);
 }
 
-/* The pass whose records came is whole; the other one's place is for the next. */
+/* The pass whose records came is complete. The other entry is used for the next one. */
 static struct controller_pass *next_pass(struct controller *c)
 {
 	c->n_passes++;
@@ -265,8 +267,8 @@ static struct controller_pass *next_pass(struct controller *c)
 	return &c->passes[c->gathering];
 }
 
-/* Puts the record's session into its pass. A pass is whole with its last record, or, when some were lost, with the first of
- * the next one. */
+/* Adds the record's session to its pass. A pass is complete with its last record, or, if some were
+ * lost, with the first record of the next pass. */
 static void add_to_pass(
 	struct controller *c, const struct policy_state *s, const struct iteration_record *record)
 {
@@ -290,7 +292,7 @@ static void add_to_pass(
 		next_pass(c);
 }
 
-/* A verifier leaves a record of every session of every pass, unless their ring is full. */
+/* The verifier leaves a record of every session of every pass, unless the ring is full. */
 static void count_pass(struct controller *c, const struct iteration_record *record)
 {
 	bool later = c->iteration > 0 && record->iteration > c->iteration;
@@ -313,8 +315,8 @@ const struct policy_state *controller_record(
 	count_pass(c, record);
 	struct policy_state *s = find(c, record);
 	count_missing(s, record);
-	/* A pass with prompt tokens in it, of whatever session, measures no K; nor does one that
-	 * emitted nothing. */
+	/* A pass with prompt tokens, of any session, measures no K; nor does one that emitted
+	 * nothing. */
 	if (record->prefill_tokens == 0 && record->emitted > 0) {
 		struct verdict verdict = {.decided = false};
 		uint32_t k_old = s->k;
@@ -392,8 +394,9 @@ static struct policy_state *by_uid(struct controller *c, uint64_t uid)
 	return slot < 0 ? NULL : &c->sessions[slot];
 }
 
-/* A session keeps what was set for it alone: where its settings differ from those all had before. If the two do not go
- * together, it gets those of all. */
+/* A session keeps the values that were set for it alone: those in which its settings differ from
+ * what all sessions had before. If its values and the new ones do not go together, it gets those of
+ * all. */
 static struct settings settings_for(const struct policy_state *s, const struct settings *before,
 	const struct settings *settings)
 {
@@ -456,7 +459,8 @@ const struct decision *controller_decision(const struct controller *c, uint64_t 
 	uint64_t newest = c->first_decision + c->n_decisions;
 	uint64_t kept =
 		c->n_decisions < CONTROLLER_DECISIONS ? c->n_decisions : CONTROLLER_DECISIONS;
-	/* Its predecessor's are gone: a successor has decided nothing, and its numbers go on from theirs. */
+	/* The predecessor's decisions are gone. A successor has decided nothing yet, and its
+	 * numbers continue from theirs. */
 	if (kept == 0 || after >= newest)
 		return NULL;
 	uint64_t number = after + 1;

@@ -1,11 +1,11 @@
 /*
- * The controller: records in, the policy page out, and a bounded memory of the decisions in
- * between. No threads and no sockets: the records thread and the admin handlers take turns under a
- * mutex of the service (records.h).
+ * The controller: it takes iteration records, writes the policy page, and keeps the latest
+ * decisions in a bounded memory. It has no threads and no sockets. The records thread and the admin
+ * handlers call it in turn, under a mutex of the service (records.h).
  *
- * Records come in bunches where iterations are short. All of them are measured; plans, which are what
- * costs, are made once for the newest pass of a bunch (controller_settle), for nobody would see the
- * others.
+ * When iterations are short, records come in bunches. Every record is measured. Plans are what
+ * costs, so they are made once, for the newest pass of a bunch (controller_settle); the verifier
+ * would never see the others.
  */
 #pragma once
 
@@ -18,8 +18,10 @@ enum { CONTROLLER_DECISIONS = 1024 };
 
 struct decision {
 	uint64_t number, session, time_ns;
-	uint32_t k_old, k_new; /* new: in force now, as a trial for trial_n iterations (0: none) */
-	uint32_t trial_n, k_then; /* then: after the trial */
+	/* k_new: now in force; during a trial of trial_n iterations (0: no trial) it is the trial's
+	 * K */
+	uint32_t k_old, k_new;
+	uint32_t trial_n, k_then; /* k_then: after the trial */
 	enum phase phase;
 	float utility;
 	char reason[192];
@@ -27,65 +29,75 @@ struct decision {
 
 struct controller {
 	struct policy_page *page; /* borrowed */
-	struct settings settings; /* of new sessions */
-	struct policy_defaults defaults; /* as published */
-	bool unfollowed; /* what was decided last, of whatever session */
-	struct policy_state sessions[LIMIT_SESSIONS]; /* by slot; uid 0 = none */
-	struct uids uids; /* their slots */
+	struct settings settings; /* those of new sessions */
+	struct policy_defaults defaults; /* as last published */
+	bool unfollowed; /* as last decided, for any session */
+	struct policy_state sessions[LIMIT_SESSIONS]; /* by slot; uid 0: unused */
+	struct uids uids; /* from uid to slot */
 	uint64_t n_records, n_refused, n_decisions; /* decisions are numbered from 1 */
-	uint64_t iteration, clock; /* of the last record; passes, those that left none too */
-	uint64_t first_decision; /* the number before this controller's first */
+	/* iteration: of the last record; clock: passes, including those that left no record */
+	uint64_t iteration, clock;
+	uint64_t first_decision; /* number before this controller's first decision */
 	struct decision decisions[CONTROLLER_DECISIONS];
-	uint64_t last_iteration_ns, last_ns; /* of whatever session: its time, and when it ended */
+	/* of the last record of any session: its time, and when it ended */
+	uint64_t last_iteration_ns, last_ns;
 	uint64_t
-		now_ns; /* of what is decided: the end of the newest iteration, or a change of settings */
-	double base_ns[LIMIT_RUNNING + 1]; /* time at K = 0 by batch size; 0 = never seen */
-	uint64_t base_at[LIMIT_RUNNING + 1]; /* clock when it was seen last */
+		/* time of the present decision: the end of the newest iteration, or of a change of
+		 * settings */
+		now_ns;
+	double base_ns[LIMIT_RUNNING + 1]; /* time at K = 0 by size of the batch; 0: never seen */
+	uint64_t base_at[LIMIT_RUNNING + 1]; /* value of clock when it was last seen */
 	struct passes passes_seen;
-	alignas(max_align_t) unsigned char shared[POLICIES_SHARED_BYTES]; /* policies_init */
-	/* Two passes: the one whose records come, [gathering], and the one before it. n_passes: since the
-	 * last plan; when not 0, the other one is to be planned for. */
+	/* what policies keep of all sessions (policies_init) */
+	alignas(max_align_t) unsigned char shared[POLICIES_SHARED_BYTES];
+	/* Two passes: passes[gathering], whose records are arriving, and the one before it.
+	 * n_passes: passes since the last plan; when not 0, the other one is to be planned for. */
 	struct controller_pass {
 		uint64_t iteration;
-		uint32_t sessions, seen,
-			others; /* all of it; records so far; extra tokens of the rest */
-		uint32_t slots[LIMIT_RUNNING], n; /* its sessions, as far as their policy plans */
-		uint64_t has[BITS_WORDS(LIMIT_SESSIONS)]; /* a bit for each of slots */
+		/* sessions: in the pass; seen: records so far; others: extra tokens of the sessions
+		 * that no policy plans for */
+		uint32_t sessions, seen, others;
+		uint32_t slots[LIMIT_RUNNING], n; /* the sessions that a policy plans for */
+		uint64_t has[BITS_WORDS(LIMIT_SESSIONS)]; /* bit s is set: slot s is among slots */
 	} passes[2];
 	uint32_t gathering, n_passes;
-	/* A bit for each slot: what was seen; what is to be published. */
+	/* One bit for each slot: it was seen; it must be published. */
 	uint64_t known[BITS_WORDS(LIMIT_SESSIONS)], touched[BITS_WORDS(LIMIT_SESSIONS)];
 	uint32_t newest; /* slot of the last record */
 };
 
-/* Takes the page over: locks that a dead writer left are repaired, knobs stay. settings have
- * been checked. */
+/* Takes over the page: repairs locks that a dead writer left, and keeps the knobs in it. settings
+ * must have been checked. */
 void controller_init(
 	struct controller *c, struct policy_page *page, const struct settings *settings);
 
-/* One record, and the state of its session after it. Anything out of range is counted and dropped: NULL. Nobody sees what it
- * changes before controller_settle. */
+/* Takes one record and returns the state of its session after it. A record with a value out of
+ * range is counted and dropped: NULL. The page does not show the changes before controller_settle.
+ */
 const struct policy_state *controller_record(
 	struct controller *c, const struct iteration_record *record);
-/* After the records that there were: plans for the newest pass that is whole, and publishes. */
+/* Call when all waiting records were taken: plans for the newest complete pass, and publishes. */
 void controller_settle(struct controller *c);
 
-/* When the next record that something may be decided from should come (CLOCK_MONOTONIC); 0: none is waited for. */
+/* When the next record is expected from which something may be decided (CLOCK_MONOTONIC ns); 0:
+ * none is awaited. */
 uint64_t controller_due_ns(const struct controller *c);
 
-/* New settings for one session (uid) or, with uid 0, for all and those to come, but for what was
- * set for a session alone. A session keeps its state where its policy stays. What is decided thereby is decided at now_ns
- * (CLOCK_MONOTONIC). settings have been checked. -ENOENT: no such session. */
+/* Changes the settings of one session (uid), or with uid 0 of all present and future sessions;
+ * values that were set for one session alone stay. A session keeps its state if its policy stays.
+ * now_ns: time of any decision that follows (CLOCK_MONOTONIC). settings must have been checked.
+ * -ENOENT: no such session. */
 int controller_set(struct controller *c, const struct settings *settings, uint64_t uid,
 	uint64_t now_ns, struct error *err);
 const struct settings *controller_settings(const struct controller *c, uint64_t uid);
 
-/* The state of a session, NULL when there is none. Until the next call that changes something. */
+/* The state of a session, NULL when there is none. Valid until the next call that changes anything.
+ */
 const struct policy_state *controller_session(const struct controller *c, uint64_t uid);
 
-/* What its utility is held against, as its policy has it: an iteration at K = 0, and how many iterations ago that was measured.
- * 0: not known. */
+/* The baseline of the session's utility, according to its policy: the time of an iteration at K =
+ * 0, and how many iterations ago it was measured. 0: unknown. */
 void controller_baseline(const struct policy_state *s, double *base_ns, uint64_t *age);
 
-/* The oldest kept decision with a number above after, or NULL. */
+/* The oldest kept decision with a number above `after`, or NULL. */
 const struct decision *controller_decision(const struct controller *c, uint64_t after);

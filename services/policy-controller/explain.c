@@ -34,7 +34,8 @@ static const struct policy_state *find(const struct controller *c, uint64_t uid)
 	return uid ? controller_session(c, uid) : newest;
 }
 
-/* The newest decisions about the session; the controller keeps those of all. */
+/* Takes the newest decisions about the session; the controller keeps the decisions of all sessions
+ * together. */
 static void take_decisions(const struct controller *c, uint64_t uid, struct explanation *out)
 {
 	const struct decision *d;

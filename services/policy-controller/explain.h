@@ -1,7 +1,7 @@
 /*
  * Why a session's K is what it is, in words and figures: what `outriderctl policy explain` prints.
- * Filled from the state that the decision was made in, never computed anew: what is explained is
- * the K in force. Plain memory, no allocation; the caller serialises.
+ * It is filled from the state in which the decision was made, and nothing is computed anew, so it
+ * explains the K in force. Plain memory, no allocation; the caller serialises.
  */
 #pragma once
 
@@ -12,24 +12,26 @@
 
 enum { EXPLAIN_WORDS = 12, EXPLAIN_FIGURES = 24, EXPLAIN_DECISIONS = 8 };
 
-/* What a policy knows of one K. A figure that it has not is 0. */
+/* What a policy knows of one K. Unknown figures are 0. */
 struct explained_k {
 	uint32_t k;
-	double drafted, tokens; /* of the session in one iteration; tokens with the certain one */
+	double drafted, tokens; /* tokens: of the session in one iteration, with the certain one */
 	double time_ns; /* of the iteration, the wait for drafts included */
 	double tokens_per_s; /* of the session */
-	double utility; /* against K = 0 */
+	double utility; /* compared with K = 0 */
 	double doubt; /* relative standard deviation of tokens_per_s */
-	bool weighed; /* as a trial: */
-	double brings, costs; /* in iterations at the K that is best now */
+	bool weighed; /* it was weighed as a trial: */
+	double brings, costs; /* both in iterations at the present best K */
 	const char *
-		note; /* why figures are missing, a constant: all of them where time_ns is 0; NULL: nothing is to be said */
+		/* constant text: why figures are missing (all of them when time_ns is 0); NULL: no
+		 * note */
+		note;
 };
 
-/* Position i of a draft, from 0: counts of the last drafts, fading. */
+/* Position i of a draft, from 0: counts over the last drafts, which fade. */
 struct explained_position {
 	double reached, accepted;
-	double cut; /* of the page */
+	double cut; /* the page's bound */
 };
 
 struct controller;
@@ -38,10 +40,12 @@ struct policy_state;
 
 struct explanation {
 	const struct policy_state *state;
-	uint32_t k; /* in force: what the policy page says, or the request's */
-	uint32_t k_last; /* the same behind its last record: of one that has ended, its last */
-	uint32_t k_then, trial_n; /* trial_n not 0: k for so many iterations, then k_then */
-	bool k_fixed; /* by the request */
+	uint32_t k; /* in force: from the policy page, or fixed by the request */
+	/* in force after its last record; of a session that has ended, its last K */
+	uint32_t k_last;
+	/* trial_n not 0: k is in force for trial_n iterations, then k_then */
+	uint32_t k_then, trial_n;
+	bool k_fixed; /* the request fixed it */
 	uint32_t n_words, n_figures, n_options, n_positions, n_decisions;
 	char words[EXPLAIN_WORDS][320]; /* sentences */
 	struct explained_figure {
@@ -51,15 +55,15 @@ struct explanation {
 	struct explained_k options[LIMIT_DRAFT_DEPTH + 1];
 	struct explained_position positions[LIMIT_DRAFT_DEPTH];
 	const struct decision
-		*decisions[EXPLAIN_DECISIONS]; /* oldest first; until the next record */
+		*decisions[EXPLAIN_DECISIONS]; /* oldest first; valid until the next record */
 };
 
-/* The session uid, or with 0 the one whose record came last. -ENOENT: it is not known, or there is
- * none. *out borrows from the controller. */
+/* Explains session uid, or with 0 the session of the last record. -ENOENT: it is unknown, or there
+ * is none. *out borrows from the controller. */
 int explain_session(const struct controller *controller, uint64_t uid, struct explanation *out);
 
-/* For the policies. What does not fit any more is left out. */
+/* For the policies: add a sentence or a figure. What does not fit is left out. */
 void explain_say(struct explanation *out, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-/* name and unit are borrowed for good. */
+/* name and unit must be constants. */
 void explain_figure(struct explanation *out, const char *name, const char *unit, double value);

@@ -11,11 +11,11 @@
 
 enum {
 	WATCH_MAX = 256, /* decisions in one reply */
-	LOSSES_MAX = 1024, /* of the journal, looked at for a session */
+	LOSSES_MAX = 1024, /* entries of losses that are looked at for a session */
 	RECORDS_MAX = 8192, /* entries of the journal in one reply: less than a megabyte */
 };
 
-/* Replies are freed with protobuf-c, so everything in them is malloc'd. */
+/* Replies are freed with protobuf-c, so everything in them must be malloc'd. */
 static void *make(size_t bytes)
 {
 	void *memory = calloc(1, bytes ? bytes : 1);
@@ -82,7 +82,7 @@ static bool add_sessions(Outrider__PolicyState *state, const struct controller *
 	return true;
 }
 
-/* Records that told the controller nothing. Under the mutex. */
+/* Records from which the controller learned nothing. Call under the mutex. */
 static uint64_t records_lost(const struct records *records)
 {
 	return records->controller->n_refused + ring_dropped(&records->ring);
@@ -146,7 +146,7 @@ static void watch(struct records *records, uint64_t after, Outrider__Envelope *r
 			return;
 		decisions->decisions[decisions->n_decisions++] = to;
 		after = d->number;
-		/* Where to go on when the reply is full. */
+		/* Where to continue when the reply is full. */
 		if (decisions->n_decisions == WATCH_MAX)
 			decisions->next = after;
 	}
@@ -228,7 +228,7 @@ static bool add_decisions(Outrider__PolicyExplanation *to, const struct explanat
 
 static void explain(struct records *records, uint64_t uid, Outrider__Envelope *reply)
 {
-	static struct explanation e; /* of the loop thread */
+	static struct explanation e; /* belongs to the loop thread */
 	char text[96];
 	if (explain_session(records->controller, uid, &e) < 0) {
 		if (uid)
@@ -240,7 +240,7 @@ static void explain(struct records *records, uint64_t uid, Outrider__Envelope *r
 		daemon_failure(reply, ENOENT, uid, text);
 		return;
 	}
-	/* A session that ended meanwhile has no record behind them. */
+	/* If the session ended meanwhile, no record follows the lost ones. */
 	if (records_lost(records) > 0)
 		explain_figure(
 			&e, "records lost, of all sessions", "", (double)records_lost(records));
@@ -309,7 +309,7 @@ static Outrider__PolicyRecord *make_record(const struct journal_entry *entry)
 	return r;
 }
 
-/* What is missing of a session between two of its entries. */
+/* Fills in how many iterations of a session are missing between two of its entries. */
 static void tell_missing(Outrider__PolicyRecord *record, const struct journal_entry *before,
 	const struct journal_entry *entry)
 {
@@ -318,11 +318,12 @@ static void tell_missing(Outrider__PolicyRecord *record, const struct journal_en
 	record->missing = policy_missing(&from, &to, entry->emitted, &record->missing_tokens);
 }
 
-/* Iterations of all sessions that were lost right behind a session's last entry, when it had one in the last pass before, of
- * which a part may be lost too: nobody knows whether it went on. */
+/* Iterations of all sessions that were lost directly after a session's last entry, if that entry
+ * was in the last pass before the loss. Part of that pass may be lost too, and nobody knows whether
+ * the session continued. */
 static uint64_t lost_behind(struct journal *journal, const struct journal_entry *last)
 {
-	static struct journal_loss losses[LOSSES_MAX]; /* of the loop thread */
+	static struct journal_loss losses[LOSSES_MAX]; /* belongs to the loop thread */
 	uint32_t n = journal_losses(journal, last->number, losses, LOSSES_MAX);
 	uint64_t lost = 0;
 	for (uint32_t i = 0; i < n && losses[i].iteration == losses[0].iteration; i++)
@@ -332,12 +333,12 @@ static uint64_t lost_behind(struct journal *journal, const struct journal_entry 
 	return there ? lost : 0;
 }
 
-/* Without the records' mutex: reading a file must not hold up the thread that takes records. */
+/* Does not hold the records' mutex: reading a file must not delay the thread that takes records. */
 static void read_journal(struct records *from, const Outrider__PolicyRecordsRequest *request,
 	Outrider__Envelope *reply)
 {
 	struct journal *journal = from->journal;
-	static struct journal_entry entries[RECORDS_MAX]; /* of the loop thread */
+	static struct journal_entry entries[RECORDS_MAX]; /* belongs to the loop thread */
 	Outrider__PolicyRecords *records = make(sizeof(*records));
 	if (!records)
 		return;

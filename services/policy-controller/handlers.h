@@ -1,6 +1,5 @@
 /* The admin messages of the policy-controller: PolicyGet, PolicyWatch, PolicyExplain,
- * PolicyRecordsRequest, and what its knobs do. Run in
- * the loop thread. */
+ * PolicyRecordsRequest; and the effect of its knobs. Runs in the loop thread. */
 #pragma once
 
 #include "proto/envelope.pb-c.h"
@@ -8,10 +7,10 @@
 #include "shared/base/options.h"
 #include "shared/ipc/daemon.h"
 
-/* daemon_admin; arg is the struct records. */
+/* A daemon_admin function; arg is the struct records. */
 int handle_admin(
 	void *arg, const struct Outrider__Envelope *request, struct Outrider__Envelope *reply);
 
-/* settings are those in force for new sessions, options what they were started with; both borrowed. */
+/* settings: those in force for new sessions. options: those of the start. Both are borrowed. */
 int handlers_knobs(struct records *records, struct daemon *daemon, struct settings *settings,
 	const struct options *options, struct error *err);

@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What lies there is not ours to overwrite: it becomes PATH.old, in the place of an earlier one, and a new file takes its
- * name. 0, or -1 with errno. */
+/* The file at the path is not ours to overwrite: it becomes PATH.old, replacing an earlier one, and
+ * a new file is created. 0, or -1 with errno. */
 static int set_aside(struct journal *journal, uint64_t file_bytes)
 {
 	char old[sizeof(journal->path) + 8];
@@ -37,7 +37,7 @@ static int set_aside(struct journal *journal, uint64_t file_bytes)
 	return journal->file.fd < 0 ? -1 : 0;
 }
 
-/* The file is open; its head is this journal's afterwards. 0, or -1 with errno. */
+/* Takes over the open file, which then has this journal's head. 0, or -1 with errno. */
 static int take_file(struct journal *journal)
 {
 	struct stat status;
@@ -112,7 +112,8 @@ static uint32_t microseconds(uint64_t ns)
 	return ns / 1000 > UINT32_MAX ? UINT32_MAX : (uint32_t)(ns / 1000);
 }
 
-/* Says what was lost since that was said last, where there is room. Under the mutex. */
+/* Adds an entry for the losses that no entry has told yet, if there is room. Call under the mutex.
+ */
 static void mark_loss(struct journal *journal, uint64_t time_ns)
 {
 	if (journal->unmarked == 0 || journal->n_pending == JOURNAL_PENDING)
@@ -125,7 +126,7 @@ static void mark_loss(struct journal *journal, uint64_t time_ns)
 void journal_add(struct journal *journal, const struct iteration_record *record,
 	const struct policy_state *state)
 {
-	/* A peer's record of no session would read as a loss. */
+	/* A record of session 0 from a peer would read as a loss. */
 	if (!*journal->path || record->session == 0)
 		return;
 	struct journal_entry entry = {
@@ -186,7 +187,8 @@ void journal_add_loss(struct journal *journal, uint64_t n)
 	pthread_mutex_unlock(&journal->mutex);
 }
 
-/* Takes what waits into journal->writing, so that the records thread never waits for the disk. */
+/* Moves the waiting entries to journal->writing, so that the records thread never waits for the
+ * disk. */
 static uint32_t take_pending(struct journal *journal)
 {
 	pthread_mutex_lock(&journal->mutex);
@@ -205,7 +207,7 @@ uint64_t journal_lost(struct journal *journal)
 	return lost;
 }
 
-/* The last n of those that were to be written cannot be. */
+/* Counts the last n of the entries to be written as lost. */
 static void lose(struct journal *journal, const struct journal_entry *from, uint32_t n, int code)
 {
 	pthread_mutex_lock(&journal->mutex);
@@ -217,7 +219,7 @@ static void lose(struct journal *journal, const struct journal_entry *from, uint
 	fails(journal, code);
 }
 
-/* A run of entries that lie side by side in the file: up to where it wraps. */
+/* Writes a run of entries that are adjacent in the file, up to where it wraps. */
 static uint32_t write_run(struct journal *journal, const struct clock_pair *now,
 	const struct journal_entry *from, uint32_t n)
 {
@@ -267,7 +269,7 @@ void journal_flush(struct journal *journal)
 	journal->failing = false;
 }
 
-/* Gives the entries to `see`, newest first, until it wants no more. */
+/* Passes the entries to `see`, newest first, until it returns false. */
 static void walk(struct journal *journal, bool (*see)(void *arg, const struct journal_entry *entry),
 	void *arg)
 {
@@ -279,7 +281,7 @@ static void walk(struct journal *journal, bool (*see)(void *arg, const struct jo
 	uint64_t end = journal->next;
 	uint64_t oldest = end > journal->file.capacity ? end - journal->file.capacity : 1;
 	while (end > oldest && more) {
-		/* Of the entries before end, those that lie side by side. */
+		/* The adjacent entries directly before end. */
 		uint64_t run = (end - 1) % journal->file.capacity + 1;
 		run = run < JOURNAL_BLOCK ? run : JOURNAL_BLOCK;
 		run = end - oldest < run ? end - oldest : run;
@@ -297,7 +299,7 @@ static void walk(struct journal *journal, bool (*see)(void *arg, const struct jo
 	}
 }
 
-/* What is filled from its end. */
+/* An array that is filled from its end. */
 struct reading {
 	uint64_t session;
 	struct journal_entry *out;
@@ -325,7 +327,7 @@ uint32_t journal_read(
 struct losses {
 	uint64_t above;
 	struct journal_loss *out;
-	uint32_t n, max, open; /* open: of those found last, whose iteration is not known yet */
+	uint32_t n, max, open; /* open: losses found last whose iteration is not known yet */
 };
 
 static bool take_loss(void *arg, const struct journal_entry *entry)

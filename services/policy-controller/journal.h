@@ -1,14 +1,18 @@
 /*
- * The journal: one entry per session and iteration in a file of fixed size, the oldest overwritten, so that what happened
- * can be looked at afterwards, over restarts of this process. It is only looked at: nothing is decided from it.
+ * The journal: a file of fixed size with one entry per session and iteration, which overwrites its
+ * oldest entries. It shows what happened, also before restarts of this process. Nothing is decided
+ * from it.
  *
- * The records thread puts entries into memory (journal_add); the loop thread writes them to the file now and then
- * (journal_flush). A file that cannot be written (full or read-only disk) is said once; entries of that time are counted as
- * lost and serving goes on; the file is tried again with each flush.
+ * The records thread puts entries into memory (journal_add); the loop thread writes them to the
+ * file from time to time (journal_flush). When the file cannot be written (disk full or read-only),
+ * the log says so once, the entries of that time are counted as lost, and serving continues. Each
+ * flush tries the file again.
  *
- * File: struct journal_head, then `capacity` entries of JOURNAL_ENTRY_BYTES; entry n lies at n modulo capacity. An entry
- * that was torn by a crash, or that somebody changed, fails its check sum and is skipped. Where records of iterations were
- * lost, on their way here or to the file, an entry of session 0 says how many: what lies on both sides of it does not join.
+ * The file is a struct journal_head, followed by `capacity` entries of JOURNAL_ENTRY_BYTES; entry n
+ * is at place n modulo capacity. An entry that a crash has torn, or that somebody changed, fails
+ * its checksum and is skipped. Where records of iterations were lost, on their way here or to the
+ * file, an entry of session 0 tells how many. The entries before and after it do not belong
+ * together.
  */
 #pragma once
 
@@ -16,34 +20,37 @@
 
 #include <pthread.h>
 
-/* JOURNAL_PENDING: sixteen sessions of a small model make ten thousand entries a second, the file is written each second, and
- * who was stopped finds the records of a whole ring at once. */
+/* JOURNAL_PENDING: sixteen sessions of a small model make ten thousand entries a second, and the
+ * file is written every second. After this process was stopped for a while, it finds the records of
+ * a whole ring at once. */
 enum { JOURNAL_ENTRY_BYTES = 192, JOURNAL_PENDING = 16384, JOURNAL_BYTES_MIN = 64 << 10 };
 
 struct journal_entry {
-	uint64_t check; /* of what follows */
-	uint64_t number; /* counts entries of this file, from 1 */
-	uint64_t time_ns; /* when the iteration ended, CLOCK_REALTIME: the file outlives a boot */
+	uint64_t check; /* checksum of the rest */
+	uint64_t number; /* counts the entries of this file, from 1 */
+	/* end of the iteration, CLOCK_REALTIME, because the file outlives a boot */
+	uint64_t time_ns;
 	uint64_t session,
-		iteration; /* session 0: a loss, of which number, time and `lost` are said */
-	uint32_t n_context; /* committed tokens after it */
+		iteration; /* session 0: a loss; only number, time_ns and `lost` are set */
+	uint32_t n_context; /* committed tokens after the iteration */
 	uint8_t k, depth, accepted, emitted;
-	uint8_t phase; /* enum phase, after it */
-	uint8_t k_next; /* what the policy asks for now */
+	uint8_t phase; /* enum phase, after the iteration */
+	uint8_t k_next; /* what the policy asks for after it */
 	uint8_t k_fixed, method;
 	uint32_t batch_tokens, prefill_tokens;
 	uint32_t unique_experts, expert_hits, expert_misses;
 	union {
 		uint64_t expert_bytes;
-		uint64_t lost; /* iterations, of whatever sessions */
+		uint64_t lost; /* iterations, of any sessions */
 	};
 	uint32_t draft_us, verify_us, sample_us, iteration_us;
-	float base_us; /* an iteration at K = 0; 0: not measured */
-	float utility, etr; /* as the policy page says; utility 0: not measured */
-	/* As in the record: a draft that was kept back, and the confidences of that one or of the iteration's own. */
+	float base_us; /* time of an iteration at K = 0; 0: not measured */
+	float utility, etr; /* as on the policy page; utility 0: not measured */
+	/* As in the record: a draft that was kept back, and the confidences of that draft or of the
+	 * iteration's own. */
 	uint8_t foreseen, foreseen_drafted, foreseen_right, foreseen_method;
 	uint16_t batch_sessions;
-	uint16_t drafted; /* nodes; depth: of the path that the confidences are of */
+	uint16_t drafted; /* nodes; `depth` is that of the path which the confidences belong to */
 	uint8_t confidence[LIMIT_DRAFT_DEPTH];
 	uint8_t pad[13];
 };
@@ -51,55 +58,59 @@ static_assert(sizeof(struct journal_entry) == JOURNAL_ENTRY_BYTES, "an entry is 
 
 struct journal_file {
 	int fd; /* -1: not open */
-	uint64_t capacity; /* entries it has room for */
+	uint64_t capacity; /* entries that it has room for */
 };
 
 struct journal {
-	char path[4200]; /* "" = none is kept */
+	char path[4200]; /* "": no journal is kept */
 	struct journal_file file;
 	uint64_t next; /* number of the next entry */
-	bool failing; /* said already */
-	pthread_mutex_t mutex; /* pending, n_pending, lost, unmarked */
+	bool failing; /* the log says so already */
+	pthread_mutex_t mutex; /* protects pending, n_pending, lost, unmarked */
 	uint32_t n_pending;
 	uint64_t lost;
-	uint64_t unmarked; /* iterations that were lost since an entry last said so */
-	/* With time_ns of CLOCK_MONOTONIC. */
+	uint64_t unmarked; /* lost iterations that no entry has told yet */
+	/* Their time_ns is CLOCK_MONOTONIC. */
 	struct journal_entry pending[JOURNAL_PENDING], writing[JOURNAL_PENDING];
 };
 
-/* Opens or creates the file, `bytes` long, JOURNAL_BYTES_MIN or more; path "" for none. One of another size, or that
- * is no journal, is kept as PATH.old, which is said, and a new one begun. A file that cannot be had is no error: it is
- * said, and tried again with each flush. */
+/* Opens or creates the file. bytes: its size, at least JOURNAL_BYTES_MIN. path "": no journal. A
+ * file of another size, or one that is no journal, is kept as PATH.old, with a log line, and a new
+ * one is begun. A file that cannot be opened is no error: the log says so, and each flush tries
+ * again. */
 void journal_open(struct journal *journal, const char *path, uint64_t bytes);
-/* Writes what waits. */
+/* Writes the waiting entries. */
 void journal_close(struct journal *journal);
 
-/* What an iteration was, and what the policy made of it. state may be NULL: the session is not the policy's. */
+/* Adds an iteration and what the policy made of it. state may be NULL: the policy does not know the
+ * session. */
 void journal_add(struct journal *journal, const struct iteration_record *record,
 	const struct policy_state *state);
-/* n records of iterations were lost before they came here; they would have come now. */
+/* Tells that n records of iterations were lost before they came here, after the entries added so
+ * far. */
 void journal_add_loss(struct journal *journal, uint64_t n);
 void journal_flush(struct journal *journal);
-/* Iterations whose entries never reached the file. */
+/* Iterations whose entries did not reach the file. */
 uint64_t journal_lost(struct journal *journal);
 
-/* The newest entries of a session (0: of all), at most max, oldest first; those that wait are flushed before. Returns
- * how many. Loop thread. */
+/* Reads the newest entries of a session (0: of all), at most max, oldest first, after flushing the
+ * waiting ones. Returns their number. Loop thread. */
 uint32_t journal_read(
 	struct journal *journal, uint64_t session, struct journal_entry *out, uint32_t max);
 
-/* A place where iterations are missing, of whatever sessions. */
+/* A place where iterations of any sessions are missing. */
 struct journal_loss {
-	uint64_t number; /* entries above it came after the loss */
+	uint64_t number; /* entries with a higher number came after the loss */
 	uint64_t time_ns; /* when it was noticed, CLOCK_REALTIME */
 	uint64_t lost;
-	uint64_t iteration; /* the newest before it; 0: the file has none */
+	uint64_t iteration; /* newest iteration before it; 0: the file has none */
 };
-/* The newest losses above a number, at most max, oldest first. Returns how many. Loop thread. */
+/* Reads the newest losses with a number above `above`, at most max, oldest first. Returns their
+ * number. Loop thread. */
 uint32_t journal_losses(
 	struct journal *journal, uint64_t above, struct journal_loss *out, uint32_t max);
 
-/* All iterations of a file that is not written meanwhile, or of a copy, oldest first; *out is freed by the caller. The file is
- * only read, and not trusted: what fails its check or cannot have happened is skipped. -ENOENT and the like, -EINVAL: not a
- * journal, or nothing in it. */
+/* Loads all iterations of a file that is not being written, or of a copy, oldest first. The caller
+ * frees *out. The file is opened for reading and not trusted: entries that fail their checksum or
+ * that are impossible are skipped. -ENOENT and the like; -EINVAL: it is no journal, or empty. */
 int journal_load(const char *path, struct journal_entry **out, size_t *n, struct error *err);

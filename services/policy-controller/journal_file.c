@@ -16,7 +16,7 @@ struct journal_head {
 	uint64_t capacity;
 };
 
-/* FNV-1a over 64-bit words: against torn writes, not against an adversary. */
+/* FNV-1a over 64-bit words: detects torn writes, not an adversary. */
 static uint64_t check_of(const struct journal_entry *entry)
 {
 	uint64_t words[sizeof(*entry) / sizeof(uint64_t)], h = 0xcbf29ce484222325u;
@@ -39,7 +39,7 @@ off_t journal_file_place(const struct journal_file *file, uint64_t number)
 	return JOURNAL_HEAD_BYTES + (off_t)(number % file->capacity * JOURNAL_ENTRY_BYTES);
 }
 
-/* Entries lie in their places whole or not at all for a reader: the check sum tells. */
+/* A reader sees an entry whole or not at all: the checksum decides. */
 static bool valid(
 	const struct journal_file *file, const struct journal_entry *entry, uint64_t place)
 {
@@ -71,7 +71,7 @@ uint64_t journal_file_last(const struct journal_file *file)
 		uint64_t left = file->capacity - first;
 		uint32_t n = left < JOURNAL_BLOCK ? (uint32_t)left : JOURNAL_BLOCK;
 		if (!journal_file_block(file, first, n, block))
-			break; /* the file has not grown so far yet */
+			break; /* the file has not grown this far yet */
 		for (uint32_t i = 0; i < n; i++)
 			if (journal_file_entry(file, block, first, i, &entry) &&
 				entry.number > last)
@@ -123,7 +123,7 @@ static int by_number(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The check sum is against accidents alone. */
+/* Checks the values: the checksum protects against accidents only. */
 static bool possible(const struct journal_entry *e)
 {
 	return e->session != 0 && e->k <= LIMIT_DRAFT_DEPTH && e->depth <= e->k &&
@@ -160,7 +160,7 @@ int journal_load(const char *path, struct journal_entry **out, size_t *n, struct
 	*n = 0;
 	if (file.fd < 0)
 		return error_set(err, errno, "%s: %s", path, strerror(errno));
-	/* Its size bounds what the head may say. */
+	/* The file's size bounds what its head may claim. */
 	bool whole = fstat(file.fd, &status) == 0 && S_ISREG(status.st_mode) &&
 		     pread(file.fd, &head, sizeof(head), 0) == sizeof(head);
 	bool other = whole && head.magic == MAGIC && head.layout != LAYOUT;

@@ -1,4 +1,5 @@
-/* outrider-policy: owns the policy region, chooses K. Start-up and the order of tearing down. */
+/* outrider-policy: owns the policy region and chooses K. Start-up, and the order of tearing down.
+ */
 #include "services/policy-controller/handlers.h"
 #include "shared/base/log.h"
 #include "shared/base/options.h"
@@ -11,7 +12,7 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-/* How often the journal is written: what a crash may take with it. */
+/* How often the journal is written; a crash loses at most this much. */
 #define JOURNAL_FLUSH_NS 1000000000u
 
 struct service {
@@ -23,7 +24,8 @@ struct service {
 	struct records records;
 };
 
-/* The region a predecessor left (fd, -1 for none), with the knobs in it, or a new one. */
+/* Takes over the region that a predecessor left (fd; -1: none), with the knobs in it, or creates a
+ * new one. */
 static int open_region(struct service *s, int fd, struct ring *ring, struct error *err)
 {
 	size_t bytes = policy_bytes();
@@ -51,7 +53,8 @@ static int open_region(struct service *s, int fd, struct ring *ring, struct erro
 		region_payload(&s->region), s->region.bytes - REGION_DATA, &page, ring, err);
 }
 
-/* In the state directory that systemd gives, where it survives a boot, or beside the sockets. */
+/* Opens the journal in the state directory that systemd gives, where it survives a boot, or beside
+ * the sockets. */
 static void open_journal(struct service *s, const struct settings *settings)
 {
 	const char *state = getenv("STATE_DIRECTORY");
@@ -84,7 +87,7 @@ static int serve(struct service *s, struct settings *settings, const struct opti
 	int fd;
 	if (broker_recover(s->daemon, POLICY_REGION, &fd) < 0)
 		fd = -1;
-	/* Only who holds the broker's lock may write to a region that another process may still
+	/* Only the holder of the broker's lock may write to a region that another process may still
 	 * be using. */
 	int r = broker_open(s->daemon, NULL, &s->broker, err);
 	if (r < 0) {

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Drafted tokens per iteration, a mean that fades: below it what was drafted is long ago (as in admin/ctl.h). */
+/* Mean of drafted tokens per iteration, which fades. Below this the last draft was long ago (as in
+ * admin/ctl.h). */
 #define DRAFTED_LEAST 0.01f
 
 const char *const phase_names[] = {"baseline", "test", "set", "off"};
@@ -31,7 +32,7 @@ const struct policy_ops *policy_parse(const char *text, uint32_t *k)
 	return *k <= LIMIT_DRAFT_DEPTH ? &policy_static : NULL;
 }
 
-/* Where the policy's part begins; NULL: where the last one ends. */
+/* Where the policy's part begins; NULL: where the last policy's part ends. */
 static size_t shared_at(const struct policy_ops *policy)
 {
 	size_t at = 0;
@@ -55,7 +56,7 @@ void policies_init(void *memory)
 
 bool policy_is_older(const struct policy_state *state, const struct iteration_record *record)
 {
-	/* The counter of decisions may go round. */
+	/* The counter of decisions may wrap. */
 	return (int32_t)(record->decision - (uint32_t)state->decision) < 0;
 }
 
@@ -68,7 +69,7 @@ void policy_decide(struct verdict *verdict, const char *format, ...)
 	verdict->decided = true;
 }
 
-/* static:K. Its utility is only known when somebody measured K = 0 in a batch of the same size
+/* static:K. Its utility is known only when K = 0 was measured in a batch of the same size
  * (controller.c). */
 static uint32_t static_first_k(const struct settings *settings, const void *shared)
 {
@@ -94,14 +95,14 @@ uint32_t policy_missing(const struct policy_place *before, const struct policy_p
 		after->n_context - emitted <= before->n_context)
 		return 0;
 	*tokens = after->n_context - emitted - before->n_context;
-	/* A verifier that was started again counts its passes anew. */
+	/* A restarted verifier counts its passes anew. */
 	if (after->iteration < before->iteration + 2)
 		return *tokens;
 	uint64_t passes = after->iteration - before->iteration - 1;
 	return passes < *tokens ? (uint32_t)passes : *tokens;
 }
 
-/* The cache or the load may be other than they were, and nothing measures K = 0 anew. */
+/* The cache or the load may have changed since, and nothing measures K = 0 again. */
 static bool has_baseline(const struct policy_state *state)
 {
 	return state->base_ns > 0 && state->base_age <= (uint64_t)state->settings.refresh;
@@ -112,7 +113,7 @@ static void static_observe(
 {
 	(void)record;
 	(void)verdict;
-	/* Of what did not speculate there is none: what two runs at K = 0 differ by is the machine's. */
+	/* Without speculation there is none: two runs at K = 0 differ only by noise. */
 	bool drafts = state->k > 0 && state->drafted >= DRAFTED_LEAST;
 	bool known = drafts && has_baseline(state) && state->iteration_ns > 0;
 	state->utility =

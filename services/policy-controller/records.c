@@ -8,22 +8,28 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-#define SILENCE 4 /* iterations without a record, after which the doorbell is slept on */
+#define SILENCE 4 /* iterations without a record, after which the thread sleeps on the doorbell */
 #define SILENCE_MIN_NS 500000
 #define POLL_MAX_NS 10000000
 #define POLL_MIN_NS 50000
-#define OVERDRAWN_MAX_NS 40000000 /* of a wait for its budget; the ring has room for much longer */
-#define SLACK_NS 5000u /* of this thread's timers; the kernel's 50 us would be half an iteration */
-#define SLEEP_NS 500000000u /* a doorbell nobody rings: look whether to stop */
+/* longest wait for its budget; the ring has room for much longer */
+#define OVERDRAWN_MAX_NS 40000000
+/* of this thread's timers; the kernel's default of 50 us would be half an iteration */
+#define SLACK_NS 5000u
+/* sleep on a doorbell that nobody rings, before it checks whether to stop */
+#define SLEEP_NS 500000000u
 #define ALIVE_NS 5000000000u
-/* A look takes about 30 us of processor time, most of it the timer's and the scheduler's, and an iteration of a small model
- * 100 us. So the thread may use a share of 1 / BUDGET_PARTS of a core, and BUDGET_NS at once: some thirty looks in a row,
- * when a session begins or a test runs. Who has used it waits longer, whatever is due
- * (with a look every 10 ms the records of sixteen sessions took 1.1 % of a core); what comes meanwhile waits in the ring. */
+/* A look at the ring takes about 30 us of processor time, most of it the timer's and the
+ * scheduler's; an iteration of a small model takes 100 us. So the thread may use 1 / BUDGET_PARTS
+ * of a core, and up to BUDGET_NS at once: some thirty looks in a row, when a session begins or a
+ * trial runs. When this is used up, it waits longer, even if a record is due; records meanwhile
+ * wait in the ring. (With a look every 10 ms, the records of sixteen sessions took 1.1 % of a
+ * core.) */
 #define BUDGET_PARTS 160
 #define BUDGET_NS 1000000
 
-/* Not who lost them: the verifier never waits for this process, which was late or stopped. */
+/* Says how many records were lost, but blames nobody: the verifier never waits for this process,
+ * which was late or stopped. */
 static void tell_lost(struct records *records, uint64_t lost)
 {
 	if (lost == records->lost)
@@ -41,7 +47,7 @@ uint32_t records_drain(struct records *records)
 	struct iteration_record record;
 	uint32_t n = 0;
 	pthread_mutex_lock(&records->mutex);
-	/* What was lost until now found the ring full: it would have come behind what is in it. */
+	/* Records lost until now found the ring full: their place is behind the records in it. */
 	uint64_t lost = ring_dropped(&records->ring);
 	/* Bounded, so that an admin request gets its turn. */
 	while (n < POLICY_RECORD_SLOTS && ring_get(&records->ring, &record, sizeof(record))) {
@@ -58,12 +64,12 @@ uint32_t records_drain(struct records *records)
 	return n;
 }
 
-/* What the thread may use, at some time. */
+/* Processor time that the thread may use, as of at_ns. */
 struct budget {
 	int64_t left_ns, cpu_ns, at_ns;
 };
 
-/* Brings it up to now. Returns for how long the next look has to wait. */
+/* Updates the budget. Returns how long the next look must wait. */
 static int64_t spend(struct budget *budget)
 {
 	int64_t now = (int64_t)clock_ns(), cpu = (int64_t)clock_thread_cpu_ns();
@@ -83,17 +89,18 @@ static void pause_ns(int64_t ns)
 	nanosleep(&time, NULL);
 }
 
-/* How long until the next look; 0: until the verifier rings, because nobody decodes. What begins then is seen with its first
- * record, at a system call of the verifier per silence.
+/* Time until the next look; 0: until the verifier rings, because no session decodes. A session that
+ * begins then is seen with its first record, and the verifier makes one system call per silence.
  *
- * A slow model needs no quick look: a quarter of an iteration late is soon enough. With a fast one many iterations lie in
- * `poll`: then the record that something will be decided from is looked for when it should come. After that, and where
- * nothing was found, each look waits half as long again as all before. */
+ * With a slow model a look may be late by a quarter of an iteration. With a fast one many
+ * iterations fit in `poll`; the thread then looks when the record is due from which something will
+ * be decided. After that, and when nothing was found, each look waits half as long again as all
+ * before it. */
 static int64_t poll_period(struct records *records, bool found)
 {
 	const struct controller *c = records->controller;
 	pthread_mutex_lock(&records->mutex);
-	/* Times that a peer may have made up: what an hour is not enough for is no iteration. */
+	/* Times from a peer may be invented: an iteration does not take more than an hour. */
 	uint64_t iteration =
 		c->last_iteration_ns < COST_NS_MAX ? c->last_iteration_ns : COST_NS_MAX;
 	uint64_t due_ns = controller_due_ns(c), now_ns = clock_ns();
@@ -108,7 +115,7 @@ static int64_t poll_period(struct records *records, bool found)
 	if (period > 0 && quarter > period)
 		period = quarter;
 	later = later > quarter ? later : quarter;
-	/* A look that comes too early has to be repeated. */
+	/* A look that comes too early must be repeated. */
 	int64_t due = due_ns > 0 ? (int64_t)(due_ns + (uint64_t)quarter) : 0, wait = period;
 	if (due > now && due - now < wait)
 		wait = due - now;
@@ -147,7 +154,7 @@ int records_start(struct records *records, const struct ring *ring, struct contr
 	records->ring = *ring;
 	records->controller = controller;
 	records->journal = journal;
-	/* Said by the predecessor, or lost when there was none. */
+	/* The predecessor has logged these, or they were lost while there was none. */
 	records->lost = ring_dropped(ring);
 	atomic_store(&records->beat_ns, clock_ns());
 	doorbell_take_over(&ring->shared->bell);

@@ -5,8 +5,8 @@
  * peers: registry.h). The verifier also listens on ipc://RUNTIME_DIR/client (clients). The
  * functions are pure apart from peers_runtime_dir and peers_starting; any thread.
  *
- * drafter  -> verifier (sessions, draft, supports), expert-cache (experts), policy (policy)
- * verifier -> expert-cache (experts), policy (policy)
+ *   drafter  -> verifier (sessions, draft, supports), expert-cache (experts), policy (policy)
+ *   verifier -> expert-cache (experts), policy (policy)
  */
 #pragma once
 

@@ -8,19 +8,19 @@
 #define POWER_MIN 0.05
 #define POWER_MAX 4.0
 #define POWER_PRIOR 0.5 /* evidence, in squared ln c, that g = 1 is worth */
-#define OWN_PRIOR 2.0 /* tokens that the drafter's word is worth where the pool knows nothing */
-#define POOL_PRIOR 4.0 /* tokens that the pool is worth to a session */
+#define OWN_PRIOR 2.0 /* tokens that the drafter's word counts as where the pool knows nothing */
+#define POOL_PRIOR 4.0 /* tokens that the pool's rate counts as */
 #define FIT_STEPS 4
 #define POSITION_PRIOR 6.0
 #define POOL_MEMORY 512.0
 #define SHIFT 1.5 /* ln of the factor between the odds before and after a change */
-#define ALARMED 0.2f /* of the counts, what an alarm leaves */
+#define ALARMED 0.2f /* share of the counts that an alarm leaves */
 #define IDLE_SLOWER 4.0
-#define OWN_CHAINS 4u /* drafts after which a session's own describe it */
+#define OWN_CHAINS 4u /* number of drafts from which a session's own drafts are used */
 
-/* Lower bounds of c in the classes but the last, in 255ths. */
+/* Lower bounds of c in all classes but the last, in 255ths. */
 static const uint8_t class_floor[ACCEPTANCE_CLASSES - 1] = {250, 240, 224, 200, 168, 128, 77};
-/* Where a class that has seen nothing is taken to lie: -ln of its middle. */
+/* -ln of the middle of each class, for classes that have seen nothing. */
 static const float class_surprise[ACCEPTANCE_CLASSES] = {
 	0.01f, 0.04f, 0.09f, 0.18f, 0.33f, 0.54f, 0.91f, 1.8f};
 
@@ -32,7 +32,8 @@ static uint32_t class_of(uint8_t confidence)
 	return i;
 }
 
-/* -ln c. There are 256 of them, and a plan asks for a hundred of each session: each is worked out once. */
+/* -ln c. There are only 256 values, and a plan asks for a hundred per session, so each is computed
+ * once. */
 static double surprise_of(uint8_t confidence)
 {
 	static double known[POLICY_CONFIDENCE + 1];
@@ -54,7 +55,7 @@ void acceptance_init(struct acceptance *a)
 	acceptance_fit(a, NULL);
 }
 
-/* Mean and weight of the class's prior: what the pool saw, else the drafter's word. */
+/* Mean and weight of a class's prior: what the pool saw, otherwise the drafter's word. */
 static void prior_of(
 	const struct acceptance *pool, uint32_t i, double word, double *mean, double *weight)
 {
@@ -68,8 +69,8 @@ static void prior_of(
 	*weight += more;
 }
 
-/* The classes of confidence as the fit sees them: x = -ln c, so many positions and the share of them that was accepted, with
- * what the prior adds; and the drafter's word for it, c. */
+/* The classes of confidence as the fit sees them: x = -ln c, the number of positions, and the share
+ * of them that was accepted, both with the prior added; and the drafter's word for it, c. */
 struct fit_points {
 	double x[ACCEPTANCE_CLASSES], n[ACCEPTANCE_CLASSES], rate[ACCEPTANCE_CLASSES],
 		word[ACCEPTANCE_CLASSES];
@@ -92,9 +93,10 @@ struct fit {
 	double b, g;
 };
 
-/* One step of iteratively reweighted least squares (McCullagh and Nelder, Generalized linear models, section 2.5), binomial
- * with the logarithm for a link. The weights are those of the rates that the last step expects, not of those observed: the
- * variance of the logarithm of an observed 0 of 30 is infinite, and would leave the 30 without a say. */
+/* One step of iteratively reweighted least squares (McCullagh and Nelder, Generalized linear
+ * models, section 2.5), for the binomial distribution with a logarithmic link. The weights follow
+ * from the rates that the last step expects, not from those observed: the variance of the logarithm
+ * of an observed 0 of 30 is infinite, and would give the 30 no weight. */
 static struct fit fit_step(const struct fit_points *p, struct fit last)
 {
 	enum { N = ACCEPTANCE_CLASSES };
@@ -104,7 +106,7 @@ static struct fit fit_step(const struct fit_points *p, struct fit last)
 		expected[i] = last.b + last.g * p->x[i];
 		mu[i] = within(exp(-expected[i]), A_MIN, A_MAX);
 	}
-	/* Apart from the sums: the compiler divides two or more at once. */
+	/* In a loop of its own: the compiler then does two or more divisions at once. */
 	for (uint32_t i = 0; i < N; i++) {
 		weight[i] = p->n[i] * mu[i] / (1 - mu[i] + 0.05);
 		y[i] = expected[i] - (p->rate[i] - mu[i]) / mu[i];
@@ -141,7 +143,7 @@ void acceptance_fit(struct acceptance *a, const struct acceptance *pool)
 		expected += points.n[i] * points.word[i];
 	}
 	a->evidence = (float)n;
-	/* From g = 1, with the level that gives as many accepted as there were. */
+	/* Starts from g = 1, with the level that expects as many accepted tokens as there were. */
 	struct fit fit = {.b = fmax(log(expected / accepted), 0), .g = 1};
 	for (int i = 0; i < FIT_STEPS; i++)
 		fit = fit_step(&points, fit);
@@ -211,7 +213,7 @@ static void fade(struct acceptance *a, float left)
 	}
 }
 
-/* Page's test, both ways: the evidence that odds shifted before now rather than not. */
+/* Page's test in both directions: adds the evidence that the odds have shifted. */
 static void accumulate(struct acceptance *a, double believed, bool accepted)
 {
 	double up = believed * exp(SHIFT) / (1 - believed + believed * exp(SHIFT));
@@ -278,7 +280,8 @@ void acceptance_idle(struct acceptance *a, uint32_t n, const struct acceptance *
 	acceptance_fit(a, pool);
 }
 
-/* A draft that was as long as had been asked goes on as the mean of what is known; one that ended before had nothing more. */
+/* A draft of the full depth that was asked for continues with the mean of what is known. A shorter
+ * one had nothing more. */
 static void follow_chain(const struct acceptance *a, const struct acceptance_chain *chain,
 	uint32_t k, const double *position, struct acceptance_drafts *out)
 {

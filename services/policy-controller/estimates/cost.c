@@ -5,33 +5,37 @@
 #include <math.h>
 #include <string.h>
 
-#define CELL_MEMORY 32.0f /* passes that a cell's mean remembers */
-#define CELL_FADE (1.0f - 1.0f / 512) /* what a pass elsewhere leaves of a cell's weight */
-#define LEVEL_GAIN 0.125 /* of a well known cell's deviation that goes into the level */
-#define YOUNG 8.0f /* passes at K = 0 of which some may have been delayed */
-#define DELAYED 0.2 /* ln: a pass that is so much longer may be one */
-#define TRUSTED 8.0f /* weight at which half of a cell's deviation is the level's */
-#define OWN_SHARE 0.75f /* of a well known cell's step that it gives up to the level */
-#define MISSING_SHARE 0.1f /* what is left of both where experts are missing */
+#define CELL_MEMORY 32.0f /* passes that a cell's mean goes back */
+/* share of a cell's weight that is left after a pass elsewhere */
+#define CELL_FADE (1.0f - 1.0f / 512)
+#define LEVEL_GAIN 0.125 /* share of a well known cell's deviation that goes into the level */
+#define YOUNG 8.0f /* first passes at K = 0, some of which may have been delayed */
+#define DELAYED 0.2 /* ln: a pass that is longer by this much may have been delayed */
+#define TRUSTED 8.0f /* weight at which half of a cell's deviation belongs to the level */
+#define OWN_SHARE 0.75f /* share of a well known cell's step that goes to the level */
+#define MISSING_SHARE 0.1f /* factor for both where experts are missing */
 #define DEVIATION_MAX 0.7 /* ln 2: no single pass is believed to be off by more */
-#define NEIGHBOUR_TRUST 0.1f /* of a neighbour's evidence, for a curve that begins as it */
+/* share of a neighbour's evidence in a curve that starts as a copy of it */
+#define NEIGHBOUR_TRUST 0.1f
 #define RESIDUAL_PRIOR 1.0f
-#define WELL_KNOWN 1.0f /* weight of a cell that says more of its neighbours than those behind it */
+/* weight from which a cell says more about its neighbours than cells behind it do */
+#define WELL_KNOWN 1.0f
 #define MISSING_GAIN 0.0625
-#define FIRST_SHARE 0.25f /* of a pass, where experts are missing, that a first one counts for */
+#define FIRST_SHARE 0.25f /* weight of a session's first longer pass where experts are missing */
 #define EXPERTS_OFTEN 16u
 #define EXPERTS_EVERY 16u
 #define FIRST_GAIN 0.25
-#define FIRST_PASSES 8192.0 /* in which the belief in a first draft's wait fades to 1 / e */
+/* passes after which the belief in a first draft's wait has faded to 1 / e */
+#define FIRST_PASSES 8192.0
 #define DRAFT_FADE (1 - 1.0 / 128)
 
-/* What is believed of a model nobody has run: a token adds a third, the next ones a little less. */
+/* The prior for a model that nobody has run: a token adds a third, the next ones a little less. */
 #define PRIOR_M 0.25f
 #define PRIOR_L 0.08f
 #define PRIOR_Q 0.8f
 #define PRIOR_WEIGHT 0.1
 
-/* The first of the e in the cells behind COST_EXACT, but for the last one's: four cells to each doubling. */
+/* The first e of each cell behind COST_EXACT, except for the last cell: four cells per doubling. */
 static const uint16_t cell_begin[COST_CELLS - 1 - COST_EXACT] = {17, 20, 23, 27, 32, 39, 46, 54, 64,
 	77, 91, 108, 128, 153, 182, 216, 256, 305, 363, 431, 512, 609, 725, 862, 1024, 1218, 1448,
 	1722, 2048, 2435, 2896, 3444};
@@ -66,7 +70,7 @@ static double grown(double q, double extra)
 	return q > 0.999 ? extra : (1 - pow(q, extra)) / (1 - q);
 }
 
-/* G at a cell's mean e, which changes seldom. */
+/* G at the mean e of a cell, which changes seldom. */
 static double cell_grown(struct cost_curve *curve, uint32_t index)
 {
 	struct cost_grown *known = &curve->grown[index];
@@ -77,8 +81,8 @@ static double cell_grown(struct cost_curve *curve, uint32_t index)
 	return known->value;
 }
 
-/* q from the distinct experts: of a few values the one with which experts(0) + u G(e) fits best.
- * Without experts of at least two different e there is nothing to learn. */
+/* Finds q from the distinct experts: of a few values, the one with which experts(0) + u G(e) fits
+ * best. Without experts for at least two different e there is nothing to learn. */
 static void fit_experts(struct cost_curve *curve)
 {
 	static const float grid[] = {0.4f, 0.5f, 0.6f, 0.7f, 0.8f, 0.87f, 0.93f, 0.97f, 1};
@@ -110,8 +114,8 @@ static void fit_experts(struct cost_curve *curve)
 	}
 }
 
-/* m and l by least squares over the cells, with PRIOR_WEIGHT passes' worth of prior; neither below
- * 0. Made when somebody asks for them: not after each of the passes at K = 0 that lie between. */
+/* Finds m and l by least squares over the cells, with a prior of PRIOR_WEIGHT passes; neither is
+ * below 0. Computed on demand, not after each of the passes at K = 0 between two demands. */
 static void fit_times(struct cost_curve *curve)
 {
 	if (!curve->behind)
@@ -127,7 +131,7 @@ static void fit_times(struct cost_curve *curve)
 		if (w <= 0)
 			continue;
 		double x = cell_grown(curve, i), y = (double)cell->ratio - 1;
-		/* Longer passes err by more. */
+		/* Longer passes deviate by more. */
 		w /= (double)cell->ratio;
 		gg += w * x * x;
 		ee += w * e * e;
@@ -148,8 +152,8 @@ static void fit_times(struct cost_curve *curve)
 	curve->l = (float)(l > 0 ? l : 0);
 }
 
-/* The curve that was seen and is nearest: in this state of the cache if there is one, and then in
- * the size of the batch. */
+/* The nearest curve that was seen: in this state of the cache if there is one, and then by the size
+ * of the batch. */
 static struct cost_curve *nearest(struct cost *cost, uint32_t sessions)
 {
 	struct cost_curve *best = NULL;
@@ -198,7 +202,7 @@ static double fitted(const struct cost_curve *curve, double grown, double extra)
 	return 1 + (double)curve->m * grown + (double)curve->l * extra;
 }
 
-/* What the cell knows better than the fit. */
+/* What the cell knows beyond the fit. */
 static double residual(struct cost_curve *curve, uint32_t index)
 {
 	const struct cost_cell *cell = &curve->cells[index];
@@ -233,10 +237,11 @@ static void follow_cache(struct cost *cost, const struct cost_pass *pass)
 	cost->state = state_of(cost->missing);
 }
 
-/* One time into its cell and into the level. What a well known cell deviates by is the machine's
- * doing; in an unknown one it is the shape's. So it is where experts are missing: longer passes
- * bring each other more misses, and a pass at K = 0 would be no slower for that. The first longer
- * pass of a session finds the experts of shorter ones resident: it says less of those after it. */
+/* Adds one time to its cell and to the level. The deviation of a well known cell is attributed to
+ * the machine, that of an unknown cell to the shape. It is also attributed to the shape where
+ * experts are missing: longer passes cause each other more misses, and a pass at K = 0 would be no
+ * slower for that. The first longer pass of a session finds the experts of shorter passes resident,
+ * so it says less about the passes after it. */
 static void learn_time(
 	struct cost_curve *curve, uint32_t extra, double ns, bool missing, bool first_longer)
 {
@@ -258,17 +263,19 @@ static void learn_time(
 		known *= (double)MISSING_SHARE;
 	double gain =
 		extra == 0 ? fmax(LEVEL_GAIN, 1 / (1 + (double)cell->weight)) : LEVEL_GAIN * known;
-	/* Passes are delayed, and never sped up: of the first few, a short one is right, and a long one does not count in full. */
+	/* Passes are delayed, never sped up: among the first few a short one is right, and a long
+	 * one does not count in full. */
 	if (extra == 0 && cell->weight > 0 && cell->weight < YOUNG) {
 		gain = deviation < -DELAYED ? 1 : gain;
 		deviation = fmin(deviation, DELAYED);
 	}
-	/* No pass is shorter than one at K = 0: where none of those was seen lately, the level is too high. */
+	/* No pass is shorter than one at K = 0. If none of those was seen lately, the level is too
+	 * high. */
 	if (extra > 0 && deviation < 0 && believed <= 1)
 		gain = LEVEL_GAIN;
 	double before = curve->level_ns;
 	curve->level_ns *= exp(gain * deviation);
-	/* What the level has taken is not the cell's. */
+	/* The cell does not get what the level has taken. */
 	float step = (1 - OWN_SHARE * (float)known) * weight /
 		     (fminf(cell->weight, CELL_MEMORY) + weight);
 	float ratio = (float)(believed * exp(deviation) * before / curve->level_ns);
@@ -300,7 +307,7 @@ void cost_observe(struct cost *cost, const struct cost_pass *pass)
 	learn_time(curve, pass->extra, (double)pass->ns, cost->state > 0, pass->first);
 	if (pass->experts > 0)
 		learn_experts(curve, pass->extra, pass->experts);
-	/* The growth of experts is the model's, and changes slowly. */
+	/* The growth of experts is a property of the model, and its estimate changes slowly. */
 	if (pass->experts > 0 && (curve->n < EXPERTS_OFTEN || curve->n % EXPERTS_EVERY == 0))
 		fit_experts(curve);
 	curve->n++;
@@ -330,9 +337,10 @@ bool cost_curve(struct cost *cost, uint32_t sessions, uint32_t n, float *out)
 	return seen;
 }
 
-/* What the passes of another cell say of e. V is one smooth curve: where the times of two sizes have the correlation r, w
- * passes of the one leave 1 - r^2 w / (1 + w) of the variance of the other, as so many passes of its own would. r is taken to
- * be the square of the ratio of the tokens in the two. */
+/* How many passes at `extra` the passes of another cell are worth. V is one smooth curve. If the
+ * times of two sizes have the correlation r, w passes of one leave 1 - r^2 w / (1 + w) of the
+ * variance of the other; the same number of own passes leaves as much. r is taken as the square of
+ * the ratio of the token counts. */
 static double said_by(const struct cost_cell *cell, double extra)
 {
 	double w = (double)cell->weight, a = 1 + extra, b = 1 + (double)cell->extra;
@@ -340,7 +348,7 @@ static double said_by(const struct cost_cell *cell, double extra)
 	return r * r * w / (1 + (1 - r * r) * w);
 }
 
-/* The most that a cell on one side of e's says. */
+/* The largest contribution of the cells on one side of e's. */
 static double said_beside(
 	const struct cost_curve *curve, uint32_t cell_of_e, uint32_t extra, int step)
 {
@@ -375,7 +383,7 @@ void cost_draft_observe(struct cost *cost, uint32_t method, uint32_t steps, uint
 		d->first_pass = cost->n_passes;
 		return;
 	}
-	/* A drafter that had to catch up first: not what a draft costs. */
+	/* The drafter had to catch up first, so this is not the cost of a draft. */
 	cost_draft(cost, method, &fixed, &step);
 	double believed = fixed + step * steps;
 	if (d->n >= 4 && believed > 0 && y > 4 * believed)
@@ -400,8 +408,8 @@ double cost_draft_evidence(const struct cost *cost, uint32_t method)
 	return method < COST_METHODS ? cost->draft[method].n : 0;
 }
 
-/* With drafts of one length only, the wait is all the steps': a session that drafts more pays more.
- */
+/* With drafts of a single length, the whole wait counts as that of the steps: longer drafts cost
+ * more. */
 void cost_draft(const struct cost *cost, uint32_t method, double *fixed, double *step)
 {
 	*fixed = *step = 0;

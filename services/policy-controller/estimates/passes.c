@@ -4,7 +4,8 @@
 
 #include <math.h>
 
-#define DOUBT 0.3 /* of the ln of the ratio of two pass times, nothing known */
+/* standard deviation of the ln of the ratio of two pass times when nothing is known */
+#define DOUBT 0.3
 
 void passes_init(struct passes *passes)
 {

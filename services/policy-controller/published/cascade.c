@@ -1,4 +1,4 @@
-/* cascade's phases: what is measured when, what a phase ends in (cascade.h). */
+/* cascade's phases: what is measured when, and how each phase ends (cascade.h). */
 #include "services/policy-controller/estimates/passes.h"
 #include "services/policy-controller/published/cascade.h"
 #include "shared/base/plural.h"
@@ -7,9 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Iterations in which a drafter that has rested catches up: some, and one for so many tokens that it has to read while one
- * more comes with each. What is left when it is asked is waited for: a draft as large as half of the demo model took 40 us
- * a token beside iterations of 100 us, and trials, each of them waiting 4 ms, 5 % of the time. */
+/* Iterations in which a drafter that has rested catches up: CATCH_UP, plus one for every
+ * CATCH_UP_TOKENS that it must read, while each iteration adds a token. If anything is left when a
+ * draft is requested, the verifier waits for it. A draft model half as large as the demo model read
+ * a token in 40 us beside iterations of 100 us; trials, each of which waited 4 ms, took 5 % of the
+ * time. */
 #define CATCH_UP 4u
 #define CATCH_UP_TOKENS 2u
 
@@ -18,7 +20,7 @@ static double milliseconds(double ns)
 	return ns / 1e6;
 }
 
-/* What is measured at K = 0 from now on is not mixed with what was before. */
+/* Begins a phase. Samples at K = 0 from now on are not mixed with earlier ones. */
 static void enter(struct policy_state *s, enum phase phase, uint32_t k, uint32_t length)
 {
 	struct cascade *c = cascade_own(s);
@@ -31,7 +33,8 @@ static void enter(struct policy_state *s, enum phase phase, uint32_t k, uint32_t
 	window_reset(&c->window);
 }
 
-/* Whether the baseline is of other resident experts than there are now, as far as that is asked about. */
+/* True when other experts were resident during the baseline than are now, as far as the knob asks
+ * about that. */
 bool cascade_is_of_others(const struct policy_state *s)
 {
 	return cascade_of(s)->missed && s->settings.refresh_missed;
@@ -45,7 +48,7 @@ static void enter_baseline(struct policy_state *s)
 		c->first_run = c->run;
 }
 
-/* It catches up, in passes of its own, before the next trial. */
+/* The drafter catches up, in passes of its own, before the next trial. */
 bool cascade_rests(const struct policy_state *s)
 {
 	const struct cascade *c = cascade_of(s);
@@ -56,15 +59,16 @@ bool cascade_rests(const struct policy_state *s)
 static void enter_trial(struct policy_state *s, uint32_t k)
 {
 	enter(s, PHASE_TEST, k, (uint32_t)s->settings.trial);
-	/* The verifier counts the t iterations itself and goes back to what is known to pay: however
-	 * late the records are read, a trial costs no more. */
+	/* The verifier counts the t iterations itself and then returns to what is known to pay.
+	 * However late the records are read, a trial costs no more. */
 	s->trial_id++;
 	s->trial_n = (uint32_t)s->settings.trial;
 	s->trial_k = k;
 	s->k_then = cascade_of(s)->kept_k;
 }
 
-/* The first trial of a test is compared with K = 0, whose utility is 1. kept_k: what is known to pay, or 0. */
+/* The first trial of a test is compared with K = 0, whose utility is 1. kept_k: the K that is known
+ * to pay, or 0. */
 static void enter_test(struct policy_state *s, uint32_t k, uint32_t kept_k)
 {
 	struct cascade *c = cascade_own(s);
@@ -79,7 +83,7 @@ static void enter_test(struct policy_state *s, uint32_t k, uint32_t kept_k)
 	enter_trial(s, k);
 }
 
-/* For longer than before (section 5.5). */
+/* Turns speculation off, for longer than before (section 5.5). */
 void cascade_turn_off(struct policy_state *s)
 {
 	struct cascade *c = cascade_own(s);
@@ -89,7 +93,7 @@ void cascade_turn_off(struct policy_state *s)
 	enter(s, PHASE_OFF, 0, c->set_length);
 }
 
-/* The end of a test phase: the best K stays for S iterations; a best below the threshold turns
+/* Ends a test phase: the best K stays for S iterations. A best K below the threshold turns
  * speculation off and doubles S (sections 5.4, 5.5). */
 static void finish_test(struct policy_state *s, const char *why, struct verdict *verdict)
 {
@@ -114,7 +118,7 @@ static void finish_trial(struct policy_state *s, struct verdict *verdict)
 {
 	struct cascade *c = cascade_own(s);
 	struct cascade_measure m;
-	/* By clocks that stood still: the next iteration may tell. */
+	/* The clock stood still; the next iteration may tell. */
 	if (!cascade_measured(s, &m))
 		return;
 	float utility = (float)m.utility;
@@ -149,8 +153,9 @@ static void finish_trial(struct policy_state *s, struct verdict *verdict)
 		next);
 }
 
-/* An iteration of a trial that no baseline is good for. The second time in one test it ends with what it has found, for the
- * batch may change on and on: K is what paid, or 0, and S stays what it is, for nothing was found not to pay. */
+/* An iteration of a trial for which no baseline is usable. The second time in one test, the test
+ * ends with what it has found, because the batch may keep changing: K becomes what paid, or 0, and
+ * S stays, because nothing was found not to pay. */
 static void interrupt_test(struct policy_state *s, struct verdict *verdict)
 {
 	struct cascade *c = cascade_own(s);
@@ -197,15 +202,15 @@ static void finish_baseline(struct policy_state *s, struct verdict *verdict)
 			plural(c->left));
 		return;
 	}
-	/* A test that the batch interrupted begins again where it began. */
+	/* A test that a change of the batch interrupted begins again where it began. */
 	uint32_t k = c->restarted ? cascade_allowed(s, c->start_k) : cascade_start_k(s);
 	enter_test(s, k, 0);
 	policy_decide(verdict, "baseline %.2f ms in a batch of %u session%s: trying K = %u",
 		milliseconds(base.ns), base.sessions, plural(base.sessions), k);
 }
 
-/* Whether a set phase is so long that its baseline would grow old in it. Batches of many sizes come and go; they do not each
- * interrupt it as soon as they are seen. */
+/* True when a set phase is so long that its baseline would grow too old. Batches of many sizes come
+ * and go; a new size does not interrupt the phase as soon as it is seen. */
 static bool is_due(const struct policy_state *s)
 {
 	const struct cascade *c = cascade_of(s);
@@ -214,7 +219,7 @@ static bool is_due(const struct policy_state *s)
 	       cascade_age(c, c->sessions) >= refresh && cascade_age(c, 0) >= refresh;
 }
 
-/* In the middle of a set phase, which then goes on (section 5.3). */
+/* Measures the baseline in the middle of a set phase, which then continues (section 5.3). */
 static void refresh(struct policy_state *s, struct verdict *verdict)
 {
 	struct cascade *c = cascade_own(s);
@@ -230,8 +235,8 @@ static void refresh(struct policy_state *s, struct verdict *verdict)
 		s->settings.refresh, plural((uint64_t)s->settings.refresh), c->resume_k);
 }
 
-/* The end of a set phase: an old baseline, or one of other resident experts, or none of such a batch, is measured again before
- * the next test. */
+/* Ends a set phase. If the baseline is old, was measured with other experts resident, or is missing
+ * for such a batch, it is measured before the next test. */
 static void finish_set(struct policy_state *s, struct verdict *verdict)
 {
 	struct cascade *c = cascade_own(s);
@@ -265,7 +270,8 @@ static void finish_set(struct policy_state *s, struct verdict *verdict)
 		(double)s->utility, s->k);
 }
 
-/* Iterations at K = 0 are a baseline that cost nothing; then one trial at K = 1 (section 5.4). */
+/* Ends an off phase: its iterations at K = 0 are a baseline that cost nothing; then comes one trial
+ * at K = 1 (section 5.4). */
 static void finish_off(struct policy_state *s, struct verdict *verdict)
 {
 	struct cascade *c = cascade_own(s);
@@ -298,9 +304,9 @@ static void cascade_begin(struct policy_state *s, uint32_t k_hint, struct verdic
 	s->lost = 0;
 	c->set_length = (uint32_t)s->settings.set;
 	if (k_hint == 0 && s->settings.carry > 0 && before->off_before > c->set_length) {
-		/* History reaches over the end of a session (section 5.3 has K_start from it): many
-		 * short answers would each pay for the same finding. What was left of the off phase
-		 * is waited for here, and yields a baseline. */
+		/* History reaches beyond the end of a session (section 5.3 takes K_start from it):
+		 * otherwise many short answers would each pay for the same finding. The rest of the
+		 * off phase is waited for here, and yields a baseline. */
 		uint32_t most = (uint32_t)s->settings.carry * c->set_length,
 			 left = before->off_left;
 		if (most > (uint32_t)s->settings.set_max)
@@ -330,7 +336,7 @@ static void cascade_begin(struct policy_state *s, uint32_t k_hint, struct verdic
 		plural(c->left), cascade_start_k(s));
 }
 
-/* Whether the record measures what was asked for. */
+/* True when the record measures what was asked for. */
 static bool counts(struct policy_state *s, const struct iteration_record *record)
 {
 	struct cascade *c = cascade_own(s);
@@ -338,15 +344,15 @@ static bool counts(struct policy_state *s, const struct iteration_record *record
 		c->mismatched = 0;
 		return true;
 	}
-	/* K = 0 cannot be measured by anything else; another K counts as what it is when it does
-	 * not go away (the verifier cuts K where the context ends). */
+	/* Only K = 0 measures K = 0. Another K counts as what it is when it does not go away (the
+	 * verifier cuts K where the context ends). */
 	if (s->k == 0 || policy_is_older(s, record))
 		return false;
 	if (++c->mismatched <= (uint32_t)s->settings.late)
 		return false;
 	if (record->k == s->k_then && s->trial_n > 0) {
-		/* Records of the trial were lost: it is over for the verifier, and has to be made
-		 * again. */
+		/* Records of the trial were lost: the verifier has finished it, and it must be
+		 * repeated. */
 		s->trial_id++;
 		c->mismatched = 0;
 		return false;
@@ -354,7 +360,7 @@ static bool counts(struct policy_state *s, const struct iteration_record *record
 	return true;
 }
 
-/* What passes take by what the others draft; alone there are no others. */
+/* Learns what passes cost depending on what the others draft. A session alone has no others. */
 static void learn_costs(struct policy_state *s, const struct iteration_record *record)
 {
 	struct cascade *c = cascade_own(s);
@@ -364,8 +370,9 @@ static void learn_costs(struct policy_state *s, const struct iteration_record *r
 		passes_observe(s->passes, record, first);
 }
 
-/* Whether the iteration waited for a draft that was not all: the first one after iterations that the drafter did not follow
- * reads them first, which says nothing of K. A trial of one iteration has no other. */
+/* True when the iteration's wait was not only for the draft: the first draft after iterations in
+ * which the drafter did not follow begins with reading them, which says nothing about K. Except in
+ * a trial of one iteration, which has no other. */
 static bool catches_up(struct policy_state *s, const struct iteration_record *record)
 {
 	struct cascade *c = cascade_own(s);
@@ -382,7 +389,8 @@ static uint64_t elapsed(struct cascade *c, const struct iteration_record *record
 	return since;
 }
 
-/* What is left of a phase when so many of its iterations went by unseen: enough to measure something. */
+/* What is left of a phase after `lost` of its iterations went unseen: enough to measure something.
+ */
 static void shorten(struct cascade *c, uint32_t lost, int64_t enough)
 {
 	uint32_t left = c->left > lost ? c->left - lost : 0;
@@ -390,7 +398,7 @@ static void shorten(struct cascade *c, uint32_t lost, int64_t enough)
 	c->left = left > least ? left : least;
 }
 
-/* Iterations of which there are no records. */
+/* Skips iterations for which there are no records. */
 static void pass_over(struct policy_state *s, uint32_t lost)
 {
 	struct cascade *c = cascade_own(s);
@@ -453,8 +461,8 @@ static void follow(
 		cascade_sample(c, record);
 	if (comparable && !waits)
 		cascade_add(c, record);
-	/* A phase at K = 0 that is over by the count has waited long enough, whatever the
-	 * verifier made of it. */
+	/* A phase at K = 0 that is over by count has waited long enough, whatever the verifier did.
+	 */
 	if (!counted && s->phase != PHASE_OFF)
 		return;
 	if (s->phase == PHASE_TEST && !comparable)
@@ -466,12 +474,12 @@ static void follow(
 	s->unfollowed = cascade_rests(s);
 }
 
-/* What the next session may begin with. */
+/* Leaves findings for the next session. */
 static void leave(const struct policy_state *s)
 {
 	const struct cascade *c = cascade_of(s);
 	struct cascade_shared *shared = cascade_shared(s);
-	/* S is above its start from a test that failed until one that passes. */
+	/* S is above its start from a failed test until a passed one. */
 	bool off = c->set_length > (uint32_t)s->settings.set;
 	shared->off_before = off ? c->set_length : 0;
 	shared->off_left = s->phase == PHASE_OFF ? c->left : 0;

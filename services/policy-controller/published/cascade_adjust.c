@@ -1,8 +1,8 @@
-/* cascade under other settings than before: what is going on is from now on as they have it. */
+/* cascade after a change of settings: what is under way follows the new ones. */
 #include "services/policy-controller/published/cascade.h"
 #include "shared/base/plural.h"
 
-/* What is left of the phase when it is to be of another length. */
+/* Sets what is left of the phase when its length changes. */
 static void resize(struct cascade *c, uint32_t length)
 {
 	uint32_t over = c->length - c->left;
@@ -10,7 +10,7 @@ static void resize(struct cascade *c, uint32_t length)
 	c->length = length;
 }
 
-/* S as it would be had `set` always been what it is now. */
+/* Sets S to what it would be if `set` had always been what it is now. */
 static void rescale(struct policy_state *s, const struct settings *before)
 {
 	struct cascade *c = cascade_own(s);
@@ -26,7 +26,7 @@ static void rescale(struct policy_state *s, const struct settings *before)
 		c->resume_left = c->set_length > over ? c->set_length - over : 0;
 }
 
-/* The lengths of what is going on. */
+/* Adjusts the lengths of what is under way. */
 static void adjust_lengths(struct policy_state *s, const struct settings *before)
 {
 	struct cascade *c = cascade_own(s);
@@ -46,7 +46,7 @@ static void adjust_lengths(struct policy_state *s, const struct settings *before
 	}
 }
 
-/* What the test found, as k_max and threshold have it now. */
+/* Adjusts the findings of the test to the new k_max and threshold. */
 static void adjust_findings(struct policy_state *s, bool same_threshold)
 {
 	struct cascade *c = cascade_own(s);
@@ -65,8 +65,8 @@ static void adjust_findings(struct policy_state *s, bool same_threshold)
 		c->resume_left = 0;
 }
 
-/* A knob is in force at once: a phase that is over by its new length ends, and what is set or off is so by the threshold
- * there is. */
+/* A knob takes effect at once: a phase that is over by its new length ends, and whether K is set or
+ * off follows the new threshold. */
 void cascade_adjust(struct policy_state *s, const struct settings *before, struct verdict *verdict)
 {
 	struct cascade *c = cascade_own(s);
@@ -88,7 +88,7 @@ void cascade_adjust(struct policy_state *s, const struct settings *before, struc
 				plural(c->set_length));
 		}
 	} else if (s->phase == PHASE_OFF && !same && c->best_utility >= (float)threshold) {
-		c->left = 0; /* what did not pay does now, as far as is known */
+		c->left = 0; /* what did not pay before pays now, as far as is known */
 	}
 	if (c->left == 0)
 		cascade_finish_phase(s, verdict);

@@ -1,4 +1,4 @@
-/* cascade's search for the best K: where a test begins, what it tries next, and when it ends. */
+/* cascade's search for the best K: where a test begins, which K it tries next, and when it ends. */
 #include "services/policy-controller/published/cascade.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ void cascade_remember(struct cascade *c, uint32_t k, double utility)
 	c->history[c->n_history++ % CASCADE_HISTORY] = (struct cascade_result){k, (float)utility};
 }
 
-/* K_start (section 5.3): the non-zero K of recent history with the highest utility; of equals
+/* K_start (section 5.3): the non-zero K with the highest utility in recent history; among equals
  * the newest. */
 uint32_t cascade_start_k(const struct policy_state *s)
 {
@@ -33,8 +33,8 @@ uint32_t cascade_start_k(const struct policy_state *s)
 	return best;
 }
 
-/* On in the direction that raised utility, else back (section 5.6); below the threshold only downwards, K = 1 being the most
- * cautious (section 5.4). */
+/* Continues in the direction that raised utility, otherwise turns back (section 5.6). Below the
+ * threshold it only goes downwards: K = 1 is the most cautious (section 5.4). */
 static bool goes_up(const struct policy_state *s, float utility)
 {
 	const struct cascade *c = cascade_of(s);
@@ -42,7 +42,7 @@ static bool goes_up(const struct policy_state *s, float utility)
 	       (s->k > c->prev_k) == (utility > c->prev_utility);
 }
 
-/* The next K from k on that was not tried in this test; 0: none is left. */
+/* The next K, from k in this direction, that was not tried in this test; 0: none is left. */
 static uint32_t untried(const struct policy_state *s, uint32_t k, bool up)
 {
 	do
@@ -51,9 +51,10 @@ static uint32_t untried(const struct policy_state *s, uint32_t k, bool up)
 	return k <= (uint32_t)s->settings.k_max ? k : 0;
 }
 
-/* Where the direction leads out of 1 to k_max it may be wrong: that of the first trial comes from K = 0, which may lie far below,
- * beyond the best K. So the climb turns to the neighbour on the other side. That of later trials was seen between two K
- * that were tried, and on the other side utility fell or was tried. */
+/* If the direction leads out of 1 to k_max, it may be wrong. The direction of the first trial comes
+ * from K = 0, which may lie far below and beyond the best K, so the climb turns to the neighbour on
+ * the other side. Directions of later trials lie between two K that were tried; on the other side
+ * utility fell, or it was tried. */
 uint32_t cascade_next_k(const struct policy_state *s, float utility)
 {
 	bool up = goes_up(s, utility);

@@ -1,4 +1,4 @@
-/* cascade's K in words and figures: the phase, the last test, what is known of each K. */
+/* cascade's K in words and figures: the phase, the last test, and what is known of each K. */
 #include "services/policy-controller/published/cascade.h"
 #include "shared/base/plural.h"
 
@@ -44,7 +44,7 @@ static void explain_phase(const struct policy_state *s, struct explanation *out)
 	}
 }
 
-/* Of those that are shown; the state has the best of the test that runs. */
+/* The best of the displayed trials; the state has the best of the present test. */
 static const struct cascade_trial *best_trial(const struct cascade *c)
 {
 	const struct cascade_trial *best = NULL;
@@ -54,7 +54,7 @@ static const struct cascade_trial *best_trial(const struct cascade *c)
 	return best;
 }
 
-/* When the baseline will be measured again. */
+/* Says when the baseline will be measured again. */
 static void say_when(const struct policy_state *s, char *when, size_t bytes)
 {
 	const struct cascade *c = cascade_of(s);
@@ -113,7 +113,7 @@ static void explain_test(const struct policy_state *s, struct explanation *out)
 	explain_base(s, out);
 }
 
-/* Of a K without figures. */
+/* The note for a K without figures. */
 static const char *note_of(const struct policy_state *s, uint32_t k)
 {
 	const struct cascade *c = cascade_of(s);
@@ -126,7 +126,8 @@ static const char *note_of(const struct policy_state *s, uint32_t k)
 	return c->ended ? "not tried in the last test" : "not tried in this test";
 }
 
-/* What is known of one K; nothing of one above k_max that was not tried. The trials were held against the baseline of then. */
+/* What is known of one K; nothing of a K above k_max that was not tried. Trials were compared with
+ * the baseline of their time. */
 static void explain_k(const struct policy_state *s, uint32_t k, struct explanation *out)
 {
 	const struct cascade *c = cascade_of(s);

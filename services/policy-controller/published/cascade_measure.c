@@ -1,9 +1,10 @@
-/* What cascade measures: an iteration at K = 0 by the size of the batch, and utility against that. */
+/* What cascade measures: iterations at K = 0 by the size of the batch, and utility against that. */
 #include "services/policy-controller/estimates/passes.h"
 #include "services/policy-controller/published/cascade.h"
 #include "shared/base/median.h"
 
-/* Of the ln of the factor that carries a baseline over: as close as successive utilities are told apart by. */
+/* Bound for the doubt in the ln of the factor that scales a baseline: as fine as the difference of
+ * successive utilities that is told apart. */
 #define DOUBT_MAX 0.1
 
 uint32_t cascade_others(const struct iteration_record *record)
@@ -13,7 +14,8 @@ uint32_t cascade_others(const struct iteration_record *record)
 	return others < COST_EXTRA_MAX ? others : COST_EXTRA_MAX - 1;
 }
 
-/* How much longer a pass of so many sessions takes with `to` extra tokens than with `from`, by the curve. */
+/* How many times longer a pass of `sessions` sessions takes with `to` extra tokens than with
+ * `from`, by the curve. */
 static double longer(struct passes *passes, uint32_t sessions, double from, double to)
 {
 	uint32_t most = (uint32_t)(from > to ? from : to) + 1;
@@ -23,7 +25,8 @@ static double longer(struct passes *passes, uint32_t sessions, double from, doub
 	return before > 0 ? passes_at(passes, to) / before : 1;
 }
 
-/* Whether the curve knows well enough how much longer: at both ends, or they are much the same. */
+/* True when the curve knows this ratio well enough: it knows both ends, or they are much the same.
+ */
 static bool known(struct passes *passes, uint32_t sessions, double from, double to)
 {
 	if (from == to)
@@ -38,7 +41,7 @@ static uint32_t n_samples(const struct cascade *c)
 	return c->n_samples < CASCADE_SAMPLES ? c->n_samples : CASCADE_SAMPLES;
 }
 
-/* i from 0: the newest. */
+/* i = 0 is the newest. */
 static const struct cascade_sample *sample_at(const struct cascade *c, uint32_t i)
 {
 	return &c->samples[(c->n_samples - 1 - i) % CASCADE_SAMPLES];
@@ -50,7 +53,8 @@ static uint32_t age_of(const struct cascade *c, const struct cascade_sample *sam
 	return age < UINT32_MAX ? (uint32_t)age : UINT32_MAX;
 }
 
-/* The newest sample that is still good of such a batch whose others drafted the most nearly so many tokens; NULL: none is. */
+/* The newest usable sample of a batch of this size, among those whose others drafted most nearly
+ * `others` tokens; NULL: none. */
 static const struct cascade_sample *nearest(
 	const struct policy_state *s, uint32_t sessions, uint32_t others)
 {
@@ -73,7 +77,8 @@ static const struct cascade_sample *nearest(
 	return best;
 }
 
-/* The median or mean time of the iterations that were measured together with this one and are like it. */
+/* The median or mean time of the iterations that are like this one and were measured together with
+ * it. */
 static double time_like(const struct policy_state *s, const struct cascade_sample *like)
 {
 	const struct cascade *c = cascade_of(s);
@@ -90,7 +95,8 @@ static double time_like(const struct policy_state *s, const struct cascade_sampl
 	return s->settings.medians ? median(ns, n) : sum / n;
 }
 
-/* What an iteration without the session's draft takes beside so many drafted tokens of others; 0: not known. */
+/* The time of an iteration without the session's draft beside this many drafted tokens of others;
+ * 0: unknown. */
 static double base_ns(const struct policy_state *s, uint32_t sessions, uint32_t others)
 {
 	const struct cascade_sample *sample = nearest(s, sessions, others);
@@ -156,7 +162,7 @@ bool cascade_measured(const struct policy_state *s, struct cascade_measure *out)
 		const struct window_iteration *before = i > 0 ? window_at(window, i - 1) : NULL;
 		if (!before || before->sessions != it->sessions || before->others != it->others)
 			base = base_ns(s, it->sessions, it->others);
-		/* What was known when it came may be too old by now. */
+		/* The baseline that was known when the iteration came may be too old by now. */
 		if (!(base > 0))
 			return false;
 		share[i] = (double)it->ns / base;

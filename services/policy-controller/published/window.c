@@ -22,7 +22,7 @@ const struct window_iteration *window_at(const struct window *window, uint32_t i
 	return &window->kept[(window->n - window_size(window) + i) % WINDOW_MAX];
 }
 
-/* The median of the values of iterations with so many drafted tokens, and how many those are. */
+/* The median of the values of iterations with this many drafted tokens; *count: their number. */
 static double median_of(
 	const struct window *window, const double *values, uint32_t drafted, uint32_t *count)
 {

@@ -7,15 +7,16 @@
 #include <math.h>
 #include <string.h>
 
-#define STICKY 1.005 /* another K has to promise so much more */
-#define PROBE_EVERY 48u /* plans between drafts that are left uncut */
-#define THIN 3.0 /* tried tokens below which a K > 0 has to prove itself first */
-#define PROOF 2u /* for so many iterations, and as many as records are late */
+#define STICKY 1.005 /* another K must promise this much more */
+#define PROBE_EVERY 48u /* plans between two drafts that are left uncut */
+#define THIN 3.0 /* tried tokens; with fewer, a K > 0 has to prove itself first */
+#define PROOF 2u /* iterations of a proof, plus as many as records are late */
 #define PROOF_MAX 64.0
-#define FIRST_RECORDS 4u /* of a session, that are waited for */
-#define DRAFTING_RECORDS 8u /* that may wait for each other while it drafts */
-#define FOLLOWED 32u /* iterations without a draft, after which the drafter need not follow */
-#define BEHIND_FIRST 128u /* what it is behind in a session that it has not seen */
+#define FIRST_RECORDS 4u /* records of a new session that are awaited at once */
+#define DRAFTING_RECORDS 8u /* records of a drafting session that may be read together */
+#define FOLLOWED 32u /* iterations without a draft after which the drafter need not follow */
+/* tokens that the drafter is taken to be behind in a session that it has not followed */
+#define BEHIND_FIRST 128u
 
 static_assert(sizeof(struct yield) <= POLICY_STATE_BYTES, "a session has room for it");
 
@@ -28,7 +29,7 @@ static void yield_init(void *memory)
 		acceptance_init(&shared->firsts[i]);
 	}
 	shared->method = DRAFT_NGRAM;
-	shared->credit = NAN; /* nothing was lost: as much as a session may have */
+	shared->credit = NAN; /* no session has lost anything: a new one gets a whole purse */
 }
 
 uint32_t yield_method(const struct policy_state *s)
@@ -78,7 +79,7 @@ double plan_wait_of(const struct yield_plan_pass *p, uint32_t index, uint32_t k)
 	return k == 0 ? 0 : o->wait_fixed + o->wait_step * k;
 }
 
-/* bound_i of the header, with the session's tokens behind `before` extra ones. */
+/* bound_i of yield.h, when the session's tokens come after `before` extra ones. */
 static void set_bounds(struct yield_plan_pass *p, const struct policy_state *s,
 	struct yield_option *o, double before)
 {
@@ -98,7 +99,7 @@ static void set_bounds(struct yield_plan_pass *p, const struct policy_state *s,
 	}
 }
 
-/* What is known of the session: the same throughout a plan. */
+/* Sets what is known of the session and stays the same throughout a plan. */
 static void begin_option(struct policy_state *s, struct yield_option *o)
 {
 	yield_catch_up(s);
@@ -126,7 +127,8 @@ static void add_to_rest(struct yield_rest *rest, const struct yield_plan_pass *p
 	rest->wait = yield_max(rest->wait, plan_wait_of(p, index, o->k));
 }
 
-/* Before the first session settles: each one's `after`, with what was chosen jointly for those behind it. */
+/* Called before the first session settles: sets each session's `after`, with the K that was chosen
+ * jointly for those behind it. */
 static void sum_up(struct yield_plan_pass *p)
 {
 	struct yield_rest after = {0};
@@ -137,7 +139,7 @@ static void sum_up(struct yield_plan_pass *p)
 	p->before = (struct yield_rest){0};
 }
 
-/* Rates and their doubts over the session's own K, the others' fixed. */
+/* Rates and doubts for each K of this session, with the K of the others fixed. */
 static void weigh(const struct yield_plan_pass *p, uint32_t index, struct yield_choice *c)
 {
 	const struct policy_state *s = p->states[index];
@@ -183,7 +185,7 @@ static uint32_t best_of(struct policy_state *s, const struct yield_choice *c, ui
 	return best;
 }
 
-/* The K above 0 that promises the most. */
+/* The K above 0 with the highest rate. */
 static uint32_t best_draft(const struct policy_state *s, const struct yield_choice *c)
 {
 	uint32_t best = 1;
@@ -200,7 +202,7 @@ static void explain(const struct yield_plan_pass *p, uint32_t index, const struc
 	const struct yield_option *o = &p->shared->options[index];
 	double tokens = p->sessions + c->other_gain + o->gained[k];
 	const char *trying = s->trial_n ? "trying " : "";
-	/* Without a draft nothing is accepted, and it is what drafts would be like that says why. */
+	/* Without a draft nothing is accepted, so the reason is what drafts would be like. */
 	if (k == 0) {
 		uint32_t other = best_draft(s, c);
 		policy_decide(verdict,
@@ -218,7 +220,7 @@ static void explain(const struct yield_plan_pass *p, uint32_t index, const struc
 		c->rate[k] / c->rate[0], why);
 }
 
-/* What is going to be decided from, kept for who asks. */
+/* Keeps the figures of the decision for whoever asks for them. */
 static void keep_view(const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c)
 {
 	const struct yield_option *o = &p->shared->options[index];
@@ -241,8 +243,8 @@ static void keep_view(const struct yield_plan_pass *p, uint32_t index, const str
 	}
 }
 
-/* Where the session's chains end from now on. Now and then one is left uncut, to see what the cut
- * ones would have been. */
+/* Sets where the session's drafts end from now on. Now and then one draft is left uncut, to see
+ * what the cut tokens would have been. */
 static void set_cut(struct policy_state *s, const struct yield_option *o, uint32_t k)
 {
 	struct yield *y = yield_own(s);
@@ -265,7 +267,8 @@ static bool pays(const struct policy_state *s, const struct yield_choice *c)
 	return false;
 }
 
-/* While the trial's record is waited for, older ones may show that drafting pays: then it goes on. */
+/* True while the trial's record is awaited. If older records show that drafting pays, the wait is
+ * over. */
 static bool awaits_trial(
 	const struct yield_plan_pass *p, struct policy_state *s, const struct yield_choice *c)
 {
@@ -278,7 +281,8 @@ static bool awaits_trial(
 	return !(news && pays(s, c));
 }
 
-/* So many iterations that the first record is there before the last one, as far as the purse can pay for them. */
+/* Iterations of a proof: enough for the first record to be there before the last iteration, as far
+ * as the purse can pay for them. */
 static uint32_t proof_length(
 	const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c, uint32_t k)
 {
@@ -288,13 +292,14 @@ static uint32_t proof_length(
 }
 
 struct decision {
-	uint32_t best; /* K that holds; after the trial, when there is one */
-	uint32_t k; /* another one is on trial */
-	uint32_t trial_n; /* iterations of it */
-	bool empty, catching_up; /* why there is no draft */
+	uint32_t best; /* the K that holds; after the trial, if there is one */
+	uint32_t k; /* if it differs from best, it is tried */
+	uint32_t trial_n; /* iterations of the trial */
+	bool empty, catching_up; /* reasons why there is no draft */
 };
 
-/* The K of the highest rate, or a trial; and what forbids either. known: what a draft costs is. */
+/* Decides on the K with the highest rate or a trial, and whether anything forbids them. known: the
+ * cost of a draft is known. */
 static struct decision decide(
 	const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c, bool known)
 {
@@ -303,7 +308,7 @@ static struct decision decide(
 	uint32_t best = best_of(s, c, p->shared->options[index].k);
 	struct decision d = {.best = best, .k = best, .trial_n = known ? 1 : 2};
 	y->view.best = best;
-	/* Nothing is tried before what was decided last is in force. */
+	/* Nothing is tried before the last decision is in force. */
 	if (y->k == s->k)
 		d.k = yield_explore(p, index, c, best);
 	if (d.k != best)
@@ -339,7 +344,7 @@ static void begin_trial(struct policy_state *s, const struct decision *d)
 	yield_own(s)->news = false;
 }
 
-/* The session's K, trial and cut from now on. */
+/* Decides the session's K, trial and cut, and whether the drafter follows it. */
 static void settle_on(struct yield_plan_pass *p, uint32_t index, struct verdict *verdict)
 {
 	struct policy_state *s = p->states[index];
@@ -393,7 +398,8 @@ void yield_plan(struct policy_state **states, uint32_t n, uint32_t sessions, uin
 		return;
 	for (uint32_t i = 0; i < n; i++)
 		begin_option(states[i], &shared->options[i]);
-	/* Uncut first, which says what a token is worth; then with chains cut by that. */
+	/* First with uncut drafts, which tells what a token is worth; then with drafts cut by that.
+	 */
 	for (uint32_t i = 0; i < n; i++)
 		predict(states[i], &shared->options[i], false);
 	yield_choose_jointly(&p);
@@ -418,8 +424,9 @@ void yield_plan(struct policy_state **states, uint32_t n, uint32_t sessions, uin
 	yield_choose_first(&p);
 }
 
-/* At once while something is tried or is not in force yet, soon while it drafts. What was decided
- * from a record meets the verifier in the next pass but one: it is in one already. */
+/* In how many iterations a record may decide something: at once while a trial runs or a decision is
+ * not in force yet, soon while the session drafts. A decision made from a record reaches the
+ * verifier in the next pass but one: it is already in the next. */
 static uint32_t yield_awaits(const struct policy_state *s)
 {
 	const struct yield *y = yield_of(s);

@@ -1,77 +1,100 @@
 /*
- * yield: the K of every session of a pass that gives the most expected tokens per second, chosen
- * anew after every pass.
+ * yield, our policy. After every pass it chooses for each session of the pass the K (length of its
+ * drafts) that gives the most expected tokens per second. yield_plan decides, from what
+ * yield_observe has learned; both are called by the controller as a policy (policy.h), under its
+ * mutex. Pure: no clock, no random numbers. The same records give the same decisions.
+ *
+ * The decision in short. For each session, in this order:
+ *
+ * 1. While a trial waits for its record, nothing changes, unless older drafts already show that
+ *    drafting pays.
+ * 2. `best` is the K with the highest rate. The present K is kept if best is less than 0.5 %
+ *    better; best is 0 if its rate is below `threshold` times that of K = 0.
+ * 3. Another K is tried if the trial may bring more than it costs (Exploring), once the last
+ *    decision is in force.
+ * 4. If best > 0 and fewer than 3 drafted tokens of the session were tried so far, K stays 0, and
+ *    the smaller of best and `k_start` is tried first.
+ * 5. With an empty purse K is 0.
+ * 6. If the drafter has not followed the session, K stays 0 until it has caught up.
  *
  * What is maximised. A pass over b sessions emits b + sum of A_s,i tokens and takes V_b(sum of
- * D_s,i) + W(K), where D_s,i is the chance that session s has a drafted position i, A_s,i that it
- * is also accepted, V_b what a pass with so many extra tokens takes (cost.h: on a mixture of
- * experts less for each the more experts the others have activated) and W the wait for drafts.
- * Tokens per second over a long run is the ratio of the expectations (renewal theory), so that
- * ratio R is maximised, not the mean of ratios. Positions are taken into the pass in the order of
- * A/D, the most likely first, whichever session they are of; every prefix of that order is
- * evaluated, because V is concave where experts run out and the first extra token may cost more
- * than it brings while three bring more than they cost. For one session this is the exact maximum
- * over K.
+ * D_s,i) + W(K). D_s,i is the chance that session s has a drafted token at position i; A_s,i is the
+ * chance that it is also accepted. V_b(e) is the time of a pass with e extra tokens (cost.h); on a
+ * mixture of experts each token costs less the more experts the others have activated. W is the
+ * wait for drafts. Over a long run, tokens per second is the ratio of the expectations (renewal
+ * theory), so this ratio R is maximised, not the mean of ratios. Positions are added to the pass in
+ * the order of A/D, the most likely first, whichever session they belong to. Every prefix of that
+ * order is evaluated, because V is concave where experts run out: the first extra token may cost
+ * more than it brings, while three bring more than they cost. For one session this is the exact
+ * maximum over K.
  *
- * Where a chain ends. With the best rate R* a token is worth 1 / R* seconds. A drafted token that
- * is reached with chance p is worth verifying when p >= R* dV (Dinkelbach: the maximiser of a ratio
- * maximises tokens - R* time); with those behind it, when that holds for some run of them:
- *     bound_i = R* min over m of  (dV_i + ... + dV_m and the drafting of i+1..m) / (1 + a + ... + a^(m-i)).
- * Through the calibration (acceptance.h) that is a bound on the product of the drafter's own
- * confidences, which the page carries per position; so the drafter stops within the draft where the
- * policy, which does not see it, would have.
+ * Where a chain ends. At the best rate R* a token is worth 1 / R* seconds. A drafted token that is
+ * reached with chance p is worth verifying when p >= R* dV, where dV is the time that it adds
+ * (Dinkelbach: the maximiser of a ratio maximises tokens - R* time). It is also worth verifying
+ * when this holds for some run of tokens that begins with it:
  *
- * Exploring. What is not known has a standard deviation: of acceptance from its evidence, of the
- * cost of a pass size from how long ago it, and sizes like it, were run. Trying K costs (R* - R_K) T_K tokens once and
- * brings, if K should turn out better, the expected improvement over the next `horizon` iterations:
- * EI = sd (phi(z) + z Phi(z)), z = (R_K - R*) / sd. A session that has not drafted for t iterations
- * may also have changed, with chance rho = 1 - exp(-h t): then it is any session, and speculation
- * is worth what it is worth to one of low, middling or high acceptance. h is the rate of changes it
- * has shown (one in `phase` iterations to begin with), so that a session that never changes is
- * tried less and less often. K is tried while what it may bring exceeds what it costs (the
- * knowledge gradient's bound on the value of information), and a longer draft only where the purse pays for it
- * if nothing in it is accepted: also while it drafts, for an empty purse ends what pays. From K = 0 a
- * trial costs what it is believed to lose, and a part of what it loses when nothing is accepted. A trial is
- * of one iteration, which the verifier counts (struct policy_session, trial_n): it costs no more
- * when its record is read late. The first record that was made with the trial's decision ends the
- * wait for it, whatever it shows; before, only drafts that were on their way may decide for K > 0. A K
- * that promises the most after too few drafts is tried for as long as records are late, as far as the
- * purse can pay for it. No random numbers: the same records give the same decisions.
- * A trial from K = 0 also waits for its first draft, which a drafter that has rested makes after it has read what it missed:
- * what such drafts took is a cost of it (cost_draft_first).
- * Promises are held against what came of them: what drafting brought, over all sessions lately, as a
- * share of what trials at K = 0 had promised is what the next promise is worth (yield_trust). So what
- * did not pay in the sessions before is tried seldom in the next one, and again when it pays or is
- * long ago.
+ *   bound_i = R* min over m of
+ *             (dV_i + ... + dV_m and the drafting of i+1..m) / (1 + a + ... + a^(m-i)).
  *
- * The purse makes K = 0 the floor, whatever the estimates believe: it holds what speculation may
- * still lose against K = 0, in iterations at K = 0. It begins with `purse`, grows by `spend` an
- * iteration and by what was measured to be won, up to `purse` (up to four times that in a session
- * that has won more), and shrinks by what was measured to be lost. Empty, K is 0 until it holds a
- * trial again. A session therefore never loses more than purse + spend * iterations, even with an
- * adversary for a model. Many short sessions would each lose a purse: a new one begins with what
- * the sessions before it left of theirs, but with enough for a trial; and with up to a purse more
- * where they have won that.
+ * The calibration (acceptance.h) turns this into a bound on the product of the drafter's own
+ * confidences. The page carries one bound per position, so the drafter ends a draft where the
+ * policy, which does not see the draft, would have ended it.
  *
- * Before the first record. A session that the controller has not seen yet begins with the K that
- * the first drafts of the sessions before it would have paid for (page, defaults): where answers are
- * short, waiting for its own would be most of it.
+ * Exploring. Each unknown has a standard deviation: that of acceptance follows from its evidence;
+ * that of the cost of a pass size from how long ago this size, and sizes like it, were run. Trying
+ * K once costs (R* - R_K) T_K tokens. It brings the expected improvement over the next `horizon`
+ * iterations, in case K turns out better: EI = sd (phi(z) + z Phi(z)), z = (R_K - R*) / sd. A
+ * session of which no draft was seen for t iterations may also have changed, with chance rho = 1 -
+ * exp(-h t). It may then be any session, so speculation is worth its mean value over sessions of
+ * low, middling and high acceptance. h is the rate of the changes that the session has shown, one
+ * in `phase` iterations to begin with, so a session that never changes is tried less and less
+ * often. K is tried while its possible gain exceeds its cost (the knowledge gradient's bound on the
+ * value of information). A draft longer than the best one is tried only if the purse could pay for
+ * it with nothing accepted: also while the session drafts, because an empty purse ends what pays.
+ *
+ * Trials. A trial from K = 0 costs what it is believed to lose, plus a part of what it loses when
+ * nothing is accepted. It also waits for its first draft, which a drafter that has rested makes
+ * only after reading what it missed; the time that such drafts took counts as a cost
+ * (cost_draft_first). The verifier counts the iterations of a trial (struct policy_session,
+ * trial_n), usually one, so a trial costs no more when its record is read late. The first record
+ * made under the trial's decision ends the wait, whatever it shows. Before that, only drafts that
+ * were already under way may decide for K > 0. When a K promises the most after too few drafts, it
+ * is tried for as many iterations as records are late, as far as the purse can pay.
+ *
+ * Trust. Promises are compared with results: the gains that drafting brought lately, over all
+ * sessions, as a share of what trials from K = 0 had promised, is the factor for the next promise
+ * (yield_trust). So what did not pay in earlier sessions is seldom tried in the next one, and is
+ * tried again once it pays or the results are old.
+ *
+ * The purse makes K = 0 the floor, whatever the estimates say. It holds what speculation may still
+ * lose against K = 0, counted in iterations at K = 0. It begins with `purse`. Each iteration adds
+ * `spend` and the measured gain, and subtracts the measured loss. It holds at most `purse`, or up
+ * to four times that in a session that has won more. When it is empty, K is 0 until it can pay for
+ * a trial again. So a session never loses more than purse + spend * iterations, even with an
+ * adversary for a model. Many short sessions would each lose a purse, so a new session begins with
+ * what the sessions before it left of theirs: at least half a purse, and up to two purses more if
+ * they have won that much (yield_grant).
+ *
+ * Before the first record. A session that the controller has not seen yet begins with the K for
+ * which the first drafts of earlier sessions would have paid (page, defaults). Short answers would
+ * otherwise be over before their own records decide.
  *
  * The drafter at K = 0. Following a session costs processor time and memory bandwidth that the pass
- * would use. After some iterations without a draft the drafter need not follow; it catches up, at
- * K = 0, before a trial is made. With `rest_at_zero` = no it follows all the time, and none of that is waited for. Nor is
- * it where the verifier has it follow nobody at K = 0.
+ * could use. After some iterations without a draft the drafter need not follow; it catches up, at K
+ * = 0, before the next trial. With `rest_at_zero` = no it always follows, and no trial waits for
+ * it. Nor does a trial wait when the verifier makes the drafter follow no session at K = 0.
  *
- * Foresight. While it follows at K = 0 the drafter says what it would have drafted and how much of that came
- * (drafter/foresight.h). That is evidence of acceptance as of a draft that was verified, at the price of none; a session of which
- * it is known cannot have changed unseen, and what is left to try is what passes take.
+ * Foresight. While it follows a session at K = 0, the drafter reports what it would have drafted
+ * and how much of that came true (drafter/foresight.h). This is the same evidence of acceptance as
+ * a verified draft, at no cost. A session with foresight cannot change unseen; only the cost of
+ * passes is then left to try.
  *
- * What is new. Cascade tries K in runs of 4 iterations and keeps the winner for 16: it pays for
- * every trial in full, and compares windows of 4 noisy samples. Here every iteration informs all K:
- * a draft of 5 of which 2 were accepted says what every shorter one would have given, and a pass of
- * any size moves the level of the whole curve. SGLang's tiers go by acceptance alone, vLLM's table
- * by batch size alone, llama.cpp's p-min by confidence alone; none knows what a token costs, which
- * is why they lose on mixtures of experts.
+ * What is new. Cascade tries each K in runs of 4 iterations and keeps the winner for 16: it pays
+ * for every trial in full, and compares windows of 4 noisy samples. Here every iteration informs
+ * all K: a draft of 5 with 2 accepted tells what every shorter draft would have given, and a pass
+ * of any size moves the level of the whole curve. SGLang's tiers follow acceptance alone, vLLM's
+ * table batch size alone, llama.cpp's p-min confidence alone. None of them knows what a token
+ * costs, which is why they lose on mixtures of experts.
  */
 #pragma once
 
@@ -80,93 +103,100 @@
 #include "services/policy-controller/policy.h"
 
 enum yield_rule {
-	YIELD_UNPLANNED, /* nothing was measured yet */
-	YIELD_MOST, /* the highest rate */
-	YIELD_STICKY, /* the K there was: another promises too little more */
-	YIELD_THRESHOLD, /* K = 0: the highest rate is too little above its */
-	YIELD_TRIAL, /* what a trial may bring exceeds what it costs */
-	YIELD_PROOF, /* too little was seen for the best K */
-	YIELD_CATCHING_UP, /* the drafter has not followed */
-	YIELD_EMPTY, /* the purse */
+	YIELD_UNPLANNED, /* nothing has been measured yet */
+	YIELD_MOST, /* the K with the highest rate */
+	YIELD_STICKY, /* the present K: another one promises too little more */
+	YIELD_THRESHOLD, /* K = 0: the highest rate is too little above its rate */
+	YIELD_TRIAL, /* a trial, which may bring more than it costs */
+	YIELD_PROOF, /* a trial of the best K, for which too few drafts were seen */
+	YIELD_CATCHING_UP, /* K = 0: the drafter has not followed */
+	YIELD_EMPTY, /* K = 0: the purse is empty */
 };
 
-/* What the plan that chose K weighed, per K from 0 to k_max: only for display. */
+/* The figures of the plan that chose K, for each K from 0 to k_max. Only for display. */
 struct yield_view {
 	enum yield_rule rule;
-	uint32_t k_max, best, highest; /* of the rates, before the rules */
+	uint32_t k_max, best, highest; /* best and highest: by rate, before the rules */
 	uint32_t sessions; /* in the pass */
-	uint64_t weighed; /* bit k: as a trial */
+	uint64_t weighed; /* bit k is set: k was weighed as a trial */
 	float others; /* drafted tokens of the rest of the pass */
 	float hope, base_ns;
-	float drafted[LIMIT_DRAFT_DEPTH + 1], tokens[LIMIT_DRAFT_DEPTH + 1]; /* of the session */
+	float drafted[LIMIT_DRAFT_DEPTH + 1], tokens[LIMIT_DRAFT_DEPTH + 1]; /* the session's */
 	float time_ns[LIMIT_DRAFT_DEPTH + 1],
-		rate[LIMIT_DRAFT_DEPTH + 1]; /* of the pass; tokens per ns */
+		rate[LIMIT_DRAFT_DEPTH + 1]; /* time_ns: of the pass; rate: tokens per ns */
 	float doubt[LIMIT_DRAFT_DEPTH + 1], brings[LIMIT_DRAFT_DEPTH + 1],
 		costs[LIMIT_DRAFT_DEPTH + 1];
 };
 
-/* Of one session. */
+/* What yield keeps of one session. */
 struct yield {
 	struct acceptance acceptance;
-	uint32_t method; /* enum draft_method of its last draft; COST_METHODS: none yet */
-	uint32_t k; /* of its last iteration */
-	uint32_t drafts, behind; /* tokens that the drafter may not have read */
-	uint32_t probes; /* plans since the chain was last left uncut */
-	double purse, won; /* won: since the session began, in iterations at K = 0 */
+	uint32_t method; /* enum draft_method of its last draft; COST_METHODS: it had none */
+	uint32_t k; /* in its last iteration */
+	/* drafts: number so far; behind: tokens that the drafter may not have read */
+	uint32_t drafts, behind;
+	uint32_t probes; /* plans since a draft was last left uncut */
+	double purse, won; /* both in iterations at K = 0; won: since the session began */
 	double granted; /* what the purse began with */
-	/* For display: the iteration of the session that emptied the purse last, 0: none did. */
+	/* For display: the iteration that last emptied the purse; 0: none has. */
 	struct yield_emptied {
 		uint64_t iteration;
 		uint32_t k, drafted, accepted;
 		float lost; /* in iterations at K = 0 */
 	} emptied;
-	uint32_t stale; /* iterations since it last drafted */
-	uint32_t idle; /* of them, those that acceptance does not know of yet */
-	uint32_t unseen; /* of them, those since a draft was foreseen */
+	uint32_t stale; /* iterations since its last draft */
+	uint32_t idle; /* iterations at K = 0 that `acceptance` does not know of yet */
+	uint32_t unseen; /* iterations since a draft was verified or foreseen */
 	uint32_t
-		waiting; /* passes since a trial was begun that no record shows yet; 0 = none is on */
+		/* passes since the trial began whose record is awaited; 0: no trial waits */
+		waiting;
 	bool news; /* drafts from before the trial were seen since the last plan */
 	uint64_t iterations; /* since the session began */
 	struct yield_view view;
 };
 
-/* What some of a pass's sessions add to it at their K, and the longest wait of them for a draft. */
+/* What some sessions of a pass add to it at their K, and the longest of their waits for a draft. */
 struct yield_rest {
 	double gain, extra, wait;
 };
 
-/* What one plan works with, per session. */
+/* What one plan works with for each session. */
 struct yield_option {
 	double drafted[LIMIT_DRAFT_DEPTH], accepted[LIMIT_DRAFT_DEPTH], bound[LIMIT_DRAFT_DEPTH];
 	double gained[LIMIT_DRAFT_DEPTH + 1],
-		extra[LIMIT_DRAFT_DEPTH + 1]; /* sums over the first k */
-	double wait_fixed, wait_step; /* for a draft, ns (cost_draft) */
+		extra[LIMIT_DRAFT_DEPTH + 1]; /* sums over the first k positions */
+	/* the wait for a draft of k tokens is wait_fixed + wait_step * k ns (cost_draft) */
+	double wait_fixed, wait_step;
 	uint32_t k;
-	struct yield_rest after; /* the sessions behind this one, as the plan began */
+	struct yield_rest after; /* sum over the sessions behind this one, as the plan began */
 	struct acceptance_drafts drafts;
 };
 
-/* Of all sessions. */
+/* What yield keeps of all sessions. */
 struct yield_shared {
-	struct acceptance pool[COST_METHODS]; /* by method */
-	struct acceptance firsts[COST_METHODS]; /* of the first drafts of sessions alone */
-	uint32_t first_k, n_plans; /* what a session begins with that nobody has seen */
+	struct acceptance pool[COST_METHODS]; /* drafts of all sessions, by method */
+	struct acceptance firsts[COST_METHODS]; /* the first drafts of sessions only, by method */
+	/* first_k: the K for a session that the controller has not seen */
+	uint32_t first_k, n_plans;
 	uint32_t method; /* of the last draft of any session */
-	double credit; /* a purse of all sessions together: what a new one begins with; NAN: nobody has drafted */
-	double delay; /* passes until a trial's first record is there: moving mean */
-	double promised, brought; /* by trials at K = 0, in iterations; both fade (yield_trust) */
+	/* what sessions leave to new ones, in iterations at K = 0; NAN: no session has drafted */
+	double credit;
+	double delay; /* passes from a trial's beginning to its first record; moving mean */
+	double promised, brought; /* by trials from K = 0, in iterations; both fade (yield_trust) */
+	uint32_t hopeless; /* passes since the last trial that no acceptance could have made pay */
 	uint32_t
-		hopeless; /* passes since one that no acceptance would have turned was tried all the same */
-	uint32_t
-		unheard; /* iterations in a row that the drafter did not follow though the page asked it to */
-	uint64_t iteration; /* the last pass that one of its sessions was in */
+		/* iterations in a row in which the drafter did not follow although the page asked
+		 * it to */
+		unheard;
+	uint64_t iteration; /* the last pass with one of its sessions */
 	bool any;
-	/* Scratch of a plan. */
+	/* Scratch memory of a plan. */
 	struct yield_option options[LIMIT_RUNNING];
-	uint16_t taken[LIMIT_RUNNING * LIMIT_DRAFT_DEPTH]; /* whose positions, in their order */
+	/* sessions whose positions were taken, in order */
+	uint16_t taken[LIMIT_RUNNING * LIMIT_DRAFT_DEPTH];
 };
 
-/* The state of a session under yield, and that of all of them. */
+/* The state of one session under yield, and that of all. */
 static inline struct yield *yield_own(struct policy_state *s)
 {
 	return (struct yield *)s->own;
@@ -182,15 +212,16 @@ static inline struct yield_shared *yield_shared(const struct policy_state *s)
 	return s->shared;
 }
 
-/* Changes per iteration that the session has shown. */
+/* The rate of changes that the session has shown, per iteration. */
 double yield_change_rate(const struct policy_state *s);
 /* policy_ops.observe (yield_observe.c). */
 void yield_observe(
 	struct policy_state *s, const struct iteration_record *record, struct verdict *verdict);
 /* policy_ops.explain (yield_explain.c). */
 void yield_explain(const struct policy_state *s, struct explanation *out);
-/* policy_ops.plan: after the records of a pass: chooses K and cut of the n sessions of it that this policy serves.
- * sessions: in the pass; others: extra tokens that the rest of them had; passes: since the last
- * plan, this one among them. verdicts: [n]. */
+/* policy_ops.plan. Called after the records of a pass; chooses K and cut for those n sessions of
+ * the pass that this policy serves. sessions: all sessions in the pass. others: extra tokens of the
+ * sessions that it does not serve. passes: number of passes since the last plan, this one included.
+ * verdicts: [n]. */
 void yield_plan(struct policy_state **states, uint32_t n, uint32_t sessions, uint32_t others,
 	uint32_t passes, struct verdict *verdicts);

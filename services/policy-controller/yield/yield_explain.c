@@ -1,4 +1,4 @@
-/* yield's K in words and figures: from what the last plan weighed (struct yield_view). */
+/* yield's K in words and figures, from what the last plan weighed (struct yield_view). */
 #include "services/policy-controller/yield/yield_plan.h"
 #include "shared/base/plural.h"
 
@@ -23,7 +23,7 @@ static void explain_trial(const struct policy_state *s, struct explanation *out)
 			(double)v->brings[s->trial_k], v->best, (double)v->costs[s->trial_k]);
 }
 
-/* Which iteration emptied the purse, and that what was lost is not held against the sessions that follow. */
+/* Says which iteration emptied the purse, and that later sessions are not charged for the loss. */
 static void explain_empty(const struct policy_state *s, struct explanation *out)
 {
 	const struct yield_emptied *e = &yield_of(s)->emptied;
@@ -40,7 +40,7 @@ static void explain_empty(const struct policy_state *s, struct explanation *out)
 		yield_grant(s));
 }
 
-/* Of a K that was not weighed as a trial while others were (yield_explore). */
+/* The note for a K that was not weighed as a trial while others were (yield_explore). */
 static const char *trial_note(const struct policy_state *s, uint32_t k)
 {
 	const struct yield_view *v = &yield_of(s)->view;
@@ -166,7 +166,7 @@ void yield_explain(const struct policy_state *s, struct explanation *out)
 	explain_state(s, out);
 	for (uint32_t k = 0; v->rule != YIELD_UNPLANNED && k <= v->k_max; k++) {
 		double rate = (double)v->rate[k];
-		/* rate is of the whole batch, tokens and drafted of the session. */
+		/* rate is that of the whole batch; tokens and drafted are the session's. */
 		out->options[out->n_options++] = (struct explained_k){.k = k,
 			.drafted = (double)v->drafted[k],
 			.tokens = (double)v->tokens[k],

@@ -1,12 +1,12 @@
-/* yield: what a session that does not draft, or not so far, would find out by trying. */
+/* yield: what a session that does not draft, or drafts less, could find out by a trial. */
 #include "services/policy-controller/yield/yield_plan.h"
 
 #include <math.h>
 
 #define HOPELESS_EVERY 2048u
-#define TRUST_PRIOR 3.0 /* iterations, promised and brought */
+#define TRUST_PRIOR 3.0 /* iterations, added to both what was promised and what was brought */
 #define TRUST_LEFT (1 - 1.0 / 8192)
-#define WORST_SHARE 0.3 /* of a trial that brings nothing, in what a trial costs */
+#define WORST_SHARE 0.3 /* weight of a trial that brings nothing, in the cost of a trial */
 
 /* sd (phi(z) + z Phi(z)) for a mean that lies `behind` below the best. */
 static double improvement(double behind, double sd)
@@ -29,7 +29,7 @@ double yield_change_worth(
 	for (uint32_t k = 1; k <= k_max; k++) {
 		double wait = yield_max(c->other_wait, waits ? plan_wait_of(p, index, k) : 0);
 		double pass = passes_at(p->passes, before + k);
-		/* What passes took when they were last this long may be over. */
+		/* Passes may be shorter now than when they last took this long. */
 		pass *= exp(-plan_cost_doubt(p, c->other_extra + k, pass / base));
 		takes[k] = pass + wait;
 	}
@@ -46,7 +46,7 @@ double yield_change_worth(
 	return worth;
 }
 
-/* Changes per iteration that the session has shown, beginning with one in `phase`. */
+/* Begins with one change in `phase` iterations. */
 double yield_change_rate(const struct policy_state *s)
 {
 	return (1.0 + yield_of(s)->acceptance.n_alarms) /
@@ -60,7 +60,7 @@ double yield_trust(const struct yield_shared *shared)
 
 void yield_trust_promised(struct yield_shared *shared, const struct yield_view *view, uint32_t k)
 {
-	/* What it costs comes back with what it wins. */
+	/* The gains of the trial will include what it costs. */
 	shared->promised += (double)view->brings[k] / yield_trust(shared);
 	shared->brought = fmin(shared->brought + (double)view->costs[k], shared->promised);
 }
@@ -80,7 +80,7 @@ double yield_trial_loss(
 	const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c, uint32_t k)
 {
 	const struct policy_state *s = p->states[index];
-	/* A drafter that knows its chances only drafts, as far as the last drafts tell, what is worth it. */
+	/* A drafter with confidences drafts only what is worth it, judging by the last drafts. */
 	double extra = acceptance_informed(&yield_of(s)->acceptance)
 			       ? p->shared->options[index].extra[k]
 			       : k;
@@ -89,8 +89,8 @@ double yield_trial_loss(
 	return p->sessions * (pass / passes_at(p->passes, others) - 1);
 }
 
-/* What a trial of k from K = 0 costs: what it is believed to lose, for as long as its pass takes, and a part of what it loses when
- * nothing is accepted; and the wait for a first draft beyond that for another. */
+/* The cost of a trial of k from K = 0: what it is believed to lose, for as long as its pass takes;
+ * a part of what it loses when nothing is accepted; and the extra wait for a first draft. */
 static double trial_costs(const struct yield_plan_pass *p, uint32_t index,
 	const struct yield_choice *c, double behind, double loss, uint32_t k)
 {
@@ -110,7 +110,8 @@ uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
 	struct yield_view *view = &yield_own(p->states[index])->view;
 	uint32_t chosen = best;
 	double most = 0, rate = yield_change_rate(s), changed = 0;
-	/* What cannot pay at any acceptance is tried again only in case the costs have changed. */
+	/* A K that cannot pay at any acceptance is tried again only in case the costs have changed.
+	 */
 	if (best == 0 && !(c->hope > 0) && (p->shared->hopeless += p->n_passes) < HOPELESS_EVERY)
 		return best;
 	if (best == 0)
@@ -120,7 +121,8 @@ uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
 	if (best == 0 && yield_of(s)->unseen > 0)
 		changed = (1 - exp(-rate * yield_of(s)->unseen)) * c->hope;
 	for (uint32_t k = 0; k <= (uint32_t)s->settings.k_max; k++) {
-		/* Of the pass's rate; what it is worth to all its sessions is counted in their iterations. */
+		/* Of the pass's rate; what it is worth to all its sessions is counted in their
+		 * iterations. */
 		double behind = 1 - c->rate[k] / c->rate[best];
 		double loss = yield_trial_loss(p, index, c, k);
 		if (k == best || (k > best && loss > yield_of(s)->purse))

@@ -1,13 +1,13 @@
-/* yield: what a session begins with that nobody has seen, from what those before it left. */
+/* yield: the purse and the K with which a session begins, from what earlier sessions left. */
 #include "services/policy-controller/yield/yield_plan.h"
 
 #include <math.h>
 
-#define FIRST_SHARE 0.5 /* of a purse, that every session begins with at least */
+#define FIRST_SHARE 0.5 /* of a purse: every session begins with at least this share */
 #define MORE_MAX 2.0 /* purses */
 #define FIRST_EVERY 16u /* plans */
-#define FIRST_TOKENS 24.0 /* reached in first drafts, before they decide */
-#define FIRST_GAIN 1.02 /* times the rate at K = 0 */
+#define FIRST_TOKENS 24.0 /* tokens that must have been reached in first drafts */
+#define FIRST_GAIN 1.02 /* times the rate at K = 0, that a K must promise */
 
 double yield_grant(const struct policy_state *s)
 {
@@ -19,7 +19,8 @@ double yield_grant(const struct policy_state *s)
 	return fmax(fmin(credit, purse) + more, purse * FIRST_SHARE);
 }
 
-/* Of the first drafts of sessions alone: later ones are of those where it went on paying. */
+/* Uses only the first drafts of sessions: later ones come from those sessions where drafting went
+ * on paying. */
 void yield_choose_first(const struct yield_plan_pass *p)
 {
 	struct yield_shared *shared = p->shared;
@@ -30,7 +31,7 @@ void yield_choose_first(const struct yield_plan_pass *p)
 	if (shared->n_plans++ % FIRST_EVERY != 0)
 		return;
 	shared->first_k = 0;
-	/* false also while credit is NAN: nobody has drafted */
+	/* false also while credit is NAN: no session has drafted */
 	if (!(shared->credit > s->settings.purse * FIRST_SHARE) ||
 		(double)firsts->tried < FIRST_TOKENS ||
 		cost_draft_evidence(&p->passes->cost, shared->method) < YIELD_WARM_DRAFTS)

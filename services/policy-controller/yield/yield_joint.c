@@ -1,13 +1,14 @@
-/* yield: the K of all sessions of a pass together (yield.h, What is maximised). */
+/* yield: the best K for all sessions of a pass together (yield.h, What is maximised). */
 #include "services/policy-controller/yield/yield_plan.h"
 
-/* The next position of a session, and the chance that it is accepted when it is reached. */
+/* A session's next position, with the chance that it is accepted when it is reached. */
 struct candidate {
 	double chance; /* above 0 */
 	uint32_t index;
 };
 
-/* A binary heap, the likeliest on top; of equally likely ones the first session. */
+/* A binary heap with the likeliest candidate on top; among equally likely ones the first session's.
+ */
 struct heap {
 	uint32_t n;
 	struct candidate items[LIMIT_RUNNING];
@@ -18,7 +19,7 @@ static bool before(const struct candidate *a, const struct candidate *b)
 	return a->chance > b->chance || (a->chance >= b->chance && a->index < b->index);
 }
 
-/* Puts item where there is a hole at i, with heaps below it. */
+/* Fills the hole at i with item or with a child; below i there are heaps. */
 static void sink(struct heap *heap, uint32_t i, struct candidate item)
 {
 	for (uint32_t child; (child = 2 * i + 1) < heap->n; i = child) {
@@ -31,7 +32,8 @@ static void sink(struct heap *heap, uint32_t i, struct candidate item)
 	heap->items[i] = item;
 }
 
-/* The chance that the session's position k, when it is reached, is accepted; 0: there is none. */
+/* The chance that the session's position k is accepted when it is reached; 0: there is no such
+ * position. */
 static double chance_of(const struct yield_plan_pass *p, uint32_t index, uint32_t k)
 {
 	const struct yield_option *o = &p->shared->options[index];
@@ -52,7 +54,8 @@ static void fill(struct heap *heap, const struct yield_plan_pass *p)
 		sink(heap, i, heap->items[i]);
 }
 
-/* The session on top has gone on to a next position, or has none that may be accepted. */
+/* The session on top goes on to its next position, or is removed when it has none that may be
+ * accepted. */
 static void renew(struct heap *heap, double chance)
 {
 	struct candidate item = {chance, heap->items[0].index};
@@ -87,7 +90,7 @@ void yield_choose_jointly(struct yield_plan_pass *p)
 			best = n;
 		}
 	}
-	/* What is behind the best prefix goes back. */
+	/* Undoes the positions behind the best prefix. */
 	while (n > best)
 		options[taken[--n]].k--;
 }

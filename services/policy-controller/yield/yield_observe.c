@@ -1,6 +1,7 @@
 /*
- * yield: what an iteration's record says. The pass tells what passes cost, its draft what is accepted, in this session and
- * in all; what was won or lost goes into the purse, and the first record of a trial ends the wait for it.
+ * yield: what it learns from an iteration's record. The pass tells what passes cost. Its draft
+ * tells what is accepted, in this session and in all. The gain or loss goes into the purse, and the
+ * first record of a trial ends the wait for it.
  */
 #include "services/policy-controller/yield/yield_plan.h"
 #include "shared/spec/session.h"
@@ -8,15 +9,16 @@
 #include <math.h>
 #include <string.h>
 
-#define SAMPLE_MAX 4.0 /* times the expected: no single pass costs the purse more */
-#define EARNED_SHARE 0.1 /* purses that a won iteration adds to what the purse may hold */
+#define SAMPLE_MAX 4.0 /* times the expected time: no single pass may cost the whole purse */
+#define EARNED_SHARE 0.1 /* purses that each won iteration adds to the limit of the purse */
 #define EARNED_MAX 3.0
-#define CREDIT_PURSES 4.0 /* the most that sessions leave to those after them */
+#define CREDIT_PURSES 4.0 /* purses: the most that sessions leave to later ones */
 #define PURSE_FLOOR (-1.0)
 #define CATCH_UP \
-	16u /* tokens that a drafter which has not followed reads in an iteration, at least */
-#define UNHEARD_MAX 64u /* that did not follow though asked to: more than are late */
-#define DELAY_GAIN 0.25 /* of the newest, in how late records are */
+	16u /* tokens that a drafter reads in an iteration, at least, after it did not follow */
+/* iterations in which it did not follow although asked to: more than can be late */
+#define UNHEARD_MAX 64u
+#define DELAY_GAIN 0.25 /* weight of the newest record in the mean of how late records are */
 
 static struct acceptance_knobs knobs_of(const struct policy_state *s)
 {
@@ -24,7 +26,7 @@ static struct acceptance_knobs knobs_of(const struct policy_state *s)
 		.memory = (double)s->settings.memory, .alarm = s->settings.alarm};
 }
 
-/* Once for each pass, with the first record of it. */
+/* Fades the trust once for each pass, with the pass's first record. */
 static void fade(struct yield_shared *shared, const struct iteration_record *record)
 {
 	if (shared->any && record->iteration == shared->iteration)
@@ -34,7 +36,7 @@ static void fade(struct yield_shared *shared, const struct iteration_record *rec
 	yield_trust_fade(shared);
 }
 
-/* A drafter that cuts a chain has made the token it cuts. */
+/* A draft model that ends a chain early has also made the token that it leaves out. */
 static uint32_t steps_of(const struct iteration_record *record, uint32_t method)
 {
 	bool extra = method == DRAFT_MODEL && record->depth < record->k;
@@ -50,7 +52,8 @@ void yield_catch_up(struct policy_state *s)
 	y->idle = 0;
 }
 
-/* What a draft says of acceptance, verified or foreseen. Returns the session's method. */
+/* Learns what a draft, verified or foreseen, tells about acceptance. Returns the session's method.
+ */
 static uint32_t observe_acceptance(struct policy_state *s, const struct iteration_record *draft)
 {
 	struct yield *y = yield_own(s);
@@ -67,7 +70,7 @@ static uint32_t observe_acceptance(struct policy_state *s, const struct iteratio
 	return method;
 }
 
-/* A draft that was not verified says nothing of costs. */
+/* A draft that was not verified tells nothing about costs. */
 static void observe_foresight(struct policy_state *s, const struct iteration_record *record)
 {
 	struct iteration_record draft = {.k = record->foreseen,
@@ -87,8 +90,7 @@ static void observe_draft(struct policy_state *s, const struct iteration_record 
 		&s->passes->cost, method, steps_of(record, method), record->draft_ns, first);
 }
 
-/* A session that has won may lose more of it again before it is stopped: bad luck is not a bad K.
- */
+/* A session that has won may lose more before it is stopped: bad luck does not make a bad K. */
 static double purse_most(const struct policy_state *s)
 {
 	double earned = fmin(fmax(yield_of(s)->won * EARNED_SHARE, 0), EARNED_MAX);
@@ -103,9 +105,9 @@ static void credit(struct policy_state *s, double won)
 	shared->credit = fmin(fmax(before + won, PURSE_FLOOR), most);
 }
 
-/* What the iteration won or lost against K = 0. In a batch the session answers for its share of
- * what the drafted tokens cost, by the curve: the clock cannot tell whose they were, and the last
- * token alone may have cost next to nothing. */
+/* Settles what the iteration won or lost against K = 0. In a batch the session pays its share of
+ * the cost of the drafted tokens, by the curve: the clock cannot tell whose tokens they were, and
+ * the last token alone may have cost next to nothing. */
 static void settle(struct policy_state *s, const struct iteration_record *record)
 {
 	struct yield *y = yield_own(s);
@@ -137,8 +139,9 @@ static void settle(struct policy_state *s, const struct iteration_record *record
 	y->purse = fmin(fmax(y->purse + won, PURSE_FLOOR), purse_most(s));
 }
 
-/* How far the drafter is behind, where it was told that it need not follow. A verifier that lets it follow nobody at K = 0
- * (follow_at_zero) leaves nothing to wait for: what it missed is read with the first draft. */
+/* Tracks how far the drafter is behind in a session that it was told not to follow. If the verifier
+ * makes the drafter follow no session at K = 0 (follow_at_zero), there is nothing to wait for: it
+ * reads what it missed with the first draft. */
 static void follow_along(struct policy_state *s, const struct iteration_record *record)
 {
 	struct yield *y = yield_own(s);
@@ -158,8 +161,9 @@ static void follow_along(struct policy_state *s, const struct iteration_record *
 		y->behind = 0;
 }
 
-/* The first record from after the trial was to be read is the trial's, or says that it is lost or never was: K is cut where
- * the context ends. One from before may still say enough of its K. */
+/* The first record made after the verifier could read of the trial is the trial's, or shows that
+ * the trial's record is lost or that the trial never took place: K is cut where the context ends.
+ * An earlier record may still tell enough about its own K. */
 static void see_trial(struct policy_state *s, const struct iteration_record *record)
 {
 	struct yield *y = yield_own(s);

@@ -1,16 +1,21 @@
 /*
- * What the parts of yield share: yield.c chooses K, yield_joint.c for all sessions of a pass together, yield_observe.c says from what, yield_explore.c tries, yield_first.c
- * says what a session begins with. Internal to yield; pure.
+ * What the parts of yield share. yield.c chooses K for each session; yield_joint.c finds the best K
+ * for all sessions of a pass together; yield_observe.c learns from records; yield_explore.c decides
+ * on trials; yield_first.c decides with which K and purse a session begins. Internal to yield;
+ * pure.
  */
 #pragma once
 
 #include "services/policy-controller/yield/yield.h"
 
-#define YIELD_WARM_DRAFTS \
-	3.0 /* in a row, before what a draft costs is known; until then trials are longer by one */
-#define YIELD_FIRST_DRAFTS 8u /* of a session, that say what the next one may begin with */
+/* drafts in a row until the cost of a draft counts as known; until then trials are one iteration
+ * longer */
+#define YIELD_WARM_DRAFTS 3.0
+/* first drafts of a session that decide with which K the next session may begin */
+#define YIELD_FIRST_DRAFTS 8u
 
-/* Of two numbers: fmin and fmax, which are calls, without their care for NAN. */
+/* The smaller and the greater of two numbers, without the care for NAN that fmin and fmax, which
+ * are calls, take. */
 static inline double yield_min(double a, double b)
 {
 	return a < b ? a : b;
@@ -26,60 +31,64 @@ struct yield_plan_pass {
 	struct passes *passes;
 	struct policy_state **states;
 	uint32_t n, sessions, others, n_passes;
-	double rate; /* tokens per ns, R */
-	struct yield_rest before; /* sessions that have settled */
+	double rate; /* R: tokens per ns */
+	struct yield_rest before; /* the sessions that have settled */
 };
 
 struct yield_choice {
 	double rate[LIMIT_DRAFT_DEPTH + 1];
 	double hope; /* yield_change_worth */
 	double sd[LIMIT_DRAFT_DEPTH + 1],
-		sd_cost[LIMIT_DRAFT_DEPTH + 1]; /* relative; of the cost alone */
+		sd_cost[LIMIT_DRAFT_DEPTH + 1]; /* both relative; sd_cost: that of the cost alone */
 	double other_gain, other_extra, other_wait; /* of the rest of the batch */
 };
 
-/* enum draft_method of the session's drafts, or of the last one of any session. */
+/* enum draft_method of the session's drafts, or of the last draft of any session. */
 uint32_t yield_method(const struct policy_state *s);
 /* The acceptance of all sessions' drafts of that method. */
 const struct acceptance *yield_pool(const struct policy_state *s);
-/* Iterations at K = 0 are told to the estimate when somebody asks it: there may be a hundred of them between two plans. */
+/* Tells the estimate of iterations at K = 0. Deferred until somebody asks, because there may be a
+ * hundred of them between two plans. */
 void yield_catch_up(struct policy_state *s);
-/* Tokens per ns of a pass that gains so many tokens from so many extra ones and waits so long for
- * drafts. */
+/* Tokens per ns of a pass that gains `gained` tokens from `extra` extra ones and waits `wait` ns
+ * for drafts. */
 double plan_rate_of(const struct yield_plan_pass *p, double gained, double extra, double wait);
-/* passes_doubt of so many extra tokens beside `others`. */
+/* passes_doubt of `extra` tokens in addition to p->others. */
 double plan_cost_doubt(const struct yield_plan_pass *p, double extra, double ratio);
-/* The wait for a draft of k tokens of states[index], ns. */
+/* The wait for a draft of k tokens of states[index], in ns. */
 double plan_wait_of(const struct yield_plan_pass *p, uint32_t index, uint32_t k);
-/* Every prefix of the pass's positions, the likeliest first, of equally likely ones that of the first session: options[].k is
- * the best prefix, the shortest of equals, and p->rate its rate. In n log n. options[].drafted, accepted and the waits are set. */
+/* Evaluates every prefix of the pass's positions, the likeliest first; among equally likely ones
+ * the first session's. Sets options[].k to the best prefix, the shortest of equals, and p->rate to
+ * its rate. n log n. Before: options[].drafted, accepted and the waits are set. */
 void yield_choose_jointly(struct yield_plan_pass *p);
 
-/* What speculation would win, as a share of the rate at K = 0, if the session had changed into just
- * any: the mean over three acceptances of what the best K gives, passes taking no longer than they
- * may (plan_cost_doubt). waits: with the wait for drafts, as far as it is known. */
+/* What speculation would win, as a share of the rate at K = 0, if the session had changed into an
+ * arbitrary one: the mean, over three acceptances, of the gain of the best K. Passes are taken to
+ * be as short as they may be (plan_cost_doubt). waits: include the wait for drafts, as far as it is
+ * known. */
 double yield_change_worth(
 	const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c, bool waits);
-/* What an iteration at k loses, in iterations at K = 0, when nothing is accepted: what its pass takes longer. */
+/* What an iteration at k loses when nothing is accepted, in iterations at K = 0: the time that its
+ * pass takes longer. */
 double yield_trial_loss(
 	const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c, uint32_t k);
-/* The K worth trying: the largest surplus of what it may bring over what it costs; `best` when
- * there is none. */
+/* The K with the largest surplus of what a trial may bring over what it costs; `best` when none has
+ * a surplus. */
 uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
 	const struct yield_choice *c, uint32_t best);
 
-/* What a new session may lose, in iterations: a purse; more where sessions before it have won more than
- * that, which those that are served side by side share; less where they lost theirs. */
+/* What a new session's purse begins with, in iterations at K = 0: a purse. Less if earlier sessions
+ * lost theirs; more if they won more, shared among the sessions served at the same time. */
 double yield_grant(const struct policy_state *s);
-/* Now and then: shared->first_k. */
+/* Call after each plan: updates shared->first_k now and then. */
 void yield_choose_first(const struct yield_plan_pass *p);
 
-/* What trials at K = 0 brought as a share of what they had promised, over all sessions lately: what
- * the next one's promise is worth, 0 to 1. */
+/* The factor for the promise of the next trial, 0 to 1: what trials from K = 0 brought as a share
+ * of what they had promised, over all sessions lately. */
 double yield_trust(const struct yield_shared *shared);
-/* A trial of k, whose figures the view has, is begun. */
+/* A trial of k begins, whose figures are in view. */
 void yield_trust_promised(struct yield_shared *shared, const struct yield_view *view, uint32_t k);
-/* Drafting won so many iterations, or lost them. */
+/* Drafting won this many iterations; negative: lost. */
 void yield_trust_won(struct yield_shared *shared, double won);
-/* A pass. */
+/* A pass has gone by. */
 void yield_trust_fade(struct yield_shared *shared);
