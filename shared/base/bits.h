@@ -1,4 +1,4 @@
-/* Sets of small numbers, a bit for each. */
+/* Sets of small numbers, with a bit for each. The caller serialises. */
 #pragma once
 
 #include <stdbool.h>
@@ -21,7 +21,7 @@ static inline bool bits_get(const uint64_t *words, uint32_t i)
 	return (words[i / 64] >> (i % 64)) & 1;
 }
 
-/* The smallest member that is not below `from`, of those below n; n: there is none. */
+/* The smallest member in from..n-1; n when there is none. */
 static inline uint32_t bits_next(const uint64_t *words, uint32_t n, uint32_t from)
 {
 	while (from < n) {

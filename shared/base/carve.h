@@ -1,15 +1,17 @@
-/* Hands out pieces of one allocation, each from the start of a cache line on: called twice, to count and to place. */
+/* Divides one allocation into pieces, each of which begins on a cache line. A layout function is
+ * run twice: to count the bytes, and then to place the pieces. */
 #pragma once
 
 #include "shared/base/round.h"
 
-/* With base NULL it only counts. */
+/* base NULL: only counts. */
 struct carve {
 	unsigned char *base;
 	size_t used;
 };
 
-/* Where the piece begins, as an offset. */
+/* Takes n elements of `each` bytes; returns the offset of the piece. carve returns its address,
+ * NULL while counting. */
 static inline size_t carve_at(struct carve *c, size_t n, size_t each)
 {
 	size_t at = c->used;

@@ -15,7 +15,7 @@ bool cgroup_may_pass(int error)
 	return error != ENOENT && error != ENOTDIR && error != EACCES && error != EPERM;
 }
 
-/* Whether the comma-separated list has the word. */
+/* True when the comma-separated list contains the word. */
 static bool has_word(const char *list, const char *word)
 {
 	size_t n = strlen(word);
@@ -26,7 +26,8 @@ static bool has_word(const char *list, const char *word)
 	return false;
 }
 
-/* This process's group under a controller: "0::/path" is version 2's line, "4:cpu,cpuacct:/path" one of version 1. */
+/* This process's group for a controller. "0::/path" is the line of version 2, "4:cpu,cpuacct:/path"
+ * one of version 1. */
 struct group {
 	char path[PATH_MAX];
 	bool version_1;
@@ -51,7 +52,8 @@ static bool find_group(
 		*unread |= cgroup_may_pass(errno);
 		return false;
 	}
-	/* A controller is in one hierarchy only: where version 1 has it, version 2's files do not exist. */
+	/* A controller is in one hierarchy only: where version 1 has it, the files of version 2 do
+	 * not exist. */
 	while (!(found && out->version_1) && fgets(line, sizeof(line), file)) {
 		char *list = strchr(line, ':'), *path = list ? strchr(list + 1, ':') : NULL;
 
@@ -64,8 +66,8 @@ static bool find_group(
 			continue;
 		found = true;
 		out->version_1 = *list != '\0';
-		/* The root group, "/", is the mounted directory itself. "/../x" lies outside the namespace,
-		 * which shows nothing above its root. */
+		/* The root group, "/", is the mounted directory itself. "/../x" lies outside the
+		 * namespace, which shows nothing above its root. */
 		bool root = strcmp(path, "/") == 0 || leads_out(path);
 		snprintf(out->path, sizeof(out->path), "%s", root ? "" : path);
 	}
@@ -74,7 +76,7 @@ static bool find_group(
 	return found;
 }
 
-/* The first words of a small file. */
+/* Reads the first words of a small file. */
 static bool read_text(const char *path, char *out, size_t bytes, bool *unread)
 {
 	FILE *file = fopen(path, "re");
@@ -86,7 +88,7 @@ static bool read_text(const char *path, char *out, size_t bytes, bool *unread)
 	return good;
 }
 
-/* Calls look for the group's directory and those above it. */
+/* Calls `look` for the group's directory and all directories above it. */
 static void climb(const struct cgroup_files *files, const char *controller,
 	void (*look)(const char *directory, bool version_1, void *arg), void *arg, bool *unread)
 {
@@ -101,7 +103,7 @@ static void climb(const struct cgroup_files *files, const char *controller,
 				group.path);
 			look(directory, true, arg);
 		} else {
-			/* Beside version 1 version 2 is mounted in "unified". */
+			/* Beside version 1, version 2 is mounted in "unified". */
 			snprintf(directory, sizeof(directory), "%s%s", files->mount, group.path);
 			look(directory, false, arg);
 			snprintf(directory, sizeof(directory), "%s/unified%s", files->mount,
@@ -115,7 +117,7 @@ static void climb(const struct cgroup_files *files, const char *controller,
 	}
 }
 
-/* The number in a small file; false when there is none, as in "max". */
+/* Reads the number in a small file; false when there is none, as in "max". */
 static bool read_number(const char *directory, const char *name, uint64_t *out, bool *unread)
 {
 	char path[2 * PATH_MAX + 32], text[64], *end;
@@ -127,7 +129,8 @@ static bool read_number(const char *directory, const char *name, uint64_t *out, 
 	return end != text;
 }
 
-/* Pages of files, which the kernel takes back before it does anything else. Shared memory is not among them. */
+/* Memory of file pages, which the kernel reclaims before anything else. Shared memory does not
+ * count. */
 static uint64_t file_caches(const char *directory, bool version_1)
 {
 	char path[2 * PATH_MAX + 32], line[128], name[64];
@@ -136,7 +139,8 @@ static uint64_t file_caches(const char *directory, bool version_1)
 	snprintf(path, sizeof(path), "%s/memory.stat", directory);
 	FILE *file = fopen(path, "re");
 	while (file && fgets(line, sizeof(line), file)) {
-		/* Version 1 has the group's own under these names, and with those below it as total_. */
+		/* In version 1 these names count the group alone; with "total_" before them they
+		 * include the groups below. */
 		if (sscanf(line, version_1 ? "total_%63s %" SCNu64 : "%63s %" SCNu64, name,
 			    &bytes) == 2 &&
 			(strcmp(name, "inactive_file") == 0 || strcmp(name, "active_file") == 0))
@@ -152,7 +156,7 @@ static void look_memory_file(
 {
 	uint64_t bytes, used = 0, caches;
 
-	/* Version 1 says "no limit" as more than any machine has. */
+	/* Version 1 writes "no limit" as a number larger than any machine. */
 	if (!read_number(directory, name, &bytes, &m->unread) || bytes >= (uint64_t)1 << 62)
 		return;
 	if (bytes < m->bytes) {
@@ -189,7 +193,8 @@ struct oom_kills {
 	bool found, unread;
 };
 
-/* The group's own count, of its own processes and of groups below it: those above count others' too. */
+/* The group's own count covers its processes and the groups below it; the counts above cover
+ * others, too. */
 static void look_oom_kills(const char *directory, bool version_1, void *arg)
 {
 	static const char name[] = "oom_kill ";
@@ -227,7 +232,7 @@ bool cgroup_oom_kills(const struct cgroup_files *files, uint64_t *kills)
 static void look_cpus(const char *directory, bool version_1, void *arg)
 {
 	double *lowest = arg, cpus;
-	bool unread = false; /* is asked at the start, where the threads are made */
+	bool unread = false; /* read at start-up, when the threads are created */
 	char path[2 * PATH_MAX + 32], text[64], more[64] = "";
 	long long quota, period;
 

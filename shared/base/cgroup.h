@@ -1,6 +1,7 @@
 /*
- * The limits that control groups set for this process: version 2, and version 1 where a controller still lives there.
- * Every group up to the root counts, so the lowest limit is taken. Files that cannot be read set no limit. At start-up.
+ * The limits that control groups set for this process: version 2, and version 1 where a controller
+ * still lives there. Every group up to the root counts, so the lowest limit is taken. A file that
+ * cannot be read sets no limit. Used at start-up.
  */
 #pragma once
 
@@ -8,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where to look; tests look elsewhere. */
+/* Where to look. Tests look elsewhere. */
 struct cgroup_files {
 	const char *membership; /* /proc/self/cgroup */
 	const char *mount; /* /sys/fs/cgroup */
@@ -17,20 +18,24 @@ extern const struct cgroup_files cgroup_files;
 
 struct cgroup_memory {
 	uint64_t
-		bytes; /* beyond it the kernel ends processes (memory.max) or holds them up (memory.high) */
+		/* above it the kernel ends processes (memory.max) or delays them (memory.high) */
+		bytes;
 	uint64_t
-		available; /* what the groups, with everybody in them, leave of their limits now; file caches count as free */
-	char where[256]; /* the file that says bytes, if any does */
-	bool unread; /* a file that is there could not be read: the limits may be lower */
+		/* what all processes of the groups leave of these limits now; file caches count as
+		 * free */
+		available;
+	char where[256]; /* the file that sets `bytes`, if any */
+	bool unread; /* a file exists but could not be read: the limits may be lower */
 };
 
-/* Both UINT64_MAX where there is no limit. */
+/* bytes and available are UINT64_MAX when there is no limit. */
 void cgroup_memory(const struct cgroup_files *files, struct cgroup_memory *out);
-/* Whether a file that could not be opened with this errno is there, and may be read another time: what is not there sets no
- * limit, and what is forbidden stays so. */
+/* True when a file that failed to open with this errno exists and may be readable at another time.
+ * A missing file sets no limit, and a forbidden one stays forbidden. */
 bool cgroup_may_pass(int error);
-/* How many processes of this process's group the kernel has ended for lack of memory, whichever group's limit it was, since the
- * group was made; false where no group tells, or its file could not be read just now. */
+/* How many processes of this process's group the kernel has ended for lack of memory since the
+ * group was made, whichever group's limit it was. False: no group tells, or its file could not be
+ * read just now. */
 bool cgroup_oom_kills(const struct cgroup_files *files, uint64_t *kills);
-/* CPU time per time, 0 when there is no limit. */
+/* CPUs' worth of time that the group may use; 0: no limit. */
 double cgroup_cpus(const struct cgroup_files *files);

@@ -1,15 +1,17 @@
-/* One clock for all processes: CLOCK_MONOTONIC, nanoseconds. Deadlines in shared memory are in it. */
+/* One clock for all processes: CLOCK_MONOTONIC in nanoseconds. Deadlines in shared memory use it.
+ */
 #pragma once
 
 #include <stdint.h>
 
 uint64_t clock_ns(void);
-/* Processor time of the calling thread: what a busy machine takes away does not count. */
+/* Processor time that the calling thread has used. Time in which it did not run does not count. */
 uint64_t clock_thread_cpu_ns(void);
 
-/* CLOCK_REALTIME of what was at monotonic_ns, which may be another process's word: of what lies ahead, now. */
+/* Converts a CLOCK_MONOTONIC time to CLOCK_REALTIME. monotonic_ns may come from another process; a
+ * time in the future becomes now. */
 uint64_t clock_wall_of(uint64_t monotonic_ns);
-/* The same for many: both clocks are read once. */
+/* The same for many times: both clocks are read once. */
 struct clock_pair {
 	uint64_t monotonic_ns, wall_ns;
 };

@@ -12,7 +12,7 @@ int columns_of(const char *text)
 	return n;
 }
 
-/* Bytes of the text before its column n. */
+/* Number of bytes before the text's column n. */
 static size_t bytes_before(const char *text, int n)
 {
 	size_t i = 0;

@@ -15,7 +15,7 @@
 static const char *const bool_words[][2] = {
 	{"no", "yes"}, {"false", "true"}, {"off", "on"}, {"0", "1"}};
 
-/* A number with one of the suffixes; 0 is accepted without one. */
+/* Reads a number with one of the suffixes. 0 needs none. */
 static bool parse_number(const char *text, enum config_type type, double *out)
 {
 	const char *end;
@@ -34,7 +34,7 @@ static bool is_number(enum config_type type)
 	       type == CONFIG_DOUBLE;
 }
 
-/* What is wrong with a value that the key does not take. */
+/* What is wrong with a value that the key refuses. */
 static const char *wrong(const struct config_key *key, const char *value)
 {
 	double number;
@@ -48,7 +48,7 @@ static const char *wrong(const struct config_key *key, const char *value)
 		return number > key->max   ? "is too large"
 		       : number < key->min ? "is too small"
 					   : "is no whole number";
-	/* Of a time alone the bare number is none. */
+	/* Only for a time is the bare number invalid. */
 	return parse_number(value, CONFIG_INT, &number) ? "has no unit (ns, us, ms, s, m, h, d)"
 							: "is not allowed";
 }
@@ -183,7 +183,7 @@ struct reading {
 	int line, result;
 };
 
-/* libinih's handler: 1 goes on, 0 marks the line as wrong. */
+/* libinih's handler: 1 continues, 0 marks the line as wrong. */
 static int on_key(void *user, const char *section, const char *name, const char *value, int line)
 {
 	struct reading *reading = user;
@@ -204,14 +204,16 @@ static int on_key(void *user, const char *section, const char *name, const char 
 	return reading->result == 0;
 }
 
-/* The line number is only in INI_HANDLER_LINENO builds of the library; elsewhere it is counted from the reader. */
+/* Only builds of the library with INI_HANDLER_LINENO tell the line number; otherwise it is counted
+ * by the reader. */
 struct line_counter {
 	FILE *file;
 	struct reading *reading;
 };
 
-/* One line without the space before it: to the library a line that begins with space continues the value of the line
- * before, and an indented key would silently become another key's value. */
+/* Reads one line without its leading blanks. The library takes a line that begins with a blank as
+ * the continuation of the previous value, so an indented key would silently become part of another
+ * key's value. */
 static char *next_line(char *buffer, int bytes, void *stream)
 {
 	struct line_counter *counter = stream;

@@ -1,4 +1,4 @@
-/* Values and ranges as text, as they would be written in the file. */
+/* Values and ranges as text, in the form that the file has. */
 #include "shared/base/config.h"
 
 #include "shared/base/nearest.h"
@@ -13,7 +13,7 @@
 struct config_suffix {
 	const char *text;
 	double factor;
-	bool alias; /* is read, not written */
+	bool alias; /* is read, but not written */
 };
 
 /* "2G" and "2GiB" are 2 times 2^30, "2GB" is 2 times 10^9. */
@@ -42,7 +42,7 @@ double config_factor(enum config_type type, const char *suffix)
 	return 0;
 }
 
-/* The shortest exact way to write a value of the key's type, for messages and the commented file. */
+/* The shortest exact text of a value of this type, for messages and the commented file. */
 static void format_number(enum config_type type, double value, char *out, size_t bytes)
 {
 	const struct config_suffix *best = NULL;
@@ -67,7 +67,7 @@ static void format_integer(enum config_type type, int64_t value, char *out, size
 		best ? best->text : "");
 }
 
-/* With as many digits as it takes to read the same number again. */
+/* Uses as many digits as reading the same number again takes. */
 static void format_double(double value, char *out, size_t bytes)
 {
 	for (int digits = 6; digits <= 17; digits++) {
@@ -195,7 +195,7 @@ static size_t field_bytes(const struct config_key *key)
 bool config_equal(const struct config_key *key, const void *a, const void *b)
 {
 	const char *x = (const char *)a + key->offset, *y = (const char *)b + key->offset;
-	/* What lies behind the NUL of a text says nothing. */
+	/* What follows the NUL of a text does not count. */
 	return key->type == CONFIG_STRING ? strcmp(x, y) == 0 : memcmp(x, y, field_bytes(key)) == 0;
 }
 

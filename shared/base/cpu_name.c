@@ -6,11 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As Linux tells them apart: AMD's in arch/x86/kernel/cpu/amd.c (bsp_init_amd), Intel's in
- * arch/x86/include/asm/intel-family.h. Those that run AVX2 kernels; the first row that fits counts. */
+/* As Linux distinguishes them: AMD's in arch/x86/kernel/cpu/amd.c (bsp_init_amd), Intel's in
+ * arch/x86/include/asm/intel-family.h. Only those that run AVX2 kernels. The first row that fits
+ * counts. */
 static const struct microarchitecture {
 	bool amd;
-	uint8_t family, first, last; /* first..last: models */
+	uint8_t family, first, last; /* first..last: range of models */
 	const char *name;
 } microarchitectures[] = {
 	{true, 23, 0x00, 0x2f, "Zen"},
@@ -61,10 +62,10 @@ static const struct microarchitecture {
 
 struct fields {
 	char vendor[32], name[96];
-	long family, model; /* -1: not said */
+	long family, model; /* -1: not given */
 };
 
-/* The part of a line behind "name : ", or NULL when it is another field's. */
+/* The part of a line after "name : ", or NULL when the line is another field's. */
 static const char *value_of(const char *line, const char *name)
 {
 	size_t n = strlen(name);
@@ -75,10 +76,10 @@ static const char *value_of(const char *line, const char *name)
 	return *line == ':' ? line + 1 + strspn(line + 1, " \t") : NULL;
 }
 
-/* Of the first processor: an empty line ends it. */
+/* Reads the fields of the first processor: an empty line ends it. */
 static void read_fields(FILE *file, struct fields *out)
 {
-	char line[4096]; /* that of the flags is long */
+	char line[4096]; /* the line of flags is long */
 	const char *value;
 
 	while (fgets(line, sizeof(line), file) && line[0] != '\n') {

@@ -1,6 +1,7 @@
 /*
- * The name of this machine's CPU as results carry it: the model's name, which in a virtual machine may be no more than
- * "AMD EPYC", and with it the microarchitecture, family and model, which tell two of that name apart. Any thread.
+ * The name of this machine's CPU for results. In a virtual machine the model's name may be just
+ * "AMD EPYC", so the microarchitecture, family and model are added, which tell two CPUs of that
+ * name apart. Any thread.
  */
 #pragma once
 
@@ -8,9 +9,9 @@
 
 enum { CPU_NAME_BYTES = 160 };
 
-/* "AMD EPYC (Zen 4, family 25 model 17)"; without the microarchitecture where it is not one we know; the name alone, or
- * "unknown CPU", where the system says no more. */
+/* "AMD EPYC (Zen 4, family 25 model 17)". Without the microarchitecture if it is unknown here. Only
+ * the name, or "unknown CPU", if the system tells no more. */
 void cpu_name(char out[static CPU_NAME_BYTES]);
 
-/* The same of another file than /proc/cpuinfo. */
+/* The same from another file than /proc/cpuinfo. */
 void cpu_name_read(const char *cpuinfo, char out[static CPU_NAME_BYTES]);

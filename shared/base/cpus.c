@@ -19,7 +19,8 @@ void cpus_mask(cpu_set_t *mask)
 	CPU_SET(0, mask);
 }
 
-/* How many CPUs of the mask are on the same core and have lower numbers: a list like "0,32" or "0-1" says. */
+/* How many CPUs of the mask are on the same core and have lower numbers, according to a list like
+ * "0,32" or "0-1". */
 static uint16_t sibling_rank(const struct cpus_files *files, uint32_t cpu, const cpu_set_t *mask)
 {
 	char path[PATH_MAX], text[256], *at = text;
@@ -43,7 +44,7 @@ static uint16_t sibling_rank(const struct cpus_files *files, uint32_t cpu, const
 	return rank;
 }
 
-/* The memory node of a CPU: its directory has a link of that name. 0 where there is none. */
+/* The memory node of a CPU: its directory has a link with the node's name. 0 when there is none. */
 static uint16_t node_of(const struct cpus_files *files, uint32_t cpu)
 {
 	char path[PATH_MAX], *end;
@@ -65,7 +66,7 @@ static uint16_t node_of(const struct cpus_files *files, uint32_t cpu)
 
 struct candidate {
 	struct cpu_place place;
-	uint32_t rank; /* among those of its node with the same sibling */
+	uint32_t rank; /* among the places of its node with the same sibling */
 };
 
 static int by_choice(const void *a, const void *b)
@@ -131,7 +132,8 @@ void cpus_read(const struct cpus_files *files, const cpu_set_t *mask, struct cpu
 	for (uint32_t i = 0; i < out->n; i++)
 		out->cores += all[i].place.sibling == 0;
 	out->threads = out->cores;
-	/* Beyond the quota the kernel stops all threads for the rest of a period, whoever holds what. */
+	/* When the quota is used up, the kernel stops all threads for the rest of a period,
+	 * whatever they hold. */
 	if (out->quota > 0 && out->quota < out->threads)
 		out->threads = out->quota < 1 ? 1 : (uint32_t)out->quota;
 	if (out->threads > LIMIT_THREADS)

@@ -1,5 +1,6 @@
-/* A number that a person or a file gave: 3, 0.25, 1e-3. Pure. */
+/* Numbers that a person or a file gives: 3, 0.25, 1e-3. Pure. */
 #pragma once
 
-/* As strtod, but *end is `text` also where C alone would see a number: hexadecimal ones, inf and nan. */
+/* Like strtod, but *end is `text` for forms that only C takes for numbers: hexadecimal, inf and
+ * nan. */
 double decimal_read(const char *text, const char **end);

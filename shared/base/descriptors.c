@@ -20,7 +20,8 @@ int descriptors_need(const char *process, uint64_t more, struct error *err)
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
 		return error_set(err, errno, "limit of open files: %s", strerror(errno));
-	/* The usual soft limit is what select(2) can count to, 1024; the hard limit is what whoever started us allows. */
+	/* The usual soft limit, 1024, is what select(2) can handle; the hard limit is what the
+	 * parent process allows. */
 	if (limit.rlim_cur < limit.rlim_max) {
 		limit.rlim_cur = limit.rlim_max;
 		if (setrlimit(RLIMIT_NOFILE, &limit) < 0)

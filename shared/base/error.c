@@ -31,7 +31,7 @@ int error_prefix(struct error *err, int code, const char *format, ...)
 		return code;
 	size_t used = (size_t)n < sizeof(before) ? (size_t)n : sizeof(before) - 1;
 	if (used + 2 < sizeof(err->text)) {
-		/* The message moves right; what no longer fits is cut at its end. */
+		/* The message moves to the right; what no longer fits is cut at its end. */
 		size_t room = sizeof(err->text) - used - 3;
 		size_t kept = strnlen(err->text, room);
 		memmove(err->text + used + 2, err->text, kept);

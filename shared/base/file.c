@@ -31,7 +31,7 @@ int file_open(const char *path, FILE **out, struct error *err)
 		int code = errno;
 		if (fd >= 0)
 			close(fd);
-		/* What open says of a socket. */
+		/* open reports this for a socket. */
 		return code == ENXIO
 			       ? error_set(err, EBADMSG, "%s: a socket, not a regular file", path)
 			       : error_set(err, code, "%s: %s", path, strerror(code));
@@ -61,7 +61,7 @@ int file_open_own(const char *path, int flags, int *out, struct error *err)
 	}
 	if (fd >= 0)
 		close(fd);
-	/* What open says of a link, a directory, a pipe or a socket is not what a person looks for. */
+	/* open's message for a link, a directory, a pipe or a socket would not help a person. */
 	if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
 		return error_set(err, EEXIST, "%s: %s, not a regular file", path, kind_of(&st));
 	code = code ? code : EIO;

@@ -14,12 +14,14 @@
 
 #define SHARED_SWITCH "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 #define PRIVATE_SWITCH "/sys/kernel/mm/transparent_hugepage/enabled"
-/* A huge page of x86-64, and of others with small pages of 4 KiB. */
+/* A huge page of x86-64, and of other machines with small pages of 4 KiB. */
 #define TRANSPARENT_BYTES ((size_t)2 << 20)
-/* A huge page is there as a whole as soon as one byte of it is: of less than this, that weighs more than it saves. */
+/* A huge page is allocated whole as soon as one of its bytes is. Below this size that costs more
+ * than it saves. */
 #define TRANSPARENT_LEAST ((size_t)16 << 20)
 
-/* The pool's default page size and its free pages. Reserved ones are counted among the free but are not. */
+/* The pool's page size and its free pages. The kernel counts reserved pages among the free ones,
+ * although they are not. */
 static void read_pool(struct huge_pages *out)
 {
 	uint64_t free = memory_info("/proc/meminfo", "HugePages_Free");
@@ -27,7 +29,7 @@ static void read_pool(struct huge_pages *out)
 	uint64_t kib = memory_info("/proc/meminfo", "Hugepagesize");
 
 	if (free == UINT64_MAX || reserved == UINT64_MAX || kib == 0 || kib > SIZE_MAX >> 11)
-		return; /* a kernel without them */
+		return; /* a kernel without huge pages */
 	out->free = free > reserved ? free - reserved : 0;
 	out->page_bytes = (size_t)kib << 10;
 }
@@ -44,7 +46,7 @@ static int begin(size_t bytes, struct huge_pages *out, struct error *err)
 	return 0;
 }
 
-/* The word in brackets is what holds: "always [madvise] never". */
+/* The word in brackets is in force: "always [madvise] never". */
 static bool transparent(bool shared)
 {
 	FILE *file = fopen(shared ? SHARED_SWITCH : PRIVATE_SWITCH, "re");
@@ -73,7 +75,7 @@ int huge_pages_map(size_t bytes, struct huge_pages *out, void **address, struct 
 	*address = NULL;
 	if (rc != 0)
 		return rc;
-	/* The mapping reserves its pages or fails: it does not die when touched. */
+	/* The mapping reserves its pages or fails, so touching it later cannot kill. */
 	if (out->needed > 0 && out->needed <= out->free) {
 		size_t whole = out->needed * out->page_bytes;
 		void *memory =
@@ -104,13 +106,13 @@ void *huge_pages_alloc(size_t bytes)
 	if (bytes > SIZE_MAX / 2)
 		return NULL;
 	void *memory = aligned_alloc(unit, round_up(bytes, unit));
-	/* What is behind the last whole one may be somebody else's one day. */
+	/* The memory behind the last whole page may be used by something else one day. */
 	if (memory && bytes >= TRANSPARENT_LEAST)
 		(void)madvise(memory, bytes / huge * huge, MADV_HUGEPAGE);
 	return memory;
 }
 
-/* -errno, without a message: there is another way. */
+/* -errno without a message: there is another way. */
 static int open_memfd(const char *name, unsigned int flags, size_t bytes, int *fd, void **address)
 {
 	*fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);

@@ -1,7 +1,7 @@
 /*
- * Memory in huge pages. From the pool of the kernel (vm.nr_hugepages) where it has room for all of it; else in normal
- * pages that the kernel is asked to join (transparent huge pages); else in small ones. Which it became is told, once, by
- * who maps. Any thread.
+ * Memory in huge pages: from the kernel's pool (vm.nr_hugepages) if it has room for all of it;
+ * otherwise in normal pages that the kernel is asked to join (transparent huge pages); otherwise in
+ * small pages. The mapping process logs once which kind it got. Any thread.
  */
 #pragma once
 
@@ -12,34 +12,38 @@
 #include <stdint.h>
 
 enum huge_kind {
-	HUGE_POOL, /* reserved in the pool: cannot fail when touched */
-	HUGE_TRANSPARENT, /* madvise(MADV_HUGEPAGE) was taken */
+	HUGE_POOL, /* reserved in the pool: touching it cannot fail */
+	HUGE_TRANSPARENT, /* the kernel accepted madvise(MADV_HUGEPAGE) */
 	HUGE_NONE, /* small pages */
 };
 
 struct huge_pages {
 	enum huge_kind kind;
-	bool shared; /* a memfd */
-	size_t bytes; /* what was asked for, rounded up to whole pages of the kind */
-	size_t page_bytes; /* of the pool; 0 when the kernel has none */
-	uint64_t needed, free; /* pages of the pool that it takes, and that were free */
-	int refused; /* errno: the pool had enough, and did not give them */
+	bool shared; /* it is a memfd */
+	size_t bytes; /* the requested size, rounded up to whole pages of this kind */
+	size_t page_bytes; /* page size of the pool; 0 when the kernel has none */
+	uint64_t needed, free; /* pages of the pool that it needs, and that were free */
+	int refused; /* errno: the pool had enough pages, but refused them */
 };
 
-/* Private zeroed memory, read and write; -ENOMEM. To be given back with munmap(*address, out->bytes). */
+/* Maps private zeroed memory for reading and writing. -ENOMEM. Unmap it with munmap(*address,
+ * out->bytes). */
 int huge_pages_map(size_t bytes, struct huge_pages *out, void **address, struct error *err);
 
-/* Memory to be given back with free(), NULL when there is none, from the start of a cache line on: much of it in transparent
- * huge pages as far as it fills them and the kernel has them. Never from the pool. */
+/* Allocates memory to be freed with free(), aligned to a cache line; NULL when there is none. Large
+ * blocks use transparent huge pages as far as the kernel has them; never the pool. */
 void *huge_pages_alloc(size_t bytes);
 
-/* A memfd of bytes that may be sealed, and its first mapping (shared, read and write). Others who map *fd call
- * huge_pages_advise on what they mapped. Of kind HUGE_POOL, out->bytes must be mapped, and offsets are multiples of
- * page_bytes. -errno. */
+/* Creates a memfd of `bytes` bytes that can be sealed, and its first mapping (shared, for reading
+ * and writing). Other processes that map *fd call huge_pages_advise on their mapping. With
+ * HUGE_POOL, a mapping must have out->bytes bytes, and offsets are multiples of page_bytes. -errno.
+ */
 int huge_pages_memfd(const char *name, size_t bytes, struct huge_pages *out, int *fd,
 	void **address, struct error *err);
-/* Asks for transparent huge pages in a mapping of a memfd that is not of kind HUGE_POOL, or of private memory. */
+/* Asks for transparent huge pages in private memory, or in a mapping of a memfd that is not
+ * HUGE_POOL. */
 enum huge_kind huge_pages_advise(void *address, size_t bytes, bool shared);
 
-/* A sentence for the log, under 384 bytes, on what was not had and what would give it; empty for HUGE_POOL. */
+/* A sentence for the log, under 384 bytes, that says what was not available and how to provide it;
+ * empty for HUGE_POOL. */
 void huge_pages_notice(const struct huge_pages *pages, char *out, size_t out_bytes);

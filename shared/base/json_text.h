@@ -1,6 +1,6 @@
 /*
- * Text as JSON, for the programs that print it: paths are any bytes, and what processes say of them may be cut. Bytes that are
- * no UTF-8 become U+FFFD. The caller owns what it gets.
+ * Text as JSON, for programs that print it. Paths can have any bytes, and text from processes may
+ * be cut, so bytes that are not UTF-8 become U+FFFD. The caller owns the results.
  */
 #pragma once
 
@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* A string; NULL: no memory. */
+/* A JSON string; NULL: no memory. */
 json_t *json_text(const char *text);
-/* Writes a line: what goes wrong, {"error": text, "status": status}; or, of status 0, {"notice": text}. False: no memory,
- * nothing is written. */
+/* Prints one line: {"error": text, "status": status}, or with status 0 {"notice": text}. False: no
+ * memory; nothing was printed. */
 bool json_tell(FILE *to, int status, const char *text);

@@ -12,7 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Between taking the lock and writing the number lies a moment, longer on a busy machine. */
+/* Between taking the lock and writing the pid there is a moment, which is longer on a busy machine.
+ */
 enum { LOOKS = 50 };
 static const struct timespec look_pause = {.tv_nsec = 2000000};
 
@@ -31,7 +32,7 @@ static pid_t read_pid(int fd)
 	return 0;
 }
 
-/* Whether the name still leads to the open file. */
+/* True when the name still leads to the open file. */
 static bool is_at(const char *path, int fd)
 {
 	struct stat open_file, named;
@@ -45,13 +46,13 @@ int lock_file_write(int fd)
 	char text[32];
 	int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
 
-	/* Cut behind the number, not before it: whoever reads meanwhile finds one. */
+	/* Truncated behind the pid after writing it, so that a reader always finds one. */
 	if (pwrite(fd, text, (size_t)n, 0) != n || ftruncate(fd, n) < 0)
 		return -errno;
 	return 0;
 }
 
-/* lock_file_held takes the lock for a moment. */
+/* lock_file_held takes the lock for a moment, so this tries again. */
 static int lock(int fd)
 {
 	for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; i++) {
@@ -80,7 +81,8 @@ int lock_file_take(const char *path, int *out, pid_t *holder, struct error *err)
 			return 0;
 		close(*out);
 		*out = -1;
-		/* Its holder removed the file between our open and our lock: the next process would lock another one. */
+		/* The holder removed the file between our open and our lock. The next process would
+		 * lock another file, so this opens it again. */
 		if (code < 0)
 			return error_set(err, -code, "%s: %s", path, strerror(-code));
 	}
@@ -88,7 +90,8 @@ int lock_file_take(const char *path, int *out, pid_t *holder, struct error *err)
 
 void lock_file_remove(const char *path, int *fd)
 {
-	/* Before the lock goes: after it, the name could be another's. */
+	/* Unlinked before the lock is released: afterwards the name could belong to another
+	 * process. */
 	unlink(path);
 	close(*fd);
 	*fd = -1;

@@ -1,6 +1,6 @@
 /*
- * A file that one process holds locked (flock), with its number in it. The kernel drops the lock when
- * the holder dies, however it dies, so it is never stale.
+ * A file that one process holds locked (flock), with its pid in it. The kernel drops the lock when
+ * the holder dies, however it dies, so the lock is never stale.
  */
 #pragma once
 
@@ -9,12 +9,13 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* 0 with *fd, to be kept open, and our number in the file. -EWOULDBLOCK: another holds it; *holder is its number, 0: it has not
- * written it. Else -errno with a message that begins with the path. */
+/* Takes the lock and writes our pid. 0 with *fd, which must stay open. -EWOULDBLOCK: another
+ * process holds it; *holder is its pid, 0: not written yet. Otherwise -errno; the message begins
+ * with the path. */
 int lock_file_take(const char *path, int *fd, pid_t *holder, struct error *err);
-/* Our number again, after a fork that handed the lock on. -errno; nothing there is lost by a failure. */
+/* Writes our pid again, after a fork that passed the lock on. -errno; a failure loses nothing. */
 int lock_file_write(int fd);
-/* Takes the file away and lets the lock go. */
+/* Removes the file and releases the lock. */
 void lock_file_remove(const char *path, int *fd);
-/* Whether a process holds it; *holder is its number, 0 when the file has none. */
+/* True when a process holds the lock; *holder is its pid, 0 when the file has none. */
 bool lock_file_held(const char *path, pid_t *holder);

@@ -21,8 +21,9 @@ static char log_process[32] = "outrider";
 static atomic_int log_threshold = LOG_LEVEL_NOTICE;
 static bool log_to_journal;
 
-/* systemd sets JOURNAL_STREAM=device:inode when our stderr is the journal (systemd.exec(5)); it must be this very
- * stderr, for a child may have inherited the variable and another stderr. */
+/* systemd sets JOURNAL_STREAM=device:inode when our stderr is the journal (systemd.exec(5)). It
+ * must match this stderr, because a child may have inherited the variable and have another stderr.
+ */
 static bool stderr_is_journal(void)
 {
 	const char *stream = getenv("JOURNAL_STREAM");
@@ -83,7 +84,7 @@ static void log_emit(enum log_level level, uint64_t session, uint64_t iteration,
 		line[n - 1] = '\n';
 	}
 	if (write(STDERR_FILENO, line, (size_t)n) < 0)
-		return; /* nowhere left to say it */
+		return; /* there is nowhere left to report it */
 }
 
 static bool log_wanted(enum log_level level)
@@ -110,7 +111,7 @@ void log_write(enum log_level level, const char *format, ...)
 	va_end(args);
 }
 
-/* Whether the place may speak now; *unsaid: how often it could not before. */
+/* True when the place may log now; *unsaid: how many lines it had to leave out before. */
 static bool log_allowed(struct log_limit *limit, uint32_t *unsaid)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -1,6 +1,6 @@
 /*
- * Logging: one line per event to stderr, or to the journal with fields when systemd started us.
- * Thread-safe. Nothing on the per-token path logs above debug level.
+ * Logging: one line per event, to stderr, or with fields to the journal if systemd started this
+ * process. Any thread. Nothing on the per-token path logs above debug level.
  */
 #pragma once
 
@@ -8,18 +8,20 @@
 
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_NOTICE, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
-/* process: this process's name, shown in every line. verbosity: 0 = notice, 1 = info, 2 = debug. */
+/* process: the name of this process, which begins every line. verbosity: 0 = notice, 1 = info, 2 =
+ * debug. */
 void log_init(const char *process, int verbosity);
 void log_set_verbosity(int verbosity);
 
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The same about one session; iteration 0 means none. In the journal these are SESSION= and ITERATION=. */
+/* Like log_write, about one session; iteration 0: none. In the journal they are the fields SESSION=
+ * and ITERATION=. */
 void log_session(enum log_level level, uint64_t session, uint64_t iteration, const char *format,
 	...) __attribute__((format(printf, 4, 5)));
 
-/* For what others can make happen as often as they like: each place that says it is heard LOG_LIMIT_LINES times in
- * LOG_LIMIT_NS, then only how often more there was. */
+/* For events that others can cause as often as they like. Each place in the code logs
+ * LOG_LIMIT_LINES lines in LOG_LIMIT_NS; after that it only logs how many more there were. */
 enum { LOG_LIMIT_LINES = 5 };
 #define LOG_LIMIT_NS 10000000000u
 struct log_limit {

@@ -8,12 +8,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The same number on every architecture; older headers do not have it. */
+/* The same number on every architecture. Older headers lack it. */
 #ifndef SYS_cachestat
 #define SYS_cachestat 451
 #endif
 
-/* *failed: errno of a file that could not be opened; else it stays what it was. */
+/* *failed: the errno when the file could not be opened; otherwise unchanged. */
 static uint64_t read_info(const char *meminfo, const char *name, int *failed)
 {
 	FILE *file = fopen(meminfo, "re");
@@ -62,7 +62,7 @@ void memory_limit_read(
 	cgroup_memory(files, &group);
 	out->available = read_info_bytes(meminfo, "MemAvailable", &failed);
 	out->bytes = group.bytes;
-	/* Just now: no descriptor is left for it, say. */
+	/* For example, because no descriptor is left for it. */
 	out->unread = group.unread || (failed != 0 && cgroup_may_pass(failed));
 	memcpy(out->where, group.where, sizeof(out->where));
 	if (out->bytes >= machine) {

@@ -1,4 +1,5 @@
-/* How much memory this process may use: what the machine has, and what control groups leave of it. Any thread. */
+/* How much memory this process may use: what the machine has, and what control groups leave of it.
+ * Any thread. */
 #pragma once
 
 #include "shared/base/cgroup.h"
@@ -8,30 +9,36 @@
 #include <stdint.h>
 
 struct memory_limit {
-	uint64_t bytes; /* beyond this the kernel ends processes, or nothing else is left running */
-	uint64_t available; /* of them now, if caches give theirs up */
+	uint64_t bytes; /* above this the kernel ends processes, or nothing else can run */
+	uint64_t available; /* of these now, if caches give theirs up */
 	char where
 		[256]; /* what sets the limit: "/sys/fs/cgroup/.../memory.max", or "this machine" */
-	bool unread; /* a file that is there could not be read just now: bytes and available may be less than they say */
+	/* a file exists but could not be read just now: the real bytes and available may be lower
+	 */
+	bool unread;
 };
 
-/* files as cgroup.h has them, meminfo "/proc/meminfo". What cannot be read does not limit: bytes may be UINT64_MAX. */
+/* files: as in cgroup.h; meminfo: "/proc/meminfo". A file that cannot be read sets no limit: bytes
+ * may be UINT64_MAX. */
 void memory_limit_read(
 	const struct cgroup_files *files, const char *meminfo, struct memory_limit *out);
 
-/* This process's. */
+/* The limit of this process. */
 void memory_limit_now(struct memory_limit *out);
 
-/* What to set where memory could not be mapped: "; this process may address 200 MiB: raise ...", or "" where its address
- * space is not limited. */
+/* Advice for when memory could not be mapped: "; this process may address 200 MiB: raise ...", or
+ * "" when its address space is not limited. */
 enum { MEMORY_ADVICE_BYTES = 128 };
 const char *memory_advice(char out[static MEMORY_ADVICE_BYTES]);
 
-/* Bytes of a file that the page cache holds; -1 when the kernel does not tell (before 6.5, or forbidden). */
+/* Bytes of a file that the page cache holds; -1 when the kernel does not tell (before 6.5, or
+ * forbidden). */
 int64_t memory_file_cached(int fd);
 
-/* The number after "name:" in a file like /proc/meminfo, as it stands there; UINT64_MAX when there is none. */
+/* The number after "name:" in a file like /proc/meminfo, unconverted; UINT64_MAX when there is
+ * none. */
 uint64_t memory_info(const char *meminfo, const char *name);
 
-/* Zeroes in it what is not zero: pages that were never written stay so, and cost no memory. */
+/* Sets memory to zero, but writes only where it is not: pages that were never written stay
+ * unallocated. */
 void memory_clear(void *memory, size_t bytes);

@@ -11,7 +11,7 @@ static size_t least(size_t a, size_t b)
 size_t nearest_distance(const char *a, const char *b)
 {
 	size_t n = strlen(a), m = strlen(b);
-	/* Rows i - 2, i - 1 and i of the table of distances between beginnings. */
+	/* Rows i - 2, i - 1 and i of the table of distances between prefixes. */
 	size_t rows[3][NEAREST_BYTES + 1];
 	if (n > NEAREST_BYTES || m > NEAREST_BYTES)
 		return SIZE_MAX;

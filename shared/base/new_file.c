@@ -8,7 +8,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* The name itself, or the file that it is a link to. */
+/* Sets the target: the path itself, or the file that it links to. */
 static int find_target(struct new_file *f, struct error *err)
 {
 	struct stat st;
@@ -22,7 +22,8 @@ static int find_target(struct new_file *f, struct error *err)
 	return error_set(err, errno, "%s: %s", f->path, strerror(errno));
 }
 
-/* A device or a directory is never replaced, not even with force. *mode: of the file that is replaced; 0: there is none. */
+/* Refuses a device or a directory, even with force. *mode: that of the file that will be replaced;
+ * 0: there is none. */
 static int check_place(const struct new_file *f, bool force, mode_t *mode, struct error *err)
 {
 	struct stat st;
@@ -39,7 +40,7 @@ static int check_place(const struct new_file *f, bool force, mode_t *mode, struc
 	return 0;
 }
 
-/* One that is left of an earlier run is written over. */
+/* Opens the part; one left from an earlier run is overwritten. */
 static int open_part(struct new_file *f, struct error *err)
 {
 	struct stat st;
@@ -91,7 +92,8 @@ int new_file_open(
 int new_file_close(struct new_file *f, int rc, struct error *err)
 {
 	bool ours = f->fd >= 0;
-	/* A name on the disk for bytes that are not would be a model cut short after a power failure. */
+	/* Synced first: after a power failure the name could otherwise lead to a model that is cut
+	 * short. */
 	if (!rc && (fflush(f->file) != 0 || fdatasync(f->fd) != 0))
 		rc = error_set(err, errno, "%s: %s", f->part, strerror(errno));
 	if (f->file && fclose(f->file) != 0 && !rc)

@@ -1,6 +1,7 @@
 /*
- * A file that has its name only when it is whole: written beside it as NAME.part first. Every file that a person names for a program
- * to write goes through here. A name that is a symbolic link is written through: the file it leads to is replaced, the link stays.
+ * A file that gets its name only when it is complete: until then it is written beside it as
+ * NAME.part. Every file that a person tells a program to write goes through here. If the name is a
+ * symbolic link, the file that it leads to is replaced and the link stays.
  */
 #pragma once
 
@@ -11,16 +12,18 @@
 #include <stdio.h>
 
 struct new_file {
-	const char *path; /* as it was named */
-	char *target; /* owned: where it leads to */
+	const char *path; /* as given by the caller */
+	char *target; /* owned: the path that it leads to */
 	char *part; /* owned */
 	FILE *file;
-	int fd; /* of file, -1: not open */
+	int fd; /* of file; -1: not open */
 };
 
-/* Refuses a path that is there already (unless force) or is no regular file or leads nowhere, and a disk without room for so many bytes
- * (0: not asked). Whatever it returns, new_file_close follows. */
+/* Refuses a path that exists already (unless force), is not a regular file, or leads nowhere; and a
+ * disk without room for `bytes` bytes (0: not checked). Call new_file_close afterwards, whatever
+ * this returns. */
 int new_file_open(
 	struct new_file *f, const char *path, bool force, uint64_t bytes, struct error *err);
-/* rc 0: gives the file its name, on the disk; else removes what was written. Returns rc, or its own error. */
+/* rc 0: gives the file its name, synced to disk. Otherwise: removes what was written. Returns rc,
+ * or its own error. */
 int new_file_close(struct new_file *f, int rc, struct error *err);

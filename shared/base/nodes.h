@@ -1,14 +1,15 @@
 /*
- * Memory nodes (NUMA), through libnuma. Where the system has one node, or does not say, everything is on node 0 and
- * nothing needs to be done. Any thread.
+ * Memory nodes (NUMA), through libnuma. If the system has one node, or does not tell, everything is
+ * on node 0 and nothing needs to be done. Any thread.
  */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Nodes with memory that this process may use; at least 1. */
+/* Number of nodes with memory that this process may use; at least 1. */
 uint32_t nodes_count(void);
-/* For memory that threads of every node read, before it is first touched: its pages will lie on the nodes in turn.
- * address is the start of a page. Advice: where it is not taken, pages lie where they are first touched. */
+/* Interleaves the pages of memory over the nodes, for memory that threads of every node read. Call
+ * before it is first touched. address: the start of a page. Advice only: if it is refused, pages
+ * lie where they are first touched. */
 void nodes_interleave(void *address, size_t bytes);

@@ -19,7 +19,7 @@ enum {
 	OPT_SHORTCUT, /* + index */
 };
 
-static const char short_flags[] = ":ndvh"; /* a missing value is ':' */
+static const char short_flags[] = ":ndvh"; /* with this, a missing value gives ':' */
 static const struct option common[] = {
 	{"runtime-dir", required_argument, NULL, OPT_RUNTIME_DIR},
 	{"config", required_argument, NULL, OPT_CONFIG},
@@ -54,7 +54,7 @@ static void help_line(FILE *to, const char *flag, const char *argument, const ch
 	columns_fold(to, text, n, HELP_INDENT);
 }
 
-/* The settings' file without its folder. */
+/* The name of the configuration file without its folder. */
 static const char *file_name(const struct options_spec *spec)
 {
 	const char *slash = strrchr(spec->config_path, '/');
@@ -86,7 +86,7 @@ static void help(const struct options_spec *spec, FILE *to)
 		file_name(spec));
 }
 
-/* Where the settings are: the file that was named, or the one of the default's name in the folder that was. */
+/* Where the configuration is: a given file, or the file of the default name in a given folder. */
 struct place {
 	const char *file, *directory; /* NULL: not given; at most one is */
 };
@@ -115,7 +115,7 @@ static int take_place(const struct options_spec *spec, const struct place *place
 
 void options_refused(int flag, const char *letters, char **argv, char *out, size_t bytes)
 {
-	/* A long option is the word before the next; a letter may stand anywhere in its word. */
+	/* A long option is the word before optind; a letter may be anywhere in its word. */
 	const char *name = argv[optind > 1 ? optind - 1 : 1];
 	bool is_letter = optopt > 0 && optopt < 256 && !strchr(letters + 1, optopt);
 
@@ -128,7 +128,8 @@ void options_refused(int flag, const char *letters, char **argv, char *out, size
 			optopt ? ", which takes no value" : "");
 }
 
-/* The flags that decide what happens at all, and where the file is, whatever their order. 1: go on. */
+/* Handles the flags that decide what happens and where the file is, in whatever order they come. 1:
+ * continue. */
 static int first_pass(const struct options_spec *spec, const struct option *table, int argc,
 	char **argv, struct options *options, struct place *place, FILE *to, struct error *err)
 {
@@ -166,7 +167,7 @@ static int first_pass(const struct options_spec *spec, const struct option *tabl
 		case ':':
 			options_refused(flag, short_flags, argv, refused, sizeof(refused));
 			return error_set(err, EINVAL, "%s; see --help", refused);
-		default: /* settings: the second pass */
+		default: /* the second pass handles settings */
 			break;
 		}
 	}
@@ -175,7 +176,7 @@ static int first_pass(const struct options_spec *spec, const struct option *tabl
 	return 1;
 }
 
-/* "name=value" over the file's, and that it was said here. */
+/* Applies "name=value" and records that the command line set it. */
 static int set(const struct options_spec *spec, const char *assignment, struct options *options,
 	void *config, struct error *err)
 {
@@ -237,9 +238,9 @@ bool options_want_json(int argc, char **argv, const char *letters, const struct 
 	int flag, index = -1;
 
 	opterr = 0;
-	/* Words stay where they are: moved behind the options one would be taken for a value that is missing. */
+	/* Words stay in place. Moved behind the options, one could be taken for a missing value. */
 	snprintf(in_order, sizeof in_order, "-%s", letters + (letters[0] == '-'));
-	/* 0: whatever getopt_long keeps between calls is begun anew. */
+	/* 0 resets everything that getopt_long keeps between calls. */
 	optind = 0;
 	while ((flag = getopt_long(argc, argv, in_order, flags, &index)) != -1) {
 		const char *name =

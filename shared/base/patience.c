@@ -4,7 +4,7 @@
 
 #define MS UINT64_C(1000000)
 
-/* Later than asked by so much. */
+/* Later than requested by at least this much. */
 #define STILL_NS (1000 * MS)
 
 bool patience_stood_still(int step_ms, uint64_t took_ns)

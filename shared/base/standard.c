@@ -13,10 +13,11 @@ void standard_begin(void)
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
 		if (fcntl(fd, F_GETFD) >= 0)
 			continue;
-		/* The lowest that is free, which is this one. */
+		/* open returns the lowest free descriptor, which is this one. */
 		int opened = open("/dev/null", O_RDONLY | O_NOCTTY);
 
-		/* A root without devices still has a place that nothing can be read from or written to. */
+		/* Even a root directory without devices gives a descriptor that can be neither read
+		 * nor written. */
 		if (opened < 0)
 			opened = open("/", O_PATH);
 		if (opened != fd)
@@ -26,7 +27,7 @@ void standard_begin(void)
 	signal(SIGXFSZ, SIG_IGN);
 }
 
-static int lost; /* why a flush of stdout failed, the first time */
+static int lost; /* why a flush of stdout first failed */
 
 bool standard_flush(void)
 {
@@ -37,7 +38,7 @@ bool standard_flush(void)
 
 int standard_written(FILE *to, struct error *err)
 {
-	/* Of a write that failed before any flush the reason is gone. */
+	/* If a write failed before this flush, its errno is lost. */
 	bool earlier = ferror(to) != 0;
 
 	errno = 0;
@@ -52,7 +53,7 @@ int standard_end_with(int status, int (*fail)(int status, const char *format, ..
 {
 	struct error err = {""};
 
-	/* A command that ends with 74 has reported it already. */
+	/* A command that ends with 74 has already reported it. */
 	if (status == EX_IOERR || standard_written(stdout, &err) == 0)
 		return status;
 	return fail(status != EX_OK ? status : EX_IOERR, "%s", err.text);
@@ -63,7 +64,7 @@ int standard_end(const char *program, int status)
 	struct error err = {""};
 	int code = standard_written(stdout, &err);
 
-	/* A command that ends with 74 has reported it already. */
+	/* A command that ends with 74 has already reported it. */
 	if (code < 0 && status != EX_IOERR)
 		fprintf(stderr, "%s: %s\n", program, err.text);
 	return code < 0 && status == EX_OK ? EX_IOERR : status;

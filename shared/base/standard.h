@@ -1,4 +1,5 @@
-/* Standard input, output and error of a program: there from its first line on, and what went to them known at its end. */
+/* Standard input, output and error of a program: valid from its first line on, and with output
+ * errors noticed at its end. */
 #pragma once
 
 #include "shared/base/error.h"
@@ -6,20 +7,24 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* To be called before anything else in main. A descriptor of 0 to 2 that the caller closed would be given to the next file that
- * is opened: a lock or a log, into which messages would then go. Instead it becomes /dev/null, opened for reading: input is empty,
- * and a write to it fails, as it would to a closed descriptor, so that lost output is noticed. A reader that went away, or a
- * file at its limit, is a failed write too, not the signal SIGPIPE or SIGXFSZ. Ends the program, with 71, where not even that can be opened. */
+/* Call before anything else in main. If the caller closed a descriptor of 0 to 2, the next file
+ * that is opened would get that number: a lock or a log, into which messages would then go. Instead
+ * it becomes /dev/null, opened for reading. Input is then empty, and a write fails as it would on a
+ * closed descriptor, so that lost output is noticed. Also makes writing to a reader that is gone,
+ * or to a file at its limit, fail instead of raising SIGPIPE or SIGXFSZ. Exits with 71 when not
+ * even that can be opened. */
 void standard_begin(void);
 
-/* For a program that goes on printing: flushes stdout; false from the first time that it could not. */
+/* For a program that prints continuously: flushes stdout. False from the first failure on. */
 bool standard_flush(void);
 
-/* Whether everything written to `to` has arrived. 0, or -EIO with "standard output: why". */
+/* Checks that everything written to `to` has arrived. 0, or -EIO with "standard output: why". */
 int standard_written(FILE *to, struct error *err);
 
-/* The last line of main for a program that prints: its exit status, which is 74 (after a line on standard error that begins with
- * the program's name) when what it printed did not all arrive. Where it has failed with another status, that stays. */
+/* The last line of main in a program that prints: returns its exit status. If printed text was
+ * lost, it prints a line on standard error, which begins with the program's name, and the status
+ * becomes 74; another failure status stays. */
 int standard_end(const char *program, int status);
-/* The same for a program that reports errors in its own way: fail prints the sentence and returns the status. */
+/* The same for a program that reports errors in its own way: fail prints the sentence and returns
+ * the status. */
 int standard_end_with(int status, int (*fail)(int status, const char *format, ...));

@@ -24,13 +24,14 @@ static const struct timeline_info infos[TIMELINE_KINDS] = {
 };
 
 /*
- * A slot is a seqlock of its own, in the order of shared/ipc/page.h: odd while written, and then twice the number of the span
- * it holds plus two. Numbers are dealt out to writers; two of them share a slot only when one sleeps while SPANS others
- * are written, and then a picture has one wrong span.
+ * Each slot is a seqlock, with the memory orders of shared/ipc/page.h. Its sequence is odd while a
+ * span is written, and afterwards twice the number of the span plus two. Numbers are handed out to
+ * writers. Two writers share a slot only if one of them sleeps while SPANS other spans are written;
+ * the picture then has one wrong span.
  */
 static struct {
 	_Atomic uint64_t until_ns;
-	_Atomic uint64_t head; /* spans dealt out */
+	_Atomic uint64_t head; /* number of spans handed out */
 	struct {
 		_Atomic uint64_t sequence;
 		_Atomic uint64_t word[WORDS];
@@ -58,7 +59,8 @@ bool timeline_on(void)
 		return false;
 	if (clock_ns() < until_ns)
 		return true;
-	/* From now on without looking at the clock, unless somebody has asked again meanwhile. */
+	/* From now on the clock is not read, unless somebody has enabled the timeline again
+	 * meanwhile. */
 	atomic_compare_exchange_strong_explicit(
 		&timeline.until_ns, &until_ns, 0, memory_order_relaxed, memory_order_relaxed);
 	return false;
@@ -74,7 +76,8 @@ void timeline_add(const struct timeline_span *span)
 	_Atomic uint64_t *sequence = &timeline.slot[number % SPANS].sequence;
 	_Atomic uint64_t *to = timeline.slot[number % SPANS].word;
 	atomic_store_explicit(sequence, 2 * number + 1, memory_order_relaxed);
-	/* Release pairs with the acquire of timeline_read: who sees a word sees the odd sequence before it. */
+	/* Release pairs with the acquire in timeline_read: a reader that sees a word also sees the
+	 * odd sequence before it. */
 	for (int i = 0; i < WORDS; i++)
 		atomic_store_explicit(&to[i], words[i], memory_order_release);
 	atomic_store_explicit(sequence, 2 * number + 2, memory_order_release);
@@ -92,7 +95,7 @@ void timeline_end(uint64_t start_ns, enum timeline_kind kind, uint64_t session, 
 		.value = {value0, value1}});
 }
 
-/* False when the span is being written or has been overwritten. */
+/* Reads a span. False when it is being written or has been overwritten. */
 static bool read_one(uint64_t number, struct timeline_span *out)
 {
 	const _Atomic uint64_t *sequence = &timeline.slot[number % SPANS].sequence;

@@ -1,8 +1,9 @@
 /*
- * What this process was doing, and when: spans that `outriderctl trace` collects from all processes into one picture. Off
- * until somebody asks, and off again by itself; then a span costs one load. On, it costs two clock readings and some
- * stores into a ring of this process's own memory: no lock, no system call, any thread. Times are clock_ns, which
- * is one clock for all processes of the machine.
+ * What this process was doing, and when: spans that `outriderctl trace` collects from all processes
+ * into one picture. The timeline is off until somebody asks for it, and switches itself off again;
+ * a span then costs one load. While on, a span costs two clock readings and some stores into a ring
+ * in this process's own memory: no lock, no system call. Any thread. Times are clock_ns, which is
+ * one clock for all processes of the machine.
  */
 #pragma once
 
@@ -12,7 +13,7 @@
 #include <stdint.h>
 
 enum timeline_kind {
-	/* verifier: the thread of the passes */
+	/* verifier: the engine's thread */
 	TIMELINE_ITERATION, /* values: sessions, tokens of the batch */
 	TIMELINE_DRAFT_WAIT, /* tokens drafted */
 	TIMELINE_FORWARD, /* tokens of the batch, distinct experts over all layers */
@@ -20,8 +21,8 @@ enum timeline_kind {
 	TIMELINE_EXPERT_WAIT, /* layer, experts missing */
 	/* drafter: the draft thread */
 	TIMELINE_DRAFT, /* requests of the round, tokens drafted */
-	TIMELINE_DRAFT_IDLE, /* work nobody waits for: reading up, drafting ahead */
-	/* expert-cache: a lane for each load in flight */
+	TIMELINE_DRAFT_IDLE, /* work that nobody waits for: reading new tokens, drafting ahead */
+	/* expert-cache: one lane for each load in flight */
 	TIMELINE_LOAD_DEMAND, /* layer, expert */
 	TIMELINE_LOAD_PREFETCH,
 	TIMELINE_LOAD_PRELOAD,
@@ -32,33 +33,33 @@ enum timeline_kind {
 };
 
 struct timeline_span {
-	uint64_t start_ns, end_ns; /* equal: an instant */
-	uint64_t session; /* 0: of none, or of several */
+	uint64_t start_ns, end_ns; /* equal: a point in time */
+	uint64_t session; /* 0: none, or several */
 	uint32_t kind; /* enum timeline_kind */
-	uint32_t lane; /* spans of one lane are nested or apart */
+	uint32_t lane; /* spans in one lane are nested or disjoint */
 	uint64_t value[2];
 };
 
-/* What a kind is called; value names are NULL where there is none. NULL: no such kind. */
+/* The name of a kind and of its values (NULL: no such value). NULL: no such kind. */
 struct timeline_info {
 	const char *name;
 	const char *value[2];
 };
 const struct timeline_info *timeline_info(uint32_t kind);
 
-/* Spans are kept from now until until_ns. Asked again, the later time counts. */
+/* Keeps spans from now until until_ns. Of several calls the latest time counts. */
 void timeline_enable(uint64_t until_ns);
 bool timeline_on(void);
-/* The start of a span, 0 when nobody wants it; timeline_add ignores a span that starts at 0. */
+/* The start of a span, 0 when the timeline is off. timeline_add ignores a span that starts at 0. */
 static inline uint64_t timeline_start(void)
 {
 	return timeline_on() ? clock_ns() : 0;
 }
 void timeline_add(const struct timeline_span *span);
-/* A span of lane 0 that ends now. */
+/* Adds a span of lane 0 that ends now. */
 void timeline_end(uint64_t start_ns, enum timeline_kind kind, uint64_t session, uint64_t value0,
 	uint64_t value1);
 
-/* Up to max spans with numbers from *next on (they count from 0); *next: where to go on; *lost grows by those that newer
- * ones have overwritten. Any thread. */
+/* Reads up to max spans, numbered from 0, from *next on. *next: the number to continue with. *lost
+ * grows by the number of spans that newer ones have overwritten. Any thread. */
 uint32_t timeline_read(uint64_t *next, struct timeline_span *out, uint32_t max, uint64_t *lost);

@@ -4,13 +4,14 @@
 
 enum { MASK = UIDS_PLACES - 1 };
 
-/* Clients choose uids, mostly at random. Whoever chooses them badly makes his own be found more slowly. */
+/* Clients choose uids, mostly at random. A client that chooses them badly only makes its own
+ * lookups slower. */
 static uint32_t home_of(uint64_t uid)
 {
 	return (uint32_t)((uid * 0x9E3779B97F4A7C15u) >> 32) & MASK;
 }
 
-/* Where it is, or where it would be put. */
+/* The place where the uid is, or where it would be put. */
 static uint32_t place_of(const struct uids *uids, uint64_t uid)
 {
 	uint32_t i = home_of(uid);
@@ -39,7 +40,7 @@ void uids_remove(struct uids *uids, uint64_t uid)
 
 	if (uid == 0 || uids->places[hole].uid != uid)
 		return;
-	/* What follows moves up, unless it would then lie before its home. */
+	/* Entries that follow move up, unless they would then lie before their home. */
 	for (uint32_t i = (hole + 1) & MASK; uids->places[i].uid != 0; i = (i + 1) & MASK) {
 		uint32_t home = home_of(uids->places[i].uid);
 

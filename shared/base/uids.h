@@ -1,6 +1,6 @@
 /*
- * Where the session of a uid is: an index for each uid, in a table with open addressing that is at most half full.
- * Plain memory, all zero when empty; the caller serialises.
+ * From a session's uid to its index: a table with open addressing that is at most half full. Plain
+ * memory, all zero when empty; the caller serialises.
  */
 #pragma once
 
@@ -16,8 +16,9 @@ struct uids {
 	} places[UIDS_PLACES];
 };
 
-/* At most LIMIT_SESSIONS uids at a time, none of them 0; one that is there gets the new index. */
+/* Adds a uid, or changes the index of one that is there. At most LIMIT_SESSIONS uids at a time; a
+ * uid is never 0. */
 void uids_put(struct uids *uids, uint64_t uid, uint32_t index);
-/* Its index, or -1. */
+/* The index of a uid, or -1. */
 int uids_find(const struct uids *uids, uint64_t uid);
 void uids_remove(struct uids *uids, uint64_t uid);

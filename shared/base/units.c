@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #define GIB ((uint64_t)1 << 30)
-/* Below it MiB with one decimal tell more than GiB would. */
+/* Below this, MiB with one decimal say more than GiB would. */
 #define GIB_FROM (10 * GIB)
 
 #define SECOND UINT64_C(1000000000)

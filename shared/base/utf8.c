@@ -41,7 +41,7 @@ size_t utf8_ill_formed(const char *text, size_t bytes)
 
 char *utf8_clean(const char *text, size_t bytes, size_t *out_bytes)
 {
-	/* A byte that stands alone becomes three. */
+	/* A single byte becomes at most three. */
 	char *out = malloc(3 * bytes + 1);
 	size_t used = 0;
 

@@ -49,7 +49,7 @@ int draft_attach(struct draft_rings *rings, void *payload, size_t bytes, struct 
 	return r < 0 ? error_prefix(err, r, "routings") : 0;
 }
 
-/* Room grows in powers of two, so that it is there after the first drafts of a session. */
+/* Room grows in powers of two, so that it suffices after the first drafts of a session. */
 static uint32_t rounded(uint32_t n)
 {
 	uint32_t room = 16;
@@ -109,7 +109,7 @@ void draft_reply_clear(struct draft_reply *reply)
 
 void draft_keep(struct draft_reply *reply, const uint16_t *kept)
 {
-	int16_t index[LIMIT_DRAFT_NODES]; /* among those that stay */
+	int16_t index[LIMIT_DRAFT_NODES]; /* new index of each node that stays */
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < reply->n; i++) {
@@ -138,8 +138,9 @@ uint32_t draft_path(const struct draft_reply *reply, int16_t path[LIMIT_DRAFT_DE
 	return n;
 }
 
-/* The reply's supports into the region; where they begin. Drafts follow one another there, and begin again at its start: one that
- * is overwritten has long been copied or is not waited for any more, as the region holds those of a full batch. */
+/* Writes the reply's supports into the region; returns where they begin. Drafts follow one another
+ * there and start again at the beginning. The region holds the supports of a full batch, so a draft
+ * that is overwritten was copied long ago or is no longer awaited. */
 static uint32_t write_supports(struct draft_supports *supports, const struct draft_reply *reply)
 {
 	if (!reply->support)
@@ -184,7 +185,7 @@ static void fill_part(struct draft_part *part, const struct draft_reply *reply, 
 bool draft_send(struct ring *replies, struct draft_supports *supports,
 	const struct draft_reply *reply, bool quietly)
 {
-	/* What was sampled is never taken for a certain proposal. */
+	/* A token that was sampled must never be taken for a certain proposal. */
 	uint32_t n = reply->support && !supports->words ? 0 : reply->n;
 	uint32_t parts = (n + DRAFT_PART_NODES - 1) / DRAFT_PART_NODES, first = 0;
 
@@ -206,7 +207,7 @@ bool draft_send(struct ring *replies, struct draft_supports *supports,
 	return true;
 }
 
-/* Their numbers are read once each, and what is copied goes by that copy. */
+/* Reads each count once, and copies according to that value. */
 static int copy_supports(
 	struct draft_reply *reply, const struct draft_supports *supports, uint32_t at)
 {

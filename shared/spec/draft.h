@@ -1,20 +1,28 @@
 /*
- * Draft requests and replies: region "draft", owned by the verifier; the other side is the drafter.
+ * Draft requests and replies: region "draft", owned by the verifier and also written by the
+ * drafter.
  *
- * A draft is a tree of tokens behind the committed ones; a chain is a tree in which each token has one child. Nodes are in an order
- * in which a parent comes before its children, so the first nodes of a draft, however many, are a draft.
+ * A draft is a tree of tokens behind the committed ones; a chain is a tree in which each token has
+ * one child. Nodes are ordered so that a parent comes before its children. So the first nodes of a
+ * draft, however many, are a draft themselves.
  *
- * The region holds three rings. A request names a session page, the number of committed tokens and a budget: the drafter reads the
- * tokens from the page. A reply is a sequence of parts, one after the other in its ring; a chain of up to DRAFT_PART_NODES tokens
- * is one part of two cache lines. A reply that does not answer the verifier's newest request for the session (sequence)
- * is dropped, so a late or restarted drafter can do no harm. The verifier trusts nothing in a reply: tokens are checked against
- * the vocabulary, parents against their order, the tree against the budget. The third ring tells the drafter which experts each
- * verified token went to, for its hints to the expert-cache; an entry that finds no room is lost and counted. The drafter trusts
- * no index in it.
+ * The region holds three rings.
  *
- * Region "supports", owned by the verifier and written by the drafter: what each token of a draft was sampled from, for maximal
- * coupling alone. Its pages take memory when they are first written, so the region costs nothing until a session asks for that
- * coupling. The verifier copies a draft's supports and checks the copy.
+ * - Requests (verifier to drafter). A request names a session page, the number of committed tokens,
+ *   and a budget; the drafter reads the tokens from the page.
+ * - Replies (drafter to verifier). A reply is a sequence of parts that follow one another in the
+ *   ring. A chain of up to DRAFT_PART_NODES tokens is one part of two cache lines. A reply that
+ *   does not answer the verifier's newest request for the session (sequence) is dropped, so a late
+ *   or restarted drafter does no harm. The verifier trusts nothing in a reply: tokens are checked
+ *   against the vocabulary, parents against their order, the tree against the budget.
+ * - Routings (verifier to drafter). They tell the drafter which experts each verified token went
+ *   to, for its hints to the expert-cache. An entry that finds no room is lost and counted. The
+ *   drafter trusts no index in it.
+ *
+ * Region "supports", owned by the verifier and written by the drafter: the distribution from which
+ * each token of a draft was sampled, used by maximal coupling only. Its pages take memory when they
+ * are first written, so the region costs nothing until a session asks for that coupling. The
+ * verifier copies a draft's supports and checks the copy.
  */
 #pragma once
 
@@ -29,16 +37,16 @@
 enum {
 	DRAFT_REQUEST_SLOTS = 1024,
 	DRAFT_REPLY_SLOTS = 2048,
-	DRAFT_FORESEEN_SLOTS = 256, /* with so many replies unread, no foresight is sent */
+	DRAFT_FORESEEN_SLOTS = 256, /* with this many replies unread, no foresight is sent */
 	DRAFT_ROUTING_SLOTS = 4096,
 };
 static_assert(DRAFT_REQUEST_SLOTS >= 2 * LIMIT_RUNNING,
 	"a request of every session, and requests to follow");
 
-/* The largest draft that is wanted. nodes 0: none. */
+/* The largest draft that the verifier wants. nodes 0: none. */
 struct draft_budget {
 	uint16_t nodes;
-	uint8_t depth; /* tokens of one path */
+	uint8_t depth; /* of one path */
 	uint8_t width; /* children of one token */
 };
 
@@ -49,27 +57,32 @@ static inline struct draft_budget draft_chain_budget(uint32_t k)
 
 struct draft_request {
 	uint64_t session; /* uid */
-	/* Grows with each request, over restarts of the verifier too: it starts at its generation, which are ns, and no request
-	 * takes less than one. */
+	/* Grows with each request, also across restarts of the verifier: it starts at the
+	 * verifier's generation, which is in ns, and no request takes less than 1 ns. */
 	uint64_t sequence;
 	uint32_t page; /* index of the session page */
-	uint32_t n_tokens; /* committed tokens the draft continues from */
-	struct draft_budget budget; /* nodes 0: follow the session; only a foresight is answered */
+	uint32_t n_tokens; /* committed tokens, from which the draft continues */
+	/* nodes 0: follow the session, and answer only with a foresight */
+	struct draft_budget budget;
 	uint32_t
-		last; /* 1: no further request of this round follows: batch what you have and answer */
-	/* Number of the demands of the coming pass in its first layer with experts (struct slot_demand); the next such
-	 * layer has the next. 0: not known. */
+		/* 1: no other request of this round follows, so take those that are there together
+		 * and answer */
+		last;
+	/* Number of the demands that the coming pass makes in its first layer with experts (struct
+	 * slot_demand); the next such layer has the next number. 0: unknown. */
 	uint64_t iteration;
 	uint32_t
-		foresight; /* with nodes = 0: 1 = tell what would have been drafted (foreseen, below) */
+		/* with nodes = 0: 1 = reply with what would have been drafted (`foreseen` of struct
+		 * draft_reply) */
+		foresight;
 	uint32_t pad;
 };
 
 /* A token of a draft. */
 struct draft_node {
 	int32_t token;
-	int16_t parent; /* index of the node before it; -1: the committed tokens end before it */
-	uint16_t confidence; /* draft_confidence: a model's q; 1 when the method cannot say */
+	int16_t parent; /* index of the preceding node; -1: the committed tokens precede it */
+	uint16_t confidence; /* draft_confidence: a model's q; 1 if the method knows none */
 };
 
 #define DRAFT_CONFIDENCE 65535
@@ -84,34 +97,37 @@ static inline float draft_confidence_of(const struct draft_node *node)
 	return (float)node->confidence / (float)DRAFT_CONFIDENCE;
 }
 
-/* A token that could have been drawn, and its probability. */
+/* A token that could have been drawn, with its probability. */
 struct draft_choice {
 	int32_t token;
 	float p;
 };
 
-/* A reply as its maker and its reader hold it, in memory of their own. */
+/* A reply in the private memory of its sender or its receiver. */
 struct draft_reply {
 	uint64_t session, sequence;
 	uint32_t page, n_tokens;
-	uint32_t n; /* nodes drafted, up to the budget's */
+	uint32_t n; /* number of nodes, within the budget */
 	uint32_t method; /* enum draft_method that made it */
 	uint64_t
-		draft_ns; /* time this took, at most UINT32_MAX; 0 when it had been drafted ahead */
-	uint32_t ahead; /* of n, drafted before the request came */
-	/* Not 0: no draft but a foresight, what the drafter would have answered to a request for a chain of so many tokens at
-	 * some time since it was asked last: the first `right` of its n came. Its nodes have a confidence alone. */
+		/* time that drafting took, at most UINT32_MAX; 0: it had been drafted ahead */
+		draft_ns;
+	uint32_t ahead; /* how many of the n nodes were drafted before the request came */
+	/* Nonzero: the reply is no draft but a foresight, a shadow draft. Asked for a chain of
+	 * `foreseen` tokens at some time since its last draft, the drafter would have drafted these
+	 * n; the first `right` of them came true. Of its nodes only the confidence is set. */
 	uint32_t foreseen, right;
 	struct draft_node *node; /* [room] */
-	/* Maximal coupling: node i was sampled from choice[support[i]] to choice[support[i + 1] - 1]; their p sum to 1. An empty
-	 * range is a certain proposal. support NULL: all are; else it is support_room. */
+	/* Maximal coupling: node i was sampled from choice[support[i]] to choice[support[i + 1] -
+	 * 1], whose p sum to 1. An empty range is a certain proposal. support NULL: all nodes are
+	 * certain; otherwise it points to support_room. */
 	uint32_t *support; /* [n + 1] */
 	struct draft_choice *choice; /* [room_supports * LIMIT_DRAFT_SUPPORT] */
 	uint32_t *support_room; /* [room_supports + 1] */
-	uint32_t room, room_supports; /* nodes there is memory for */
+	uint32_t room, room_supports; /* number of nodes for which there is memory */
 };
 
-/* Choices of node i; *n: how many, 0 for a certain proposal. */
+/* The choices of node i; *n: their number, 0 for a certain proposal. */
 static inline const struct draft_choice *draft_support(
 	const struct draft_reply *reply, uint32_t i, uint32_t *n)
 {
@@ -119,17 +135,16 @@ static inline const struct draft_choice *draft_support(
 	return *n > 0 ? reply->choice + reply->support[i] : NULL;
 }
 
-/* What lies in the ring: the reply's head in each part, and some of its nodes. */
+/* One part in the ring: the head of the reply, and some of its nodes. */
 enum { DRAFT_PART_NODES = 11 };
 struct draft_part {
 	uint64_t session, sequence;
 	uint32_t n_tokens;
 	uint32_t draft_ns;
-	uint32_t
-		supports; /* where they begin in that region, in words; UINT32_MAX: there are none */
+	uint32_t supports; /* offset in the region "supports", in words; UINT32_MAX: none */
 	uint16_t page;
-	uint16_t n; /* nodes of the reply */
-	uint16_t first; /* nodes in the parts before this one */
+	uint16_t n; /* nodes of the whole reply */
+	uint16_t first; /* number of nodes in the parts before this one */
 	uint16_t ahead;
 	uint8_t method, foreseen, right, pad;
 	struct draft_node node[DRAFT_PART_NODES];
@@ -145,18 +160,19 @@ static_assert(
 	"the ring holds the drafts of a full batch, and what was foreseen");
 static_assert((int)DRAFT_FORESEEN_SLOTS >= (int)LIMIT_RUNNING, "a foresight of every session");
 
-/* Where one verified token went in some of the layers that have experts; all its layers take several entries, in order. */
+/* Which experts one verified token went to, in some of the layers with experts. All layers of a
+ * token take several entries, in order. */
 enum { DRAFT_ROUTING_ITEMS = 108 };
 struct draft_routing {
 	uint64_t session; /* uid */
-	int32_t token, before; /* and the token before it; -1: none */
+	int32_t token, before; /* token, and the token before it (-1: none) */
 	uint32_t page, position;
-	uint16_t first; /* the first of these layers, counted among those with experts */
-	uint16_t n_layers; /* here */
-	uint16_t n_moe; /* layers with experts the model has */
+	uint16_t first; /* the first of these layers, counted among the layers with experts */
+	uint16_t n_layers; /* layers in this entry */
+	uint16_t n_moe; /* layers with experts in the model */
 	uint16_t n_used; /* experts per token and layer */
 	uint8_t pad[8];
-	/* [n_layers][1 + n_used]: the layer's number, its experts by falling weight */
+	/* [n_layers][1 + n_used]: the layer's number, then its experts by descending weight */
 	uint16_t items[DRAFT_ROUTING_ITEMS];
 };
 
@@ -172,36 +188,39 @@ struct draft_rings {
 };
 int draft_attach(struct draft_rings *rings, void *payload, size_t bytes, struct error *err);
 
-/* The payload of region "supports": words, each a struct draft_choice. A draft's supports are the numbers of choices of its nodes
- * (in `token`), then the choices themselves. */
+/* The payload of region "supports" consists of words, each a struct draft_choice. The supports of a
+ * draft are the number of choices of each node (in `token`), then the choices themselves. */
 enum { SUPPORTS_WORDS = LIMIT_BATCH * (LIMIT_DRAFT_SUPPORT + 1) };
 #define SUPPORTS_BYTES (SUPPORTS_WORDS * sizeof(struct draft_choice))
 
 struct draft_supports {
 	struct draft_choice *words; /* [SUPPORTS_WORDS]; NULL: there is no region */
-	uint32_t next; /* the writer's: where the next draft's begin */
+	uint32_t next; /* the writer's: where the next draft's supports begin */
 };
 
-/* Memory for so many nodes, which is kept; 0 or -ENOMEM. */
+/* Makes room for `nodes` nodes; the memory is kept. 0 or -ENOMEM. */
 int draft_room(struct draft_reply *reply, uint32_t nodes);
-/* With memory for the supports of so many nodes. */
+/* The same, with room for the supports of `nodes` nodes. */
 int draft_room_supports(struct draft_reply *reply, uint32_t nodes);
 void draft_reply_exit(struct draft_reply *reply);
-/* No draft and no foresight; the memory stays. */
+/* Makes it no draft and no foresight; the memory stays. */
 void draft_reply_clear(struct draft_reply *reply);
 
-/* Leaves those nodes that are kept ([n], each 0 or 1), whose parents are kept too. Without supports. */
+/* Removes all nodes i with kept[i] == 0. kept: [n], 0 or 1; the parents of kept nodes must be kept.
+ * For replies without supports. */
 void draft_keep(struct draft_reply *reply, const uint16_t *kept);
 
-/* The main path: at each token the first child. Its nodes' indices; returns its length. */
+/* The main path: from each token to its first child. path: the indices of its nodes; returns its
+ * length. */
 uint32_t draft_path(const struct draft_reply *reply, int16_t path[LIMIT_DRAFT_DEPTH]);
 
-/* The drafter: all parts of a reply, or, where the ring has no room for all of them, none. quietly: the bell is not rung. */
+/* Drafter: sends all parts of a reply; false, and nothing is sent, when the ring has no room for
+ * all. quietly: without ringing the bell. */
 bool draft_send(struct ring *replies, struct draft_supports *supports,
 	const struct draft_reply *reply, bool quietly);
 
-/* The verifier: takes the next part of a reply up. part: a copy that nobody else writes to. 1: the reply is whole; 0: more parts
- * follow; -EPROTO: it is no part that can come now, or larger than the room, and the reply begins anew. Of supports, numbers are
- * checked here; what they say is not. */
+/* Verifier: adds the next part of a reply. part: a copy that nobody else can write to. 1: the reply
+ * is complete. 0: more parts follow. -EPROTO: the part does not belong here or is larger than the
+ * room; the reply is reset. Checks the counts of supports, but not their content. */
 int draft_take(struct draft_reply *reply, uint32_t *n_taken, const struct draft_part *part,
 	const struct draft_supports *supports);

@@ -18,7 +18,8 @@ void policy_record_draft(struct iteration_record *record, const struct draft_rep
 	int16_t first[LIMIT_DRAFT_NODES + 1];
 	uint32_t depth = 0, at = 0;
 
-	/* Of each node's children (at its index + 1) the sum of their confidences, and the first. */
+	/* For each node's children (at the node's index + 1): the sum of their confidences, and the
+	 * first child. */
 	any[0] = 0;
 	first[0] = -1;
 	for (uint32_t i = 0; i < draft->n; i++) {
@@ -68,7 +69,7 @@ int policy_attach(void *payload, size_t bytes, struct policy_page **page, struct
 	return 0;
 }
 
-/* K comes from another process: it is cut to what a draft can hold, whatever the page says. */
+/* K comes from another process, so it is limited to what a draft can hold. */
 static uint32_t clamp_k(uint32_t k)
 {
 	return k > LIMIT_DRAFT_DEPTH ? LIMIT_DRAFT_DEPTH : k;
@@ -86,7 +87,8 @@ uint32_t policy_next_k(const struct policy_session *knobs, struct policy_trial *
 	return clamp_k(knobs->k);
 }
 
-/* Whether a path ends before its token at this depth (from 0), `product` being that of the confidences up to it. */
+/* True when a path ends before its token at this depth (from 0). product: of the confidences up to
+ * that token. */
 static bool ends(const struct policy_session *knobs, uint32_t depth, float product)
 {
 	return product < knobs->cut[depth];

@@ -11,7 +11,7 @@ const char *const draft_method_names[] = {"auto", "none", "ngram", "model", "rep
 static_assert(sizeof(draft_method_names) / sizeof(draft_method_names[0]) == DRAFT_METHODS + 1,
 	"every method is named");
 
-/* Pages start on a page boundary of their own: one that is unused costs no memory. */
+/* Pages begin on page boundaries of memory: an unused one costs no memory. */
 #define SESSION_ALIGN 4096u
 
 size_t session_page_bytes(uint32_t n_context)

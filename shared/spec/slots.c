@@ -73,25 +73,25 @@ static uint64_t tag_of(uint64_t word)
 	return word & (((1ull << (LAYER_BITS + EXPERT_BITS)) - 1) << LAYER_SHIFT);
 }
 
-/* What the slot holds and how: all that a pin leaves as it is. */
+/* The part of the word that a pin does not change: what the slot holds, and in which layout. */
 static uint64_t content_of(uint64_t word)
 {
 	return word >> LAYER_SHIFT << LAYER_SHIFT;
 }
 
-/* Names in brackets: the steps of tests/spin/slots.pml and starved.pml. */
+/* Names in brackets are the steps of tests/spin/slots.pml and starved.pml. */
 
 /* [enter] */
 uint32_t slots_verifier_enter(struct slots *slots)
 {
 	struct slots_header *header = slots->header;
-	/* The verifier is the only one who sleeps there; a killed one may be counted still. */
+	/* Only the verifier sleeps there; a killed one may still be counted. */
 	doorbell_take_over(&header->arrivals);
 	uint32_t epoch = atomic_load_explicit(&header->verifier_epoch, memory_order_relaxed);
 	do
 		epoch = (epoch + 1) & EPOCH_MASK;
 	while (epoch == 0);
-	/* Released again by every pin of this epoch; pairs with void_pins, see there. */
+	/* Every pin of this epoch releases it again; pairs with void_pins, see there. */
 	atomic_store_explicit(&header->verifier_epoch, epoch, memory_order_release);
 	return epoch;
 }
@@ -99,7 +99,7 @@ uint32_t slots_verifier_enter(struct slots *slots)
 /* [pin] */
 uint32_t slots_pin(struct slots *slots, uint32_t epoch, uint32_t layer, uint32_t expert)
 {
-	/* Relaxed would do: the state word decides. The word is only a guess of where to look. */
+	/* Relaxed is enough: the state word decides. The table word only tells where to look. */
 	uint32_t value =
 		atomic_load_explicit(slots_word(slots, layer, expert), memory_order_relaxed);
 	uint32_t slot = value - 1;
@@ -114,8 +114,8 @@ uint32_t slots_pin(struct slots *slots, uint32_t epoch, uint32_t layer, uint32_t
 		uint32_t pins = slot_epoch(word) == epoch ? slot_pins(word) : 0;
 		if (pins == PINS_MAX)
 			return SLOT_NONE;
-		/* Acquire pairs with the release store of READY in slots_load_end: without it
-		 * the slot's bytes could be read from before the load. Release publishes this
+		/* Acquire pairs with the release store of READY in slots_load_end: without it the
+		 * slot's bytes could be read as they were before the load. Release publishes this
 		 * verifier's epoch in the header, see void_pins. */
 		if (atomic_compare_exchange_weak_explicit(state, &word,
 			    make_word(SLOT_READY, pins + 1, epoch, content_of(word)),
@@ -128,10 +128,10 @@ uint32_t slots_pin(struct slots *slots, uint32_t epoch, uint32_t layer, uint32_t
 bool slots_unpin(
 	struct slots *slots, uint32_t slot, uint32_t epoch, uint32_t layer, uint32_t expert)
 {
-	/* Release pairs with the acquire of slots_evict: without it the next expert's bytes
-	 * could be written while ours are still being read. Only this verifier changes a word it
-	 * has pinned, so there is nothing to compare. Sequentially consistent for the owner that
-	 * starves, see slots_evictable. */
+	/* Release pairs with the acquire in slots_evict: without it the next expert's bytes could
+	 * be written while ours are still being read. Only this verifier changes a word that it has
+	 * pinned, so nothing needs comparing. Sequentially consistent for an owner that starves,
+	 * see slots_evictable. */
 	uint64_t word =
 		atomic_fetch_sub_explicit(&slots->state[slot], ONE_PIN, memory_order_seq_cst);
 	return slot_state(word) == SLOT_READY && slot_pins(word) > 0 && slot_epoch(word) == epoch &&
@@ -141,7 +141,8 @@ bool slots_unpin(
 /* [load_begin] */
 void slots_load_begin(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert)
 {
-	/* Relaxed: nobody but the owner acts on EMPTY or LOADING, and its successor sees what the kernel has. */
+	/* Relaxed: only the owner acts on EMPTY or LOADING slots, and its successor sees what the
+	 * kernel has. */
 	atomic_store_explicit(&slots->state[slot],
 		make_word(SLOT_LOADING, 0, 0, make_tag(layer, expert)), memory_order_relaxed);
 }
@@ -152,13 +153,13 @@ void slots_load_end(struct slots *slots, uint32_t slot, uint32_t layer, uint32_t
 {
 	uint64_t content = make_tag(layer, expert) | (uint64_t)(layout == LAYOUT_TILES)
 							     << LAYOUT_SHIFT;
-	/* The table first: a verifier that pins by a word it has read long ago would else use
-	 * the slot, find the expert absent at its next look, and demand what nobody protects any
-	 * more. Until the slot is READY the word only leads to a pin that fails. */
+	/* The table first. Otherwise a verifier that pins by a table word which it read long ago
+	 * would use the slot, find the expert absent at its next look, and demand it although it is
+	 * resident. Until the slot is READY, the word only leads to a pin that fails. */
 	atomic_store_explicit(slots_word(slots, layer, expert), slot + 1, memory_order_relaxed);
 	/* Release pairs with the acquire of the compare-and-swap in slots_pin: the bytes and the
-	 * table word come before READY. And READY before the bell, so that who is woken finds
-	 * it. */
+	 * table word come before READY. And READY comes before the bell, so that a woken verifier
+	 * finds it. */
 	atomic_store_explicit(
 		&slots->state[slot], make_word(SLOT_READY, 0, 0, content), memory_order_release);
 	doorbell_ring(&slots->header->arrivals);
@@ -172,7 +173,7 @@ void slots_load_fail(struct slots *slots, uint32_t slot)
 
 bool slots_holds(const struct slots *slots, uint32_t slot, uint32_t layer, uint32_t expert)
 {
-	/* Relaxed: only the owner asks, of what it wrote itself. */
+	/* Relaxed: only the owner asks, about what it wrote itself. */
 	uint64_t word = atomic_load_explicit(&slots->state[slot], memory_order_relaxed);
 	return slot_state(word) == SLOT_READY && tag_of(word) == make_tag(layer, expert);
 }
@@ -183,12 +184,12 @@ static bool tag_in_model(const struct slots *slots, uint64_t word)
 	return slot_layer(word) < slots->n_layers && slot_expert(word) < slots->n_experts;
 }
 
-/* Whether the pins of a READY word bind nobody. The word was loaded with acquire: its pins, made
- * with release after the verifier stored its epoch, bring that epoch along. So an epoch that
- * differs from the header's, read after the word, is older than the header's: its verifier is
- * dead. With the loads the other way round a verifier that attached between them would lose its
- * pins. (Epochs wrap after a million attaches; a pin left that long ago would count as alive and
- * keep its slot, nothing worse.) */
+/* True when the pins of a READY word bind nobody. The word was loaded with acquire. Its pins were
+ * made with release after the verifier stored its epoch, so that epoch is visible, too. If the
+ * word's epoch differs from the header's, which is read after the word, it is older, and its
+ * verifier is dead. With the loads in the opposite order, a verifier that attached between them
+ * would lose its pins. (Epochs wrap after a million attaches. A pin left that long ago would count
+ * as alive and keep its slot; nothing worse.) */
 static bool void_pins(const struct slots *slots, uint64_t word)
 {
 	return slot_pins(word) == 0 ||
@@ -198,8 +199,8 @@ static bool void_pins(const struct slots *slots, uint64_t word)
 
 bool slots_evictable(const struct slots *slots, uint32_t slot)
 {
-	/* Sequentially consistent with slots_unpin: an owner that stored starved before either
-	 * sees the unpin here, or the verifier sees starved after it and rings. */
+	/* Sequentially consistent with slots_unpin: if the owner stored `starved` before, either it
+	 * sees the unpin here, or the verifier sees starved after the unpin and rings. */
 	uint64_t word = atomic_load_explicit(&slots->state[slot], memory_order_seq_cst);
 	return slot_state(word) == SLOT_READY && tag_in_model(slots, word) &&
 	       void_pins(slots, word);
@@ -213,7 +214,8 @@ bool slots_pack_begin(struct slots *slots, uint32_t slot, uint32_t layer, uint32
 	if (slot_state(word) != SLOT_READY || tag_of(word) != make_tag(layer, expert) ||
 		!void_pins(slots, word))
 		return false;
-	/* As in slots_evict: acquire pairs with the release of slots_unpin, and a pin that came in between wins. */
+	/* As in slots_evict: acquire pairs with the release of slots_unpin, and a pin made in
+	 * between wins. */
 	return atomic_compare_exchange_strong_explicit(state, &word,
 		make_word(SLOT_LOADING, 0, 0, tag_of(word)), memory_order_acq_rel,
 		memory_order_relaxed);
@@ -226,17 +228,20 @@ bool slots_evict(struct slots *slots, uint32_t slot)
 	uint64_t word = atomic_load_explicit(state, memory_order_acquire);
 	if (slot_state(word) != SLOT_READY || !tag_in_model(slots, word) || !void_pins(slots, word))
 		return false;
-	/* Acquire pairs with the release of slots_unpin. A pin that came in between changed the word: it wins. */
+	/* Acquire pairs with the release of slots_unpin. A pin made in between changed the word,
+	 * and wins. */
 	if (!atomic_compare_exchange_strong_explicit(state, &word,
 		    make_word(SLOT_EVICTING, 0, 0, tag_of(word)), memory_order_acq_rel,
 		    memory_order_relaxed))
 		return false;
-	/* A word that names another slot is right, and it is ours that is not. */
+	/* If the table word names another slot, that word is right, and this slot is the stale one.
+	 */
 	uint32_t own = slot + 1;
 	atomic_compare_exchange_strong_explicit(
 		slots_word(slots, slot_layer(word), slot_expert(word)), &own, 0,
 		memory_order_release, memory_order_relaxed);
-	/* After the table word: a successor that finds EMPTY may rely on the table not naming this slot. */
+	/* After the table word: a successor that finds EMPTY may rely on the table not naming this
+	 * slot. */
 	atomic_store_explicit(state, 0, memory_order_release);
 	return true;
 }
@@ -257,7 +262,7 @@ void slots_lose(struct slots *slots, uint64_t generation)
 {
 	atomic_store_explicit(
 		&slots->header->lost_sum, sum_of_lost(generation), memory_order_relaxed);
-	/* Released before the ring: who is woken sees it. */
+	/* Released before the ring, so that a woken verifier sees it. */
 	atomic_store_explicit(&slots->header->lost, generation, memory_order_release);
 	doorbell_ring(&slots->header->arrivals);
 }
@@ -267,14 +272,14 @@ void slots_refuse(struct slots *slots, uint32_t layer, uint32_t expert)
 {
 	_Atomic uint32_t *word = slots_word(slots, layer, expert);
 	uint32_t value = atomic_load_explicit(word, memory_order_relaxed);
-	/* The verifier clears refusals (to 0) when it demands anew; nobody else but us writes slots. */
+	/* The verifier changes refusals to 0 when it demands again. Only we write slots. */
 	if (value == 0)
 		atomic_compare_exchange_strong_explicit(
 			word, &value, SLOTS_REFUSED, memory_order_release, memory_order_relaxed);
 	doorbell_ring(&slots->header->arrivals);
 }
 
-/* Puts the slot that READY word names into the table. */
+/* Enters the slot of a READY word into the table. */
 static int adopt_ready(struct slots *slots, const struct slots_geometry *geometry, uint32_t slot,
 	uint64_t word, struct slots_adopted *adopted, struct error *err)
 {
@@ -290,7 +295,8 @@ static int adopt_ready(struct slots *slots, const struct slots_geometry *geometr
 		adopted->ready++;
 		return 0;
 	}
-	/* Another READY slot of the same tag: the protocol never makes two, so neither can be trusted. */
+	/* Another READY slot has the same tag. The protocol never makes two, so neither can be
+	 * trusted. */
 	if (value != 0 && value - 1 < slots->n_slots) {
 		uint64_t other =
 			atomic_load_explicit(&slots->state[value - 1], memory_order_relaxed);
@@ -299,14 +305,14 @@ static int adopt_ready(struct slots *slots, const struct slots_geometry *geometr
 				"expert slots %u and %u both hold layer %u expert %u", slot,
 				value - 1, layer, expert);
 	}
-	/* Somebody has overwritten the word: it is there before READY is. */
+	/* Somebody has overwritten the word: the protocol writes it before READY. */
 	atomic_store_explicit(entry, slot + 1, memory_order_release);
 	adopted->words++;
 	adopted->ready++;
 	return 0;
 }
 
-/* A table word that names a slot which does not hold that expert, or a refusal of before. */
+/* Clears a table word that names a slot which does not hold that expert, and an old refusal. */
 static void adopt_word(
 	struct slots *slots, uint32_t layer, uint32_t expert, struct slots_adopted *adopted)
 {
@@ -344,7 +350,8 @@ int slots_adopt(struct slots *slots, const struct slots_geometry *geometry,
 			break;
 		}
 		case SLOT_EVICTING:
-			/* Nobody can have pinned it since: to EMPTY, once the table agrees. */
+			/* Nobody can have pinned it since: it becomes EMPTY once the table agrees.
+			 */
 			if (slot_layer(word) < slots->n_layers &&
 				slot_expert(word) < slots->n_experts) {
 				_Atomic uint32_t *entry =

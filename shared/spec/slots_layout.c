@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-/* Where the pages end that any expert of this part touches: one expert's bytes begin anywhere within a page. */
+/* End of the pages that any expert of this part touches; an expert's bytes may begin anywhere
+ * within a page. */
 static uint64_t area_end(const struct slots_part *part, uint32_t n_experts)
 {
 	uint64_t most = 0;
@@ -15,8 +16,8 @@ static uint64_t area_end(const struct slots_part *part, uint32_t n_experts)
 	return most;
 }
 
-/* Whether a part follows another in the file, whichever the expert (gate and up in one tensor), and may lie so in the slot
- * too: packing moves a part down, to a cache line. */
+/* True when a part follows another in the file, for every expert (gate and up in one tensor), and
+ * may do so in the slot as well: packing moves a part down to a cache line. */
 static bool follows(
 	const struct slots_part *part, const struct slots_part *before, uint32_t n_experts)
 {
@@ -28,7 +29,7 @@ static bool follows(
 	return true;
 }
 
-/* Where part p lies in a slot; `end` is where the areas before it end. */
+/* Sets where part p lies in a slot; end: of the areas before it. */
 static void place_part(struct slots_layer_geometry *layer, int p, uint32_t n_experts, uint64_t end)
 {
 	struct slots_part *part = &layer->part[p];
@@ -69,9 +70,10 @@ void slots_geometry_init(struct slots_geometry *geometry, const struct model *mo
 			part->matrix.data = NULL;
 			part->matrix.layout = LAYOUT_ROWS;
 			place_part(out, p, geometry->n_experts, bytes);
-			/* Packed, an expert stays as it is. Otherwise its matrices move together, so that it takes few
-			 * pages, each to a cache line, which is what a kernel loads at once; files align to 32
-			 * bytes only. On the demo model, in pages of 4 KiB, that is 4% of a token. */
+			/* A packed expert stays as it is. Otherwise its matrices move together so
+			 * that it takes few pages. Each starts at a cache line, which a kernel
+			 * loads at once; files align to 32 bytes only. On the demo model, in pages
+			 * of 4 KiB, that is 4 % of a token. */
 			part->tiles_at = out->packed ? slots_part_place(part, 0) : tiles;
 			tiles = round_up(tiles + part->bytes, CACHE_LINE);
 			bytes = area_end(part, geometry->n_experts);
@@ -107,7 +109,7 @@ uint32_t slots_min(const struct slots_geometry *geometry)
 	return most < geometry->n_experts ? most : geometry->n_experts;
 }
 
-/* The offsets of a shape, the same on both sides; *bytes is the payload. */
+/* The offsets of a shape, which are the same on both sides; *bytes: size of the payload. */
 static bool lay_out(const struct slots_shape *shape, struct slots_header *out, uint64_t *bytes)
 {
 	if (shape->n_layers == 0 || shape->n_layers > LIMIT_LAYERS || shape->n_experts == 0 ||
@@ -134,7 +136,7 @@ static bool lay_out(const struct slots_shape *shape, struct slots_header *out, u
 	at += shape->n_slots * sizeof(uint64_t);
 	out->sums_offset = at = round_up(at, CACHE_LINE);
 	at += shape->n_slots * sizeof(uint64_t);
-	/* Pages of the mapping, not of the payload: the region's header comes first. */
+	/* Aligned in the mapping, not in the payload: the region's header comes first. */
 	out->arena_offset = at = round_up(at + REGION_DATA, SLOTS_PAGE) - REGION_DATA;
 	*bytes = at + shape->n_slots * shape->slot_bytes;
 	return true;
@@ -167,7 +169,7 @@ void slots_format(const struct region *region, const struct slots_shape *shape)
 	ring_format(payload + header->gate_offset, SLOT_HINT_BYTES, SLOTS_GATE_RING);
 }
 
-/* What the header says, once: later reads could differ. */
+/* Reads the header once: later reads could differ. */
 static int check_header(const struct region *region, const struct slots_header *header,
 	const struct slots_shape *expected, struct slots_header *offsets, struct slots_shape *shape,
 	struct error *err)

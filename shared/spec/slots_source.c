@@ -1,8 +1,8 @@
 /*
- * The verifier's side: an expert source over the slots. A layer goes through these steps: begin
- * pins what is resident and demands the rest; ready gives out the pinned, then what arrives; what
- * does not arrive is a view into the model file's mapping. Nothing here allocates or makes a system
- * call while everything is resident.
+ * The verifier's side: a source of experts in the slots. A layer goes through these steps. `begin`
+ * pins resident experts and demands the rest. `ready` gives out the pinned ones, then those that
+ * arrive. An expert that does not arrive is given out as a view into the mapping of the model file.
+ * Nothing here allocates or makes a system call while everything is resident.
  */
 #include "shared/base/clock.h"
 #include "shared/base/counter.h"
@@ -20,7 +20,8 @@ static struct experts_cached *cached_of(struct expert_source *source)
 	return (struct experts_cached *)source;
 }
 
-/* It is unpinned, or its pages of the file are let go, when its view is finished with. */
+/* Records that it must be unpinned, or its pages of the file released, when its view is no longer
+ * used. */
 static void hold(struct experts_cached *cached, uint32_t slot, uint32_t expert)
 {
 	cached->held[cached->n_held++] = (struct held_view){slot, cached->layer, expert, 0};
@@ -38,7 +39,7 @@ static void view_slot(struct experts_cached *cached, uint32_t i, struct expert_v
 	uint32_t expert = cached->experts[i];
 	const struct slots_part *part = cached->geometry.layers[cached->layer].part;
 	uint32_t slot = cached->slot[i];
-	/* Pinned: nobody changes what it holds, nor how. */
+	/* It is pinned: nobody changes its content or its layout. */
 	uint64_t word = atomic_load_explicit(&cached->slots.state[slot], memory_order_relaxed);
 	enum matrix_layout layout = slot_layout(word);
 	*view = (struct expert_view){
@@ -67,13 +68,13 @@ static void view_file(struct experts_cached *cached, uint32_t i, struct expert_v
 	counter_add(&cached->slots.counts[cached->layer].self_served, 1);
 }
 
-/* Activation counts of this layer, for the cache's policy; what finds no room is dropped and
- * counted. Before the demands, so that the owner, which reads demands first, has them when it
- * chooses victims. They wake it only for every half of their ring. */
+/* Pushes the layer's activation counts, for the cache's policy; those that find no room are dropped
+ * and counted. They come before the demands, so that the owner, which reads demands first, has them
+ * when it chooses victims. They wake the owner only for every half of their ring. */
 static void push_activations(struct experts_cached *cached, const uint16_t *tokens)
 {
 	struct ring *ring = &cached->slots.activations;
-	/* For those who judge hints. */
+	/* For judging hints. */
 	bool hints = atomic_load_explicit(
 			     &cached->slots.header->hint_sources, memory_order_relaxed) != 0;
 	uint64_t now_ns = hints ? clock_ns() : 0;
@@ -101,14 +102,16 @@ static void push_activations(struct experts_cached *cached, const uint16_t *toke
 	}
 	if (half)
 		doorbell_ring(&cached->slots.hinted->work);
-	/* Without it all that a layer of a small model stores behind its activations waits: 0.4% of a token. */
+	/* Without it, everything that a layer of a small model stores after its activations waits:
+	 * 0.4 % of a token. */
 	ring_prefetch(ring);
 }
 
 static bool push_demand(struct experts_cached *cached, uint32_t expert, uint16_t tokens)
 {
 	struct slots *slots = &cached->slots;
-	/* A refusal is about an earlier demand. The owner may put a slot there meanwhile: then that stays. */
+	/* A refusal belongs to an earlier demand. If the owner puts a slot there meanwhile, that
+	 * stays. */
 	uint32_t refused = SLOTS_REFUSED;
 	atomic_compare_exchange_strong_explicit(slots_word(slots, cached->layer, expert), &refused,
 		0, memory_order_relaxed, memory_order_relaxed);
@@ -134,7 +137,8 @@ static void begin_without_cache(struct experts_cached *cached)
 		cached->unserved[cached->n_unserved++] = (uint16_t)i;
 }
 
-/* The lines that pinning writes, all at once: one locked instruction after the other would wait for each by itself. */
+/* Prefetches all cache lines that pinning writes at once; otherwise one locked instruction after
+ * the other would wait for its own. */
 static void prefetch_states(const struct experts_cached *cached)
 {
 	const struct slots *slots = &cached->slots;
@@ -184,7 +188,7 @@ static void begin_with_cache(struct experts_cached *cached, const uint16_t *toke
 		doorbell_ring(&slots->hinted->work);
 }
 
-/* An expert's bytes in the file's mapping. */
+/* Advises the kernel about an expert's bytes in the mapping of the file. */
 static void advise_file(
 	const struct experts_cached *cached, uint32_t index, uint32_t expert, bool wanted)
 {
@@ -196,8 +200,8 @@ static void advise_file(
 			parts[p]->expert_bytes, wanted);
 }
 
-/* [release] While there is a cache, its slots are the memory for experts; what was read here beside it
- * does not stay. Without one the page cache is all there is. */
+/* [release] While there is a cache, its slots are the memory for experts, and pages of the file
+ * that were read here are dropped. Without one, the page cache is all there is. */
 static void release(struct experts_cached *cached, const struct held_view *view, bool drop)
 {
 	if (view->slot != SLOT_NONE)
@@ -207,7 +211,7 @@ static void release(struct experts_cached *cached, const struct held_view *view,
 		advise_file(cached, view->layer, view->expert, false);
 }
 
-/* The first n of those held. */
+/* Releases the first n held views. */
 static void release_first(struct experts_cached *cached, uint32_t n)
 {
 	bool pinned = false, filed = false;
@@ -220,15 +224,15 @@ static void release_first(struct experts_cached *cached, uint32_t n)
 		release(cached, &cached->held[i], drop);
 	cached->n_held -= n;
 	memmove(cached->held, cached->held + n, cached->n_held * sizeof(*cached->held));
-	/* Sequentially consistent, as the unpins are, with the owner's store of starved and its
-	 * look at the pins after that: either it sees the unpin or we see that it starves. Else
+	/* Sequentially consistent, like the unpins, with the owner's store of `starved` and its
+	 * later look at the pins: either it sees the unpin, or we see that it starves. Otherwise
 	 * both could sleep. */
 	if (pinned &&
 		atomic_load_explicit(&cached->slots.header->starved, memory_order_seq_cst) != 0)
 		doorbell_ring(&cached->slots.hinted->work);
 }
 
-/* What is finished with, in the order of the tickets. */
+/* Releases views whose tickets are reached, in order. */
 static void release_held(struct experts_cached *cached)
 {
 	uint32_t n = 0;
@@ -240,7 +244,8 @@ static void release_held(struct experts_cached *cached)
 		release_first(cached, n);
 }
 
-/* Experts wait for slots, or views for a place in the table of those held: everything that was queued runs first. */
+/* Experts wait for slots, or views for a place among the held ones: waits for everything that was
+ * queued. */
 static void release_all(struct experts_cached *cached)
 {
 	if (cached->n_held > 0)
@@ -277,7 +282,7 @@ static uint32_t view_pinned(struct experts_cached *cached, struct expert_view *v
 	return n;
 }
 
-/* What has arrived, pinned; refused ones go to unserved. */
+/* Gives out the experts that have arrived, pinned; refused ones become unserved. */
 static uint32_t view_arrived(struct experts_cached *cached, struct expert_view *views)
 {
 	struct slots *slots = &cached->slots;
@@ -303,11 +308,11 @@ static uint32_t view_arrived(struct experts_cached *cached, struct expert_view *
 	return n;
 }
 
-/* Everything that is to be read from the file here. */
+/* Gives out everything that must be read from the file. */
 static uint32_t view_unserved(struct experts_cached *cached, struct expert_view *views)
 {
 	uint32_t n = cached->n_unserved;
-	/* All reads begin before the first page is waited for. */
+	/* All reads are started before the first page is awaited. */
 	for (uint32_t i = 0; cached->region.fd >= 0 && i < n; i++)
 		advise_file(cached, cached->layer, cached->experts[cached->unserved[i]], true);
 	for (uint32_t i = 0; i < n; i++)
@@ -316,12 +321,13 @@ static uint32_t view_unserved(struct experts_cached *cached, struct expert_view 
 	return n;
 }
 
-/* The cache has found the file changed. Looked at before anything that it may have put into slots is used. */
+/* True when the cache has found the file changed. Checked before anything is used that it may have
+ * put into slots. */
 static bool is_lost(struct experts_cached *cached)
 {
 	if (cached->region.fd < 0 || !slots_lost(&cached->slots))
 		return false;
-	/* What we see ourselves says more. */
+	/* What this process finds itself says more. */
 	struct error err;
 	if (gguf_watch(cached->source.model->gguf, &err) == 0)
 		gguf_lose(cached->source.model->gguf, GGUF_REPORTED, 0);
@@ -341,7 +347,8 @@ static int cached_ready(struct expert_source *source, struct expert_view *views)
 	if (cached->n_missing > 0)
 		release_all(cached);
 	while (cached->n_missing > 0) {
-		/* Read before looking: a load that ends after the look changes it and ends the wait. */
+		/* Read before the look: a load that ends after the look changes it and ends the
+		 * wait. */
 		uint32_t seen = doorbell_read(&cached->slots.header->arrivals);
 		uint32_t n = view_arrived(cached, views);
 		if (n > 0) {
@@ -482,7 +489,7 @@ static bool is_attached(const struct experts_cached *cached, const struct region
 	       cached->hints.header->uid == hints->header->uid;
 }
 
-/* A mapping of our own. */
+/* Maps the region again, for this process's own use. */
 static int map_again(const struct region *region, const char *name, uint32_t layout,
 	struct region *out, struct error *err)
 {
@@ -493,7 +500,7 @@ static int map_again(const struct region *region, const char *name, uint32_t lay
 	return region_attach(fd, name, layout, REGION_DATA, true, out, err);
 }
 
-/* Whether the region's slots are of this model, and sound. */
+/* Maps the slots, and checks that they are intact and of this model. */
 static int map_slots(const struct experts_cached *cached, const struct region *region,
 	const struct region *hints, struct slots *slots, struct error *err)
 {
@@ -504,11 +511,11 @@ static int map_slots(const struct experts_cached *cached, const struct region *r
 		.model_fingerprint = cached->source.model->file_fingerprint,
 	};
 	int status = slots_map(region, &expected, slots, err);
-	/* The owner may have opened the same file later: then it is ours that is not what it was. */
+	/* The owner may have opened the same file later: then it is our file that has changed. */
 	const struct gguf *gguf = cached->source.model->gguf;
 	if (status == -ESTALE && gguf_lost(gguf, NULL) == 0)
 		(void)gguf_look_again(gguf, err);
-	/* A fingerprint is of a part of the bytes: files that are two may differ elsewhere. */
+	/* A fingerprint covers only part of the bytes: two different files may have the same. */
 	if (status == 0 && slots->header->model_files != gguf_files(gguf))
 		status = error_set(err, ESTALE,
 			"expert region: the expert-cache has another file open than this process, "
@@ -518,7 +525,7 @@ static int map_slots(const struct experts_cached *cached, const struct region *r
 		status = error_set(err, ESTALE,
 			"expert region: the expert-cache found its model file changed; start it "
 			"again");
-	/* Pins and rings are ours to write, the bytes of experts are not. */
+	/* This process writes pins and rings, but not the bytes of experts. */
 	if (status == 0 &&
 		mprotect(slots->arena, (size_t)(slots->n_slots * slots->slot_bytes), PROT_READ) < 0)
 		status = error_set(
@@ -535,7 +542,8 @@ int experts_cached_attach(struct experts_cached *cached, const struct region *re
 	}
 	if (is_attached(cached, region, hints))
 		return 0;
-	/* The owner of the old region may have found the file changed, and been started again, before we looked. */
+	/* The owner of the old region may have found the file changed, and been restarted, before
+	 * we looked. */
 	(void)is_lost(cached);
 	struct region own = {.fd = -1}, own_hints = {.fd = -1};
 	struct slots slots = {0};

@@ -1,19 +1,18 @@
 /*
- * How long the verifier waits for experts that it has demanded, and when it reads them from the
- * file instead: at once when the cache is gone; after its patience all of them when the transfer
- * worker hangs, one by one when it is slow.
+ * How long the verifier waits for demanded experts, and when it reads them from the file instead.
+ * If the cache is gone it does so at once. After its patience it reads all of them if the transfer
+ * worker hangs, and one at a time if the worker is slow.
  */
 #include "shared/base/clock.h"
 #include "shared/base/counter.h"
 #include "shared/base/timeline.h"
 #include "shared/spec/slots_source_private.h"
 
-/* How long one sleep on arrivals lasts at most: then the cache's life and the patience are looked at again. */
+/* Longest sleep on arrivals; then the cache's life and the patience are checked again. */
 #define WAIT_NS_MAX 2000000ull
 
-/* A demand waits behind what is in flight already; so many loads in a row, and nothing of ours
- * among them, is a cache that has forgotten us. But never longer than this, whatever the header
- * says. */
+/* A demand waits behind loads in flight. If this many loads pass in a row without one of ours, the
+ * cache has forgotten us. Never longer than PATIENCE_NS_MAX, whatever the header says. */
 #define PATIENCE_LOADS 32u
 #define PATIENCE_NS_MAX 5000000000ull
 
@@ -29,7 +28,8 @@ bool slots_worker_alive(const struct experts_cached *cached)
 						    memory_order_relaxed) != cached->hung_beat_ns;
 }
 
-/* A slow link must not make us read through page faults what it is about to bring: that would only be slower. */
+/* Over a slow link, reading through page faults what the link is about to bring would only be
+ * slower. */
 static uint64_t patience(const struct experts_cached *cached)
 {
 	uint64_t load_ns =
@@ -39,9 +39,9 @@ static uint64_t patience(const struct experts_cached *cached)
 	return wait_ns > cached->options.patience_ns ? wait_ns : cached->options.patience_ns;
 }
 
-/* How many of those that are missing are not waited for any longer. All when the cache is gone
- * or its worker has not even looked at what was demanded; one at a time when it is merely slow,
- * so that it and the file's mapping work side by side. */
+/* How many of the missing experts are no longer waited for. All when the cache is gone, or when its
+ * worker has not even looked at the demands. One at a time when it is only slow, so that it and the
+ * mapping of the file work in parallel. */
 static uint32_t given_up(struct experts_cached *cached, uint64_t waited_ns, uint64_t patience_ns)
 {
 	if (!slots_cache_alive(cached))

@@ -2,11 +2,12 @@
 
 #include <string.h>
 
-/* What makes each architecture itself (GGUF_NOTES section 2: Hugging Face's modelling code). A further one is a row,
- * and where it has a part that none of these has, a field and its use in forward. */
+/* The properties of each architecture (GGUF_NOTES section 2: Hugging Face's modelling code). A
+ * further architecture is a row, plus a field and its use in the forward pass for any part that no
+ * other has. */
 static const struct arch archs[] = {
 	{
-		/* Llama 1 to 3 and Mistral; with expert_count it is Mixtral. */
+		/* Llama 1 to 3 and Mistral; Mixtral if the file has expert_count. */
 		.name = "llama",
 		.ffn_norm = "ffn_norm",
 		.gating = GATING_SOFTMAX,
@@ -63,7 +64,8 @@ static const struct arch archs[] = {
 		.moe_allowed = true,
 	},
 	{
-		/* No key says that the released models' YaRN does not round its correction range. */
+		/* No key says that YaRN in the released models does not round its correction range.
+		 */
 		.name = "gpt-oss",
 		.rope_neox = true,
 		.yarn_exact = true,
@@ -93,7 +95,8 @@ static const struct arch archs[] = {
 		.moe_allowed = true,
 	},
 	{
-		/* DeepSeek-V2, V2-Lite and V3, and what is built like them (Kimi-K2, GLM-4.7-Flash). */
+		/* DeepSeek-V2, V2-Lite and V3, and models built like them (Kimi-K2, GLM-4.7-Flash).
+		 */
 		.name = "deepseek2",
 		.mixer = MIX_MLA,
 		.ffn_norm = "ffn_norm",
@@ -121,8 +124,8 @@ static const struct arch archs[] = {
 		.moe_allowed = true,
 	},
 	{
-		/* Qwen3.5 and 3.6 MoE, the text part. Its rope has sections for the axes of a picture; a text's
-		 * positions are the same in all of them, which is plain rope. */
+		/* Qwen3.5 and 3.6 MoE, the text part. Its rope has sections for the axes of a
+		 * picture; a text's positions are the same in all of them, which is plain rope. */
 		.name = "qwen35moe",
 		.delta_nets = true,
 		.delta_tiled = true,

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* By layer->mixer. */
+/* Indexed by layer->mixer. */
 static int (*const mixer_loaders[])(struct loader *l, uint32_t i, struct layer *layer) = {
 	[MIX_ATTENTION] = load_attention,
 	[MIX_MLA] = load_mla,
@@ -29,7 +29,8 @@ static int load_layer(struct loader *l, uint32_t i)
 	return rc ? rc : load_feed_forward(l, i, layer);
 }
 
-/* The rows of the embedding are the vocabulary; the tokenizer's list, where there is one, must agree. */
+/* The embedding has a row for each token of the vocabulary. The tokenizer's list, if there is one,
+ * must agree. */
 static int read_vocabulary(struct loader *l)
 {
 	struct model_config *c = &l->model->config;
@@ -58,7 +59,7 @@ static int read_vocabulary(struct loader *l)
 	return rc == -ENOENT ? 0 : rc;
 }
 
-/* Optional factors called name; they divide an angle. */
+/* Loads the optional factors of this name; they divide an angle. */
 static int load_factors(struct loader *l, const char *name, const float **factors)
 {
 	uint32_t n = l->model->config.n_rot / 2;
@@ -84,7 +85,7 @@ static int load_rope_factors(struct loader *l)
 	if (rc)
 		return rc;
 	bool both = rope->factors_short && rope->factors_long;
-	/* An architecture that may have longrope, and a file without. */
+	/* An architecture that may have longrope, and a file without it. */
 	if (rope->scaling == ROPE_LONG && l->model->config.arch->rope_long &&
 		!rope->factors_short && !rope->factors_long) {
 		rope->scaling = ROPE_LINEAR;
@@ -132,7 +133,7 @@ static int check_unused(struct loader *l)
 	return rc;
 }
 
-/* Those with a window come behind the others: kv_window.h. */
+/* Layers with a window come after the others: kv_window.h. */
 static void number_kv_layers(struct model *m)
 {
 	uint32_t n = 0;
@@ -182,7 +183,7 @@ static int load_tensors(struct loader *l)
 	return rc ? rc : check_unused(l);
 }
 
-/* As gguf_scan_small, for what a packed file hides from it. */
+/* Like gguf_scan_small, for what a packed file hides from it. */
 static int scan_packed(const struct model *m, struct error *err)
 {
 	int rc = 0;
@@ -226,7 +227,7 @@ int model_load_gguf(struct gguf **gguf, struct model **out, struct error *err)
 		rc = load_tensors(&l);
 	gguf_expect_scattered(m->gguf, false);
 	if (!rc && gguf_n_problems(m->gguf) > 0)
-		rc = error_set(err, ECANCELED, "%s", ""); /* all was said */
+		rc = error_set(err, ECANCELED, "%s", ""); /* everything was reported already */
 	if (!rc)
 		rc = gguf_scan_small(m->gguf, err);
 	if (!rc && m->packed)

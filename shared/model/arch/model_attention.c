@@ -1,6 +1,6 @@
 #include "shared/model/arch/model_internal.h"
 
-/* Where the file decides, both or none. */
+/* If the file decides, it has both or none. */
 static int load_qk_norm(struct loader *l, uint32_t i, struct layer *layer)
 {
 	const struct model_config *c = &l->model->config;

@@ -26,7 +26,8 @@ static int read_arch(const struct gguf *gguf, const struct arch **arch, struct e
 		key, gguf_name_text(name).text, known);
 }
 
-/* What kind of file it is: a model, not an adapter or a projector. (gguf.c has seen to its parts.) */
+/* Checks that the file is a model, not an adapter or a projector. (gguf.c has checked its parts.)
+ */
 static int check_kind(const struct gguf *gguf, struct error *err)
 {
 	struct gguf_string type;
@@ -96,7 +97,7 @@ static int read_window(struct keys *k, struct model_config *c)
 	return rc;
 }
 
-/* Blocks behind the last layer that predict further tokens count as blocks, not as layers. */
+/* Blocks behind the last layer that predict further tokens are blocks, but not layers. */
 static int read_blocks(struct keys *k, struct model_config *c)
 {
 	uint32_t n_predict = 0;
@@ -109,8 +110,8 @@ static int read_blocks(struct keys *k, struct model_config *c)
 	return rc;
 }
 
-/* Each part on its own, so that a checked file shows what is wrong with each; those that follow from what could not be
- * read are left out. */
+/* Reads each part separately, so that checking a file shows what is wrong in each. Parts that
+ * depend on something unreadable are left out. */
 static int read_parts(struct keys *k, struct model_config *c)
 {
 	const struct gguf *gguf = k->gguf;

@@ -83,7 +83,8 @@ static int read_shared(struct keys *k, struct model_config *c, uint32_t width)
 	return rc;
 }
 
-/* Which width is the experts' depends on the architecture; some files have the sum of those used as the dense width. */
+/* The architecture decides which key has the experts' width; some files have the sum over the used
+ * experts as the dense width. */
 static int read_expert_width(struct keys *k, struct model_config *c, uint32_t width)
 {
 	if (!k->arch->expert_ffn_key) {

@@ -4,7 +4,7 @@
 
 #define YARN_BASE_MIN 1.001
 
-/* No key says longrope for the architectures that always have it. */
+/* Architectures that always have longrope have no key that says so. */
 static int read_type(struct keys *k, enum rope_scaling *scaling, bool *scaled)
 {
 	static const char *const names[] = {
@@ -44,20 +44,21 @@ static int read_yarn(struct keys *k, struct rope_config *rope)
 	if (!rc)
 		rc = get_number(
 			k, "rope.scaling.yarn_log_multiplier", 0, 10, &rope->yarn_log_multiplier);
-	/* The configuration's attention_factor, which takes the place of 1 + 0.1 ln(factor). */
+	/* The configuration's attention_factor, which replaces 1 + 0.1 ln(factor). */
 	if (!rc)
 		rc = get_number(
 			k, "rope.scaling.yarn_attn_factor", 1e-3, 1e3, &rope->yarn_attn_factor);
 	if (!rc)
 		rc = get_number(k, "rope.scaling.yarn_ext_factor", -1e6, 1e6, &ext);
-	/* Negative: as usual. */
+	/* Negative values mean the usual. */
 	if (!rc && ext >= 0 && ext != 1)
 		rc = error_set(k->err, ENOTSUP, "key %s is %g; only 1 is supported", k->key, ext);
 	return rc;
 }
 
-/* Converters write sqrt(1 + ln 32 / ln 4096) = 1.19024 for Phi-3.5-MoE, whose own configuration says 1.24316 for short
- * and long contexts. The file cannot be told to be wrong by anything but these three numbers. */
+/* Converters write sqrt(1 + ln 32 / ln 4096) = 1.19024 for Phi-3.5-MoE, whose own configuration
+ * says 1.24316 for short and long contexts. Only these three numbers show that the file is wrong.
+ */
 static void correct_phi(struct rope_config *rope, uint32_t n_context)
 {
 	double off = rope->attn_factor - 1.1902380714238083;

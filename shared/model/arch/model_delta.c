@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-/* Which layers are delta nets: a list, or all but every n-th. */
+/* Reads which layers are delta nets: from a list, or all but every n-th. */
 static int read_layers(struct keys *k, struct model_config *c)
 {
 	enum gguf_value_type type;
@@ -72,7 +72,7 @@ int read_delta(struct keys *k, struct model_config *c)
 	return 0;
 }
 
-/* Either the products apart, or as files of the first converters have them, mixed by key head. */
+/* Loads the products, either separate, or mixed by key head as in files of the first converters. */
 static int load_inputs(struct loader *l, uint32_t i, struct delta_weights *w)
 {
 	const struct delta_config *d = &l->model->config.delta;
@@ -90,7 +90,8 @@ static int load_inputs(struct loader *l, uint32_t i, struct delta_weights *w)
 	return rc ? rc : load_matrix(l, values, n, &w->z);
 }
 
-/* Together by key head, or apart; where value heads are tiled, always apart. */
+/* Loads the gates, together by key head or separate; always separate where value heads are tiled.
+ */
 static int load_gates(struct loader *l, uint32_t i, struct delta_weights *w)
 {
 	const struct delta_config *d = &l->model->config.delta;

@@ -1,7 +1,8 @@
 /*
- * The forms in which files hold matrices that are multiplied with the same vector. The engine keeps one: every matrix is a
- * view of its rows, wherever they lie, so that the form never shows in an answer. Weights and biases are looked for
- * separately; no file needs them in the same form. What is there in two forms at once is refused.
+ * The forms in which files hold matrices that multiply the same vector. The engine uses one: every
+ * matrix is a view of its rows, wherever these lie, so that the form never affects an answer.
+ * Weights and biases are looked for separately, and need not have the same form. A matrix that is
+ * there in two forms at once is refused.
  */
 #include "shared/model/arch/model_internal.h"
 
@@ -21,13 +22,13 @@ static void name_expert(
 	name_tensor(l, "blk.%u.%s.%u.%s", i, name, expert, kind);
 }
 
-/* Whether any expert has a tensor of this name of its own; it is l->name then. */
+/* True when any expert has a tensor of this name of its own; then l->name is its name. */
 static bool has_single(
 	struct loader *l, uint32_t i, const struct group *g, const char *name, const char *kind)
 {
 	size_t n = strlen(name_tensor(l, "blk.%u.%s.", i, name));
 	const struct gguf_tensor *t = g->n_experts ? gguf_tensor_from(l->gguf, l->name) : NULL;
-	/* Digits come before the letters of "weight" and "bias". */
+	/* Digits sort before the letters of "weight" and "bias". */
 	if (!t || t->name.bytes <= n || memcmp(t->name.data, l->name, n) != 0 ||
 		t->name.data[n] < '0' || t->name.data[n] > '9')
 		return false;
@@ -54,7 +55,8 @@ static uint32_t all_rows(const struct group *g)
 	return rows;
 }
 
-/* l->name is there beside `other`. In a checked file this is said once, and loading goes on with the other. */
+/* Refuses l->name, which is there in addition to `other`. In a file that is checked this is
+ * reported once, and loading continues with `other`. */
 static int refuse_both(struct loader *l, const char *other)
 {
 	(void)find_tensor(l);
@@ -66,7 +68,7 @@ static int refuse_both(struct loader *l, const char *other)
 		l->err);
 }
 
-/* Whether one tensor has the rows of all parts; it is l->name then. */
+/* Sets *fused when one tensor has the rows of all parts; then l->name is its name. */
 static int find_fused(
 	struct loader *l, uint32_t i, const struct group *g, const char *kind, bool *fused)
 {
@@ -89,7 +91,7 @@ static int find_fused(
 	return 0;
 }
 
-/* Where part p was looked for beside its own tensor, for the message that says it is missing. */
+/* Records where else part p was looked for, for the message that it is missing. */
 static void set_other_forms(struct loader *l, uint32_t i, const struct group *g, uint32_t p,
 	const char *kind, bool single)
 {
@@ -160,7 +162,7 @@ int load_group(struct loader *l, uint32_t i, const struct group *g, struct matri
 	return rc;
 }
 
-/* stride: from expert to expert, where they have no places. */
+/* stride: distance between experts, if they have no places. */
 static void set_expert_tensor(
 	struct loader *l, const struct matrix *first, uint64_t stride, struct expert_tensor *out)
 {
@@ -171,7 +173,7 @@ static void set_expert_tensor(
 	l->model->expert_bytes_total += out->expert_bytes * l->model->config.n_experts;
 }
 
-/* One tensor for each expert: their shape, of all rows, and where they lie. */
+/* For one tensor per expert: finds their shape, with all rows, and where they lie. */
 static int find_singles(struct loader *l, uint32_t i, const struct group *g, const char *name,
 	uint32_t rows, struct matrix *shape, uint64_t **out)
 {
@@ -182,7 +184,7 @@ static int find_singles(struct loader *l, uint32_t i, const struct group *g, con
 		struct matrix one = {.data = NULL};
 		name_expert(l, i, name, e, "weight");
 		rc = load_matrix(l, rows, g->cols, &one);
-		/* Of a checked file what cannot be used was reported. */
+		/* In a file that is checked, an unusable tensor was reported already. */
 		if (rc || !one.data)
 			continue;
 		if (!first.data)
@@ -202,7 +204,7 @@ static int find_singles(struct loader *l, uint32_t i, const struct group *g, con
 	return rc;
 }
 
-/* Those rows of each that are the part's, which begin at `row`. */
+/* Takes the part's rows, which begin at `row`, from each expert's tensor. */
 static int take_singles(struct loader *l, const struct group *g, uint32_t p,
 	const struct matrix *all, const uint64_t *places, uint32_t row, struct expert_tensor *out)
 {
@@ -226,7 +228,7 @@ static int load_singles(
 	return rc || !shape.data ? rc : take_singles(l, g, p, &shape, places, 0, out);
 }
 
-/* Gate and up of each expert in a tensor of its own. */
+/* Loads gate and up of each expert from a tensor of its own. */
 static int load_fused_singles(
 	struct loader *l, uint32_t i, const struct group *g, struct expert_tensor *const *weight)
 {
@@ -245,7 +247,7 @@ static int load_fused_singles(
 	return rc;
 }
 
-/* The experts' matrices of one part: in a tensor together, or single. */
+/* Loads the experts' matrices of one part: from one tensor, or from single ones. */
 static int load_expert_part(
 	struct loader *l, uint32_t i, const struct group *g, uint32_t p, struct expert_tensor *out)
 {

@@ -37,7 +37,7 @@ int get_layers(struct keys *k, const char *suffix, uint64_t min, uint64_t max, u
 	uint64_t n;
 	uint32_t same = 0;
 	const char *key = key_name(k, suffix);
-	/* No error struct: a scalar is not an array, and that is fine. */
+	/* Without an error struct: that a scalar is not an array is no error. */
 	if (gguf_get_array(k->gguf, key, &type, &n, NULL) != 0) {
 		int rc = get_count(k, suffix, min, max, &same);
 		for (uint32_t i = 0; !rc && i < k->n_blocks; i++)

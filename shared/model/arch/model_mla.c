@@ -1,7 +1,8 @@
 /*
- * Loading latent attention: deepseek2's keys and tensors. Files come in two layouts. The newer one has *_mla keys, and
- * apart the matrices that take a head's query to the latent (attn_k_b) and the latent to its value (attn_v_b). The older
- * one has neither: attn_kv_b holds, head by head, nope rows of keys and v rows of values, as the model was published.
+ * Loads latent attention: deepseek2's keys and tensors. Files have one of two layouts. The newer
+ * one has *_mla keys, and separate matrices that map a head's query to the latent space (attn_k_b)
+ * and the latent to its value (attn_v_b). The older one has neither: its attn_kv_b has, head by
+ * head, nope rows of keys and v rows of values, as the model was published.
  */
 #include "kernels/kernels.h"
 #include "shared/model/arch/model_config.h"
@@ -9,8 +10,8 @@
 
 #include <stdio.h>
 
-/* The lengths of a head's parts. Of the older layout's files key_length and value_length are a head's; of the newer
- * one's they are the cache's, and a head's are apart. */
+/* Reads the lengths of a head's parts. In the older layout, key_length and value_length are those
+ * of a head; in the newer one they are those of the cache, and those of a head have other keys. */
 static int read_lengths(struct keys *k, struct model_config *c)
 {
 	struct mla_config *mla = &c->mla;
@@ -36,7 +37,7 @@ int read_mla(struct keys *k, struct model_config *c)
 	int rc = need_count(k, "attention.head_count", 1, LIMIT_HEADS, &c->n_heads);
 	if (!rc)
 		rc = read_lengths(k, c);
-	/* Some files without a compressed query have a rank of it all the same. */
+	/* Some files without a compressed query have a rank for it all the same. */
 	if (!rc && gguf_tensor_find(k->gguf, "blk.0.attn_q_a.weight"))
 		rc = need_count(k, "attention.q_lora_rank", 1, LIMIT_EMBEDDING, &c->mla.q_rank);
 	if (!rc && gguf_has(k->gguf, key_name(k, "attention.temperature_scale")))
@@ -51,9 +52,10 @@ void finish_mla(struct keys *k, struct model_config *c)
 	float m = 1;
 	if (c->rope.scaling == ROPE_YARN && c->rope.factor > 1)
 		m += (float)c->rope.yarn_log_multiplier * kernels_log((float)c->rope.factor);
-	/* The root is an instruction, correctly rounded: no libm. */
+	/* The root is an instruction, correctly rounded, and not libm's. */
 	c->mla.scale = m * m / __builtin_sqrtf((float)c->head_dim);
-	/* Converters left the function out, and one family of the models has another than the first: GLM-4.7-Flash. */
+	/* Converters left out the gating function, and one family of these models, GLM-4.7-Flash,
+	 * has another than the first. */
 	enum gguf_value_type type;
 	uint64_t n_tokens;
 	if ((c->n_blocks == 47 || c->n_blocks == 48) &&
@@ -63,7 +65,7 @@ void finish_mla(struct keys *k, struct model_config *c)
 		c->routing.gating = GATING_SIGMOID;
 }
 
-/* attn_kv_b or attn_k_b and attn_v_b, told apart by what the metadata said (mla->split). */
+/* Loads attn_kv_b, or attn_k_b and attn_v_b; the metadata tell which (mla->split). */
 static int load_kv_b(struct loader *l, uint32_t i, struct mla_layer *mla)
 {
 	const struct mla_config *c = &l->model->config.mla;
@@ -85,7 +87,8 @@ static int load_kv_b(struct loader *l, uint32_t i, struct mla_layer *mla)
 	struct matrix both = {.data = NULL};
 	name_tensor(l, "blk.%u.attn_kv_b.weight", i);
 	int rc = load_matrix(l, heads * (c->nope + c->v), c->kv_rank, &both);
-	/* Of a file that is checked what is wrong is reported, and loading goes on without it. */
+	/* In a file that is checked, problems are reported and loading continues without the
+	 * tensor. */
 	if (rc || !both.data)
 		return rc;
 	mla->k_b = both;

@@ -1,7 +1,7 @@
 #include "shared/model/arch/model_config.h"
 #include "shared/model/arch/model_internal.h"
 
-/* Gate and up, of width f: one tensor, or two. */
+/* The group of gate and up, of width f: one tensor, or two. */
 static struct group gate_up(const struct loader *l, const char *suffix, uint32_t f)
 {
 	return (struct group){
@@ -47,7 +47,7 @@ static int load_router(struct loader *l, uint32_t i, struct layer *layer)
 	return rc;
 }
 
-/* The weights lie in a packed file as pack.h says; biases are as they were. */
+/* In a packed file the weights lie as in pack.h; biases are unchanged. */
 static int load_experts(struct loader *l, uint32_t i, struct layer *layer)
 {
 	const struct model_config *c = &l->model->config;
@@ -83,8 +83,9 @@ static int load_moe(struct loader *l, uint32_t i, struct layer *layer)
 	return rc ? rc : load_shared(l, i, layer);
 }
 
-/* Whether a layer that no key calls dense is (mlp_only_layers of the Qwen models): it has no router, and its down matrix is no
- * expert's. Only where the widths of both have keys of their own. */
+/* True when a layer that no key calls dense is dense (mlp_only_layers of the Qwen models): it has
+ * no router, and its down matrix belongs to no expert. Only where both widths have keys of their
+ * own. */
 static bool dense_by_tensors(struct loader *l, uint32_t i)
 {
 	name_tensor(l, "blk.%u.ffn_gate_inp.weight", i);

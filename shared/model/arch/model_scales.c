@@ -1,19 +1,20 @@
 /*
- * NAME.scale beside NAME.weight: one number that all its products are multiplied with, of experts one for each. NVFP4's
- * blocks reach no further than from 2^-10 to 224, and files in it, which come from checkpoints with a scale of the tensor, have
- * such numbers; other types may. NAME.input_scale is for activations of four bits, which nothing here computes with: it is
- * passed over.
+ * NAME.scale for NAME.weight: one factor for all its products, or one for each expert. NVFP4's
+ * blocks reach only from 2^-10 to 224, so files with that type, which come from checkpoints with a
+ * scale for the tensor, have such factors; other types may have them too. NAME.input_scale is for
+ * activations of four bits, which nothing here uses: it is skipped.
  */
 #include "shared/model/arch/model_internal.h"
 
 #include <stddef.h>
 
-/* The matrices of a layer that may have one, by name; a name may stand for several in one tensor. The parts of a fused tensor may
- * have kept a scale each. */
+/* The matrices of a layer that may have a scale, by name. One name may stand for several matrices
+ * in one tensor. The parts of a fused tensor may each have kept a scale. */
 static const struct scaled {
 	const char *name;
-	size_t matrix; /* in struct layer */
-	const char *fused; /* the tensor that may hold the matrix's rows, NULL: only its own does */
+	size_t matrix; /* offset in struct layer */
+	/* the tensor that may have the matrix's rows as well; NULL: only its own has them */
+	const char *fused;
 } matrices[] = {
 	{"attn_q", offsetof(struct layer, q), "attn_qkv"},
 	{"attn_k", offsetof(struct layer, k), "attn_qkv"},
@@ -47,7 +48,7 @@ static const struct scaled experts[] = {
 	{"ffn_up_exps", offsetof(struct layer, up), NULL},
 	{"ffn_down_exps", offsetof(struct layer, down), NULL},
 };
-/* Where each expert has a tensor of its own. */
+/* For files with a tensor for each expert. */
 static const struct scaled singles[] = {
 	{"ffn_gate_up", offsetof(struct layer, gate), NULL},
 	{"ffn_gate_up", offsetof(struct layer, up), NULL},
@@ -55,13 +56,13 @@ static const struct scaled singles[] = {
 	{"ffn_up", offsetof(struct layer, up), NULL},
 	{"ffn_down", offsetof(struct layer, down), NULL},
 };
-/* Tensors that may hold the gate's rows, too, where the gate has none. */
+/* Tensors that may have the gate's rows as well, if the gate has no tensor. */
 static const struct {
 	const char *up, *gate;
 } holds_gate[] = {{"ffn_up", "ffn_gate"}, {"ffn_up_shexp", "ffn_gate_shexp"},
 	{"ffn_up_exps", "ffn_gate_exps"}};
 
-/* l->name is the scale's. */
+/* l->name is the name of the scale. */
 static int load_scale(struct loader *l, struct matrix *matrix)
 {
 	const float *scale;
@@ -93,7 +94,7 @@ static struct expert_tensor *expert_tensor_of(struct layer *layer, const struct 
 	return (struct expert_tensor *)(void *)((char *)layer + scaled->matrix);
 }
 
-/* BLK.NAME.E.scale, for every expert or for none. */
+/* Loads BLK.NAME.E.scale, for every expert or for none. */
 static int load_single_scales(
 	struct loader *l, uint32_t i, const struct scaled *scaled, struct expert_tensor *tensor)
 {
@@ -135,7 +136,8 @@ static int load_expert_scales(struct loader *l, uint32_t i, struct layer *layer)
 	return rc;
 }
 
-/* A scale of a tensor that holds gate and up in this form would be the gate's, too: no file is known that has one. */
+/* A scale of a tensor that has both gate and up in this form would also be the gate's. No file with
+ * one is known. */
 static int refuse_scaled_pairs(struct loader *l, uint32_t i)
 {
 	for (size_t h = 0; h < sizeof(holds_gate) / sizeof(holds_gate[0]); h++) {

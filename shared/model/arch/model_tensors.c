@@ -1,4 +1,5 @@
-/* One tensor at a time: found, and its type, shape, alignment and values checked before anything points into it. */
+/* Loads one tensor at a time: finds it, and checks its type, shape, alignment and values before
+ * anything points into it. */
 #include "kernels/cpu/half.h"
 #include "shared/model/arch/model_internal.h"
 #include "shared/model/arch/pack.h"
@@ -54,7 +55,7 @@ void *keep(struct loader *l, size_t n, size_t element_bytes)
 	return memory->data;
 }
 
-/* {a, b, c} fastest first, as GGUF counts; trailing ones are not dimensions. */
+/* {a, b, c}: fastest dimension first, as in GGUF; trailing ones are not dimensions. */
 static int check_shape(
 	struct loader *l, const struct gguf_tensor *t, uint64_t a, uint64_t b, uint64_t c)
 {
@@ -76,7 +77,7 @@ static int check_aligned(struct loader *l, const struct gguf_tensor *t, uint64_t
 		l->name, t->offset, alignment);
 }
 
-/* The n values of a tensor of 16-bit numbers. NULL: no memory. */
+/* Widens the n values of a tensor of 16-bit numbers. NULL: no memory. */
 static const float *widen(struct loader *l, const struct gguf_tensor *t, size_t n)
 {
 	const unsigned char *from = gguf_tensor_data(l->gguf, t);
@@ -88,7 +89,7 @@ static const float *widen(struct loader *l, const struct gguf_tensor *t, size_t 
 	return to;
 }
 
-/* The vectors of l->name, {n, rows}. */
+/* Reads the vectors of l->name, {n, rows}. */
 static int read_table(struct loader *l, uint32_t rows, uint32_t n, const float **out)
 {
 	const struct gguf_tensor *t = find_tensor(l);
@@ -124,7 +125,8 @@ int load_table(struct loader *l, uint32_t rows, uint32_t n, const float **out)
 	rc = gguf_problem(l->gguf, rc, l->err);
 	if (rc)
 		return rc;
-	/* The model of a checked file is not run, but the rest is looked at. */
+	/* A file that is only checked is not run, so placeholder values do, and the rest can be
+	 * checked. */
 	size_t values = (size_t)rows * n;
 	float *ones = keep(l, values, sizeof(*ones));
 	if (!ones)
@@ -159,7 +161,8 @@ int load_norm(struct loader *l, uint32_t layer, const char *name, const float **
 		  : load_part(l, c->arch->layer_norm ? PART_NEEDED : PART_NONE, c->n_embd, bias);
 }
 
-/* A GGUF type id that the engine computes with, or NULL and l->err. */
+/* The type of this GGUF id if the engine computes with it; otherwise NULL, with the message in
+ * l->err. */
 static const struct tensor_type_info *known_type(struct loader *l, uint32_t id)
 {
 	const struct tensor_type_info *type = tensor_type_info(id);
@@ -218,7 +221,7 @@ int load_linear(struct loader *l, uint32_t layer, const char *name, uint32_t row
 	return rc ? rc : load_part(l, PART_OPTIONAL, rows, bias);
 }
 
-/* One expert's matrix of the packed tensor l->name, without data. */
+/* The shape of one expert's matrix in the packed tensor l->name, without data. */
 static int packed_shape(struct loader *l, uint32_t layer, int part, uint32_t rows, uint32_t cols,
 	struct matrix *out)
 {

@@ -1,4 +1,4 @@
-/* The weights of a packed file's experts, row by row as the original had them. */
+/* Scans the weights of a packed file's experts row by row, as the original had them. */
 #include "kernels/tiles.h"
 #include "shared/model/gguf/gguf_scan.h"
 #include "shared/model/arch/model.h"

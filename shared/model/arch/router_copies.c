@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the shape that the loader lets through (model_moe.c): what is read and written here rests on it. */
+/* True when the router has the shape that the loader accepts (model_moe.c). Reading and writing it
+ * below rely on that. */
 static bool in_shape(const struct model *model, const struct matrix *router)
 {
 	const struct model_config *config = &model->config;

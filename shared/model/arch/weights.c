@@ -8,11 +8,11 @@
 #include <stdlib.h>
 
 enum {
-	ALIGNMENT = 64, /* of each matrix: a cache line, and a register */
+	ALIGNMENT = 64, /* of each matrix: a cache line, and a vector register */
 	JOB_BYTES = 1 << 20,
 };
 
-/* n matrices of one shape: experts', or w alone. */
+/* n matrices of one shape: those of experts, or w alone. */
 typedef void visit(
 	struct matrix *w, struct expert_tensor *experts, uint64_t n, uint64_t bytes, void *arg);
 
@@ -37,10 +37,10 @@ static void visit_layer(
 				arg);
 }
 
-/* Every matrix that is copied, always in the same order. */
+/* Visits every matrix that is copied, always in the same order. */
 static void visit_all(struct model *model, enum weights_part part, visit *fn, void *arg)
 {
-	/* A packed file's experts lie as they should already. */
+	/* The experts of a packed file have the right layout already. */
 	if (model->packed)
 		part = WEIGHTS_DENSE;
 	for (uint32_t i = 0; i < model->config.n_layers; i++)
@@ -67,15 +67,15 @@ uint64_t weights_bytes(const struct model *model, enum weights_part part)
 {
 	uint64_t total = 0;
 
-	/* add_bytes does not touch it. */
+	/* add_bytes does not change the model. */
 	visit_all((struct model *)model, part, add_bytes, &total);
 	return total;
 }
 
-/* Rows first..last-1 of one matrix. */
+/* Copies rows first..last-1 of one matrix. */
 struct job {
 	struct matrix from;
-	unsigned char *to; /* of row 0 */
+	unsigned char *to; /* place of row 0 */
 	uint32_t first, last;
 };
 
@@ -133,7 +133,7 @@ static void add_jobs(
 	p->used += rounded(n * bytes);
 }
 
-/* What a job has read of the file: there is a copy now. */
+/* Releases the pages of the file that a job has read, because there is a copy now. */
 static void let_go(const struct packing *p, const struct job *job)
 {
 	gguf_advise(p->gguf,
@@ -152,7 +152,7 @@ static void work(struct packing *p, bool (*progress)(void *arg), void *arg)
 		let_go(p, job);
 		if (progress && i % 16 == 0 && !progress(arg)) {
 			p->rc = -ECANCELED;
-			/* The helpers find no job any more. */
+			/* Makes the helpers find no further job. */
 			atomic_store_explicit(&p->next, p->n, memory_order_relaxed);
 		}
 	}
@@ -171,9 +171,9 @@ int weights_pack(const struct model *model, enum weights_part part, void *memory
 	pthread_t threads[LIMIT_THREADS];
 	uint32_t started = 0;
 
-	/* add_jobs copies the matrices. */
+	/* add_jobs only copies the descriptions of the matrices. */
 	visit_all((struct model *)model, part, add_jobs, &p);
-	/* With fewer helpers than wanted it takes longer. */
+	/* If fewer helpers start than wanted, it only takes longer. */
 	while (p.rc == 0 && started + 1 < n_threads && started < LIMIT_THREADS &&
 		pthread_create(&threads[started], NULL, helper, &p) == 0)
 		started++;
@@ -213,7 +213,7 @@ void weights_use(struct model *model, enum weights_part part, const void *memory
 	visit_all(model, part, use_matrix, &u);
 	if (part == WEIGHTS_ALL)
 		model->expert_layout = LAYOUT_TILES;
-	/* Where it lies alone: a scale is of products with the output. */
+	/* Only the place: the scale belongs to products with the output. */
 	if (tied) {
 		model->embedding.data = model->output.data;
 		model->embedding.layout = model->output.layout;

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The acquire half keeps what is written into the cell later behind it: without it a successor could find the marker of a token
- * whose keys are half overwritten. */
+/* The acquire half keeps later writes into the cell behind it. Without it a successor could find
+ * the marker of a token whose keys are half overwritten. */
 void kv_marker_clear(struct kv *kv, uint32_t cell)
 {
 	struct kv_page_meta *meta = &kv->meta[cell / KV_PAGE_CELLS];
@@ -19,8 +19,8 @@ void kv_marker_clear(struct kv *kv, uint32_t cell)
 
 void kv_marker_set(struct kv *kv, uint32_t cell, uint32_t position)
 {
-	/* Pairs with the acquire in kv_adopt.c: without it a successor could adopt a cell whose keys or values are not all
-	 * written yet. */
+	/* Release pairs with the acquire in kv_adopt.c. Without it a successor could adopt a cell
+	 * whose keys or values are not all written. */
 	atomic_store_explicit(&kv->meta[cell / KV_PAGE_CELLS].position[cell % KV_PAGE_CELLS],
 		(int32_t)position, memory_order_release);
 	kv->position[cell] = (int32_t)position;
@@ -37,8 +37,9 @@ void kv_page_free(struct kv *kv, uint32_t page)
 	struct kv_page_meta *meta = &kv->meta[page];
 	kv_prefix_leave(kv, page);
 	page_clear(kv, page);
-	/* Pairs with the acquire in kv_adopt.c: a page seen free or of a new owner has no old markers. A shared page stays marked:
-	 * until it is free it is nobody's own, not even the one's who filled it. */
+	/* Release pairs with the acquire in kv_adopt.c: a page that is seen free, or with a new
+	 * owner, has no old markers. A shared page stays marked as shared: until it is free it
+	 * belongs to nobody, not even to the session that filled it. */
 	atomic_store_explicit(&meta->owner, 0, memory_order_release);
 	kv->pages[page] = (struct kv_page){
 		.before = KV_NONE, .next = kv->free_page, .prev = KV_NONE, .next_spare = KV_NONE};
@@ -73,7 +74,7 @@ void kv_own_remove(struct kv *kv, struct kv_seq *seq, uint32_t page)
 
 void kv_spare_add(struct kv *kv, struct kv_seq *seq, uint32_t page, uint32_t cells)
 {
-	/* In front, so that cells that come back last are handed out first. */
+	/* At the front, so that cells that came back last are handed out first. */
 	if (kv->pages[page].spare == 0) {
 		kv->pages[page].next_spare = seq->spare;
 		seq->spare = page;
@@ -82,7 +83,7 @@ void kv_spare_add(struct kv *kv, struct kv_seq *seq, uint32_t page, uint32_t cel
 	seq->n_spare += (uint32_t)__builtin_popcount(cells);
 }
 
-/* Of the first page with spare cells, the first one. */
+/* Takes the first spare cell of the first page that has one. */
 static uint32_t take_spare(struct kv *kv, struct kv_seq *seq)
 {
 	struct kv_page *page = &kv->pages[seq->spare];
@@ -106,7 +107,8 @@ uint32_t kv_page_take(struct kv *kv, struct kv_seq *seq)
 	kv->n_free--;
 	page_clear(kv, page);
 	atomic_store_explicit(&kv->meta[page].shared, 0, memory_order_relaxed);
-	/* Pairs with the acquire in kv_adopt.c: an owner's page has no markers of the last one. */
+	/* Release pairs with the acquire in kv_adopt.c: an owner's page has no markers of the
+	 * previous owner. */
 	atomic_store_explicit(&kv->meta[page].owner, seq->owner, memory_order_release);
 	kv->pages[page].owner = seq->owner;
 	kv->pages[page].refs = 1;
@@ -118,7 +120,7 @@ uint32_t kv_page_take(struct kv *kv, struct kv_seq *seq)
 
 static_assert(KV_PAGE_CELLS == 32, "a page's spare cells are the bits of a uint32_t");
 
-/* The lists of this process. */
+/* Allocates the lists of this process. */
 static int allocate(struct kv *kv, const struct kv_layout *layout)
 {
 	kv->pages = calloc(layout->n_pages, sizeof(*kv->pages));
@@ -131,7 +133,8 @@ static int allocate(struct kv *kv, const struct kv_layout *layout)
 	return 0;
 }
 
-/* Nobody's pages and records, from the last to the first, so that they are handed out in ascending order. */
+/* Frees all pages and records, from the last to the first, so that they are handed out in ascending
+ * order. */
 static void free_all(struct kv *kv)
 {
 	for (uint32_t page = kv->layout.n_pages; page-- > 0;)
@@ -271,7 +274,7 @@ void kv_seq_exit(struct kv *kv, struct kv_seq *seq)
 		return;
 	if (kv_states(kv))
 		recurrent_give(kv_states(kv), &seq->state);
-	/* From the last one, so that they are handed out in the same order. */
+	/* From the last one, so that they are handed out in the same order again. */
 	for (uint32_t page = seq->own_last, prev; page != KV_NONE; page = prev) {
 		prev = kv->pages[page].prev;
 		kv_page_free(kv, page);
@@ -280,7 +283,7 @@ void kv_seq_exit(struct kv *kv, struct kv_seq *seq)
 	kv_seq_forget(seq);
 }
 
-/* Cells that were taken and neither became tokens nor came back. */
+/* Number of cells that were taken and have neither become tokens nor come back. */
 static uint32_t in_flight(const struct kv_seq *seq)
 {
 	return seq->n_pages * KV_PAGE_CELLS - seq->n - seq->n_spare;
@@ -309,13 +312,13 @@ void kv_commit(struct kv *kv, struct kv_seq *seq, const uint32_t *accepted, uint
 	const uint32_t *rejected, uint32_t n_rejected)
 {
 	assert(n_accepted <= seq->n_max - seq->n);
-	/* In ascending order, so that what is marked is a prefix. */
+	/* In ascending order, so that the marked positions are always a prefix. */
 	for (uint32_t i = 0; i < n_accepted; i++) {
 		seq->cell[seq->n] = accepted[i];
 		kv_marker_set(kv, accepted[i], seq->n++);
 	}
 	kv_sums_commit(kv, seq->owner, accepted, n_accepted);
-	/* From the last, so that the next kv_take hands them out in the same order. */
+	/* From the last one, so that the next kv_take hands them out in the same order. */
 	for (uint32_t i = n_rejected; i-- > 0;) {
 		kv_windows_give(kv, rejected[i]);
 		give_spare(kv, seq, rejected[i]);

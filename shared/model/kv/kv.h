@@ -1,17 +1,23 @@
 /*
- * The paged KV cache. A cell holds the keys and values of one token in every layer; cells come in pages. A
- * sequence owns pages and maps position -> cell, so that an accepted branch of a tree is adopted by writing the
- * map and a rejected one is dropped by returning its cells: nothing is ever copied. Layers with a sliding window may have
- * a smaller store of their own (kv_window.h).
+ * The paged KV cache. A cell holds the keys and values of one token in every layer; cells come in
+ * pages. A sequence owns pages and maps each position to a cell. An accepted branch of a tree is
+ * adopted by writing the map, and a rejected one is dropped by returning its cells: nothing is ever
+ * copied. Layers with a sliding window may have a smaller store of their own (kv_window.h). Used by
+ * one thread, the engine's.
  *
- * Both memories are the caller's, and outlive the process. The map is the host's: the meta records of all pages, each with
- * the page's owner and, per cell, the committed position, then the sequences that share pages, and the tables of windows and
- * states. They are written and, but
- * by a successor, not read: what this process goes by is its own. A successor rebuilds its sequences from them (kv_adopt);
- * what they say is checked, never trusted. The store is the back end's: [layer][k, v][kv_head][cell], each head's cells
- * rounded up to whole turns (KV_TURN) and a cache line, so that what one attention job reads is contiguous. Nothing here
- * points into it: vectors are known by their offsets.
- * A page stays with its sequence until kv_seq_exit, and is free again when no sequence has it. Used by one engine thread.
+ * There are two memories, both the caller's, and both outlive the process.
+ *
+ * The map is the host's. It has the meta records of all pages, each with the page's owner and each
+ * cell's committed position; then the records of sequences that share pages, and the tables of
+ * windows and states. They are written for a successor, which rebuilds its sequences from them
+ * (kv_adopt) and checks what they say. The running process does not read them: it works on its own
+ * copies.
+ *
+ * The store is the back end's: [layer][k, v][kv_head][cell]. The cells of each head are rounded up
+ * to whole turns (KV_TURN) and to a cache line, so that what one attention job reads is contiguous.
+ * Nothing here points into the store: vectors are known by their offsets.
+ *
+ * A page stays with its sequence until kv_seq_exit, and is free again when no sequence has it.
  */
 #pragma once
 
@@ -30,62 +36,78 @@
 #define KV_NONE UINT32_MAX /* no cell */
 
 struct kv_layout {
-	uint32_t n_layers; /* that have keys and values: layer->kv_layer counts them */
+	/* number of layers with keys and values; layer->kv_layer is an index among them */
+	uint32_t n_layers;
 	uint32_t n_kv_heads;
-	uint32_t k_dim, v_dim; /* v_dim 0: the values are the first part of the key vector (MLA) */
+	uint32_t k_dim, v_dim; /* v_dim 0: the value is the beginning of the key vector (MLA) */
 	enum kv_type type;
 	uint32_t n_pages;
-	uint32_t n_records; /* sequences that can share pages at one time; 0: none does */
-	struct kv_windows_layout windows; /* n_layers 0: windowed layers are kept like the others */
+	/* number of sequences that can share pages at one time; 0: sharing is off */
+	uint32_t n_records;
+	/* n_layers 0: windowed layers are stored like the others */
+	struct kv_windows_layout windows;
 	struct recurrent_layout states; /* behind the cells; n_layers 0 without recurrent layers */
 };
 
-/* The layout of a model's cache; kv_bytes says whether it is in bounds. With recurrent layers there is room for the state of
- * one sequence; who has more of them sets states.n_slots. Windowed layers are kept like the others; who wants to
- * save that sets windows to kv_windows_of. */
+/* The layout of a model's cache; kv_bytes tells whether it is within limits. With recurrent layers
+ * it has room for the state of one sequence; a caller with more sets states.n_slots. Windowed
+ * layers are stored like the others; to save that memory, set windows to kv_windows_of. */
 struct kv_layout kv_layout_of(const struct model *model, enum kv_type type, uint32_t n_pages);
-/* "f32", "f16", "q8_0", "q16_0"; and back: -EINVAL for any other name. */
+/* "f32", "f16", "q8_0", "q16_0"; kv_type_named is the inverse, -EINVAL for any other name. */
 const char *kv_type_name(enum kv_type type);
 int kv_type_named(const char *name, enum kv_type *type);
-/* What "auto" means: F32 for a model of F32 matrices, so that nothing is rounded that the file did not round, else Q16_0. */
+/* The meaning of "auto": F32 for a model with F32 matrices, so that nothing is rounded that the
+ * file did not round; otherwise Q16_0. */
 enum kv_type kv_type_auto(const struct model *model);
-/* What a setting means that has been checked: a type's name, or "auto", as NULL does. */
+/* The type of a checked setting: a type's name, or "auto", which NULL means as well. */
 enum kv_type kv_type_of(const char *setting, const struct model *model);
 
-/* A page as a successor finds it. Each word is stored at once, and whatever the order in which a process died, each page is
- * free, of one sequence, or in the chains of those that share it.
+/* A page, as a successor finds it. Each word is stored atomically. Whenever a process dies, each
+ * page is free, belongs to one sequence, or is in the chains of those that share it.
  *
- * Commit marker: owner 0 = free page; position[i] = -1 unless cell i holds a committed token. The position is stored with
- * release after all layers of the cell were written; a successor loads it with acquire. */
+ * Commit marker: owner 0 = free page; position[i] = -1 unless cell i holds a committed token. The
+ * position is stored with release after all layers of the cell were written; a successor loads it
+ * with acquire. */
 enum { KV_SUMS = KV_PAGE_CELLS / KV_TURN };
 struct kv_page_meta {
-	_Atomic uint64_t owner; /* the session that filled it */
+	_Atomic uint64_t owner; /* session that filled it */
 	_Atomic uint32_t
-		before; /* shared: the page of the positions before, KV_NONE: it has the first ones */
+		/* if shared: the page with the preceding positions; KV_NONE: it has the first ones
+		 */
+		before;
 	_Atomic uint32_t
-		shared; /* not the owner's alone: whoever has it in its chain (kv_share.c) */
-	_Atomic uint64_t chain; /* shared: a checksum of its sums and of those before it */
+		/* 1: it belongs to every sequence with it in its chain (kv_share.c), not to the
+		 * owner alone */
+		shared;
+	_Atomic uint64_t chain; /* if shared: checksum of its sums and of those before it */
 	_Atomic int32_t position[KV_PAGE_CELLS];
-	_Atomic uint64_t sums[KV_SUMS]; /* of its turns of cells, see kv_sums.h; 0 = none yet */
+	/* checksums of its turns of cells, see kv_sums.h; 0: none yet */
+	_Atomic uint64_t sums[KV_SUMS];
 };
 
-/* A sequence with shared pages, as a successor finds it. owner 0 = free record. */
+/* A sequence with shared pages, as a successor finds it. owner 0: free record. */
 struct kv_record {
 	_Atomic uint64_t owner;
 	_Atomic uint64_t
-		tip; /* the last of its shared pages and a checksum, as kv_share.c packs them; 0: it has none */
+		/* the last of its shared pages and a checksum, packed as in kv_share.c; 0: none */
+		tip;
 };
 
-/* What this process goes by of a page. */
+/* What the running process knows of a page. */
 struct kv_page {
 	uint64_t owner; /* 0: free */
 	uint32_t
-		refs; /* the sequence whose page it is, or of a shared one the pages behind it and the sequences that end in it */
+		/* if not shared: 1, for its sequence; if shared: the number of pages behind it and
+		 * of sequences that end in it */
+		refs;
 	uint32_t before;
 	uint32_t
-		spare; /* a bit for each cell that holds nothing and is not in flight; of a sequence's own page */
-	uint32_t next, prev; /* among its sequence's own pages, or the free ones; KV_NONE */
-	uint32_t next_spare; /* among its sequence's own pages with spare cells */
+		/* of a sequence's own page: a bit for each cell that holds nothing and is not in
+		 * flight */
+		spare;
+	/* in the list of its sequence's own pages, or of the free ones; KV_NONE: end */
+	uint32_t next, prev;
+	uint32_t next_spare; /* in the list of its sequence's own pages with spare cells */
 	bool shared;
 };
 
@@ -95,126 +117,135 @@ struct kv {
 	struct kv_record *records; /* [n_records], in the map */
 	struct kv_page *pages; /* [n_pages] owned */
 	int32_t *position; /* [cells] as in meta; owned */
-	bool checked; /* kv_check */
+	bool checked; /* set by kv_check */
 	struct buffer store; /* owned; see kv_k, kv_v */
-	size_t k_bytes,
-		v_bytes; /* from a cell's vector to the next cell's; equal when v lies in k */
+	/* distance between the vectors of neighbouring cells; equal when v lies in k */
+	size_t k_bytes, v_bytes;
 	size_t k_head_bytes,
-		v_head_bytes; /* of all cells of one layer and head; v's 0 when it lies in k */
-	uint32_t free_page, n_free; /* the first of the free pages, and how many */
+		v_head_bytes; /* all cells of one layer and head; v's is 0 when it lies in k */
+	uint32_t free_page, n_free; /* the first of the free pages, and their number */
 	uint32_t *free_records, n_free_records; /* owned */
-	struct kv_left *left; /* kv_adopt.c; until kv_reclaim, in a successor; owned */
+	struct kv_left *left; /* of kv_adopt.c, in a successor, until kv_reclaim; owned */
 	struct kv_prefixes *prefixes; /* kv_prefix.h; NULL: prefixes are not looked up; owned */
 	struct kv_windows windows; /* kv_window.h */
-	struct recurrent states; /* of the same sequences, in recurrent layers; see kv_states */
+	struct recurrent states; /* of the same sequences in recurrent layers; see kv_states */
 };
 
 struct kv_seq {
 	uint64_t owner; /* session uid, not 0 */
-	uint32_t n; /* committed tokens: positions 0..n-1 */
+	uint32_t n; /* number of committed tokens: positions 0..n-1 */
 	uint32_t n_max;
-	/* [n_max] position -> cell; owned. cell[n..] is scratch of the forward pass. */
+	/* [n_max] from position to cell; owned. cell[n..] is scratch of the forward pass. */
 	uint32_t *cell;
 	struct buffer
-		map; /* cell, as steps read it: of the first pass that does, with which it is wrapped */
-	uint32_t n_pages; /* that it holds, shared ones too */
-	uint32_t own, own_last; /* the first and the last of its own pages; KV_NONE */
-	uint32_t spare,
-		n_spare; /* the first of its own pages with spare cells; and cells, of all of them */
-	/* Positions before it lie in shared pages, of KV_PAGE_CELLS positions each. */
+		map; /* `cell` as a buffer for steps; wrapped by the first pass that uses it */
+	uint32_t n_pages; /* pages that it holds, shared ones included */
+	uint32_t own, own_last; /* the first and the last of its own pages; KV_NONE: none */
+	/* spare: the first of its own pages with spare cells; n_spare: cells in all of them */
+	uint32_t spare, n_spare;
+	/* The positions before this one lie in shared pages, of KV_PAGE_CELLS positions each. */
 	uint32_t n_shared;
-	uint32_t tip; /* the last of those; KV_NONE */
-	uint32_t record; /* its record; KV_NONE as long as it has no shared page */
-	uint32_t n_named; /* of its shared tokens, those that kv_prefix_enter has entered */
-	uint32_t window_first; /* positions before it have lost their window cells (kv_window.h) */
-	struct recurrent_seq state; /* in kv_states: after n tokens, too */
+	uint32_t tip; /* the last of these pages; KV_NONE: none */
+	uint32_t record; /* index of its record; KV_NONE while it has no shared page */
+	uint32_t n_named; /* how many of its shared tokens kv_prefix_enter has entered */
+	/* positions before this one have lost their window cells (kv_window.h) */
+	uint32_t window_first;
+	struct recurrent_seq state; /* in kv_states; also after n tokens */
 };
 
-/* NULL for a model without recurrent layers. */
+/* The states of the cache; NULL for a model without recurrent layers. */
 static inline struct recurrent *kv_states(struct kv *kv)
 {
 	return kv->states.layout.n_layers ? &kv->states : NULL;
 }
 
-/* Of the map and of the store, both multiples of a cache line, and of the two together; 0 when the layout is out of bounds
- * (limits.h, KV_PAGES_MAX). */
+/* Bytes of the map and of the store, both multiples of a cache line, and of both together; 0 when
+ * the layout is out of limits (limits.h, KV_PAGES_MAX). */
 size_t kv_map_bytes(const struct kv_layout *layout);
 size_t kv_store_bytes(const struct kv_layout *layout);
 size_t kv_bytes(const struct kv_layout *layout);
-/* map: kv_map_bytes, 64-byte aligned; store: of kv_store_bytes at least, taken over (also where this fails). fresh: mark all pages
- * free; else keep the map for kv_adopt. */
+/* map: kv_map_bytes, 64-byte aligned. store: at least kv_store_bytes; taken over, also on failure.
+ * fresh: marks all pages free; otherwise the map is kept for kv_adopt. */
 int kv_init(struct kv *kv, void *map, struct buffer *store, const struct kv_layout *layout,
 	bool fresh, struct error *err);
-/* The same in memory of this process, kv_bytes: the map, and behind it the store of a back end that can be given memory. */
+/* The same in memory of this process, kv_bytes: first the map, behind it the store, for a back end
+ * that can wrap memory. */
 int kv_init_memory(struct kv *kv, struct backend *backend, void *memory,
 	const struct kv_layout *layout, bool fresh, struct error *err);
 void kv_exit(struct kv *kv);
-/* After kv_init, of memory that other processes could write to: kv_adopt takes over what has the right checksum (kv_sums.h). Only
- * where this process sees the store. */
+/* Call after kv_init, for memory that other processes could write to: kv_adopt then takes over only
+ * cells with the right checksum (kv_sums.h). Only for a store that this process sees. */
 void kv_check(struct kv *kv);
 
-/* For n_max tokens and LIMIT_DRAFT_NODES more in flight. -EINVAL: owner 0 or n_max not in 1..LIMIT_CONTEXT. */
+/* Makes an empty sequence for n_max tokens, with LIMIT_DRAFT_NODES more in flight. -EINVAL: owner
+ * is 0, or n_max not in 1..LIMIT_CONTEXT. */
 int kv_seq_init(struct kv_seq *seq, uint64_t owner, uint32_t n_max);
-/* Returns every page of the sequence; shared ones when nobody else has them. */
+/* Returns all pages of the sequence; shared ones when no other sequence has them. */
 void kv_seq_exit(struct kv *kv, struct kv_seq *seq);
-/* Frees what the sequence has of this process. Its pages stay its own, for a successor. */
+/* Frees the sequence's memory in this process. Its pages stay its own, for a successor. */
 void kv_seq_forget(struct kv_seq *seq);
 
-/* After a restart: takes over the pages seq->owner left, as far as positions 0..n-1 are contiguous and n <= limit (of shared pages
- * whole ones). kv_reclaim, once afterwards, frees what no sequence has taken over. Until then no sequence takes cells. */
+/* Call after a restart, for each sequence: takes over the pages that seq->owner left, as far as
+ * positions 0..n-1 are contiguous and n <= limit (shared pages only whole). Then call kv_reclaim
+ * once: it frees what no sequence has taken over. Before that, no sequence may take cells. */
 void kv_adopt(struct kv *kv, struct kv_seq *seq, uint32_t limit);
 void kv_reclaim(struct kv *kv);
 
 /*
- * A sequence without tokens takes over the first n of another one's, as many as can be had; returns how many: seq->n. Whole
- * pages are shared. What is left of n in the next page is copied where a page is free for it, else it is left out. Nothing at all is
- * shared where layers keep a window of their own or a recurrent state: what the sequence would need of them is another one's.
+ * Lets a sequence without tokens take over the first n tokens of another one, as many as possible;
+ * returns their number, seq->n. Whole pages are shared. The rest of n, in the next page, is copied
+ * if a page is free for it, and otherwise left out. Nothing is shared with a cache whose layers
+ * keep windows of their own or recurrent states, because these belong to one sequence.
  *
- * Shared pages are never written to. All of a sequence's full pages can be shared, from the first on, as long as each holds just the
- * positions of its turn; behind drafts of several branches that ends. A sequence that is truncated in a page that others have gets
- * a copy of what it keeps, or goes back to the page's beginning when no page is free: look at seq->n.
+ * Shared pages are never written to. All full pages of a sequence can be shared, from the first on,
+ * as long as each holds just the positions of its turn; drafts with several branches end that. A
+ * sequence that is truncated within a page that others have gets a copy of what it keeps, or goes
+ * back to the beginning of that page when no page is free: see seq->n.
  */
 uint32_t kv_share(struct kv *kv, struct kv_seq *seq, const struct kv_seq *from, uint32_t n);
 
-/* n cells for tokens in flight; -ENOSPC when the pages, the window cells or the sequence's own room are used up (nothing
- * is taken then).
- * Cells that were taken go back with kv_commit. */
+/* Takes n cells for tokens in flight. -ENOSPC, and nothing is taken, when the pages, the window
+ * cells or the sequence's own room are used up. Taken cells are returned with kv_commit. */
 int kv_take(struct kv *kv, struct kv_seq *seq, uint32_t n, uint32_t *cells);
-/* Of the cells taken, `accepted` (in order) become positions seq->n.. and are marked committed; `rejected` become
- * spare. Only the books are kept here: with recurrent layers, accepted drafts have to be replayed (forward_replay)
- * before the sequence's next pass, as recurrent_behind tells. */
+/* Of the taken cells, the `accepted` ones become, in order, positions seq->n.. and are marked
+ * committed; the `rejected` ones become spare. Only the books are kept here. With recurrent layers,
+ * accepted drafts must be replayed (forward_replay) before the sequence's next pass, as
+ * recurrent_behind tells. */
 void kv_commit(struct kv *kv, struct kv_seq *seq, const uint32_t *accepted, uint32_t n_accepted,
 	const uint32_t *rejected, uint32_t n_rejected);
-/* Forgets positions n.. (session edits, a drafter's rewind), and with recurrent layers those before it that their
- * newest usable state does not cover, all of them where the window before n is gone, and what kv_share says: look at
- * seq->n. */
+/* Forgets positions n.. (session edits, a drafter's rewind). It may forget more: with recurrent
+ * layers, positions that the newest usable state does not cover; all positions when the window
+ * before n is gone; and what kv_share says. See seq->n. */
 void kv_truncate(struct kv *kv, struct kv_seq *seq, uint32_t n);
-uint32_t kv_free_cells(const struct kv *kv, const struct kv_seq *seq); /* spare + free pages */
+/* spare cells, and those of free pages */
+uint32_t kv_free_cells(const struct kv *kv, const struct kv_seq *seq);
 
-/* Where in the store's buffer cell 0's vector of a layer (of those with KV) and head lies; cell c lies k_bytes (v_bytes) * c further,
- * or is one of the turned vectors there. c: kv_cell. */
+/* Offset in the store of cell 0's vector, for a layer (index among those with KV) and head. Cell c
+ * is k_bytes (v_bytes) * c further, or is one of the turned vectors there. c: from kv_cell. */
 size_t kv_k(const struct kv *kv, uint32_t layer, uint32_t kv_head);
 size_t kv_v(const struct kv *kv, uint32_t layer, uint32_t kv_head);
 
-/* Whether keys lie turned (KV_TURN, kernels/kv_format.h): where no values are read from them. */
+/* True when keys lie turned (KV_TURN, kernels/kv_format.h): when no values are read from them. */
 static inline bool kv_turned(const struct kv *kv)
 {
 	return kv->layout.v_dim != 0;
 }
 
-/* Whether values lie paired: those of blocks that are not the keys'. */
+/* True when values lie paired: with types in blocks, unless they are part of the keys. */
 static inline bool kv_paired(const struct kv *kv)
 {
 	return kv->layout.v_dim != 0 && kv_in_blocks(kv->layout.type);
 }
 
-/* Whether the layer has cells of its own for its window, and which of them, or else the cell itself, is a token's. */
+/* True when the layer has window cells of its own. kv_cell then gives the window cell of a cell,
+ * otherwise the cell itself. */
 static inline bool kv_own_window(const struct kv *kv, uint32_t layer)
 {
 	return layer >= kv->layout.n_layers - kv->layout.windows.n_layers;
 }
 
-/* Whether the cell may hold a token in every layer: kv_take has handed it out and it is not rejected since. */
+/* True when the cell may hold a token in every layer: kv_take handed it out, and it was not
+ * rejected since. */
 static inline bool kv_windows_has(const struct kv *kv, uint32_t cell)
 {
 	return kv->layout.windows.n_layers == 0 || kv->windows.of[cell] != KV_NONE;

@@ -1,8 +1,9 @@
 /*
- * What a predecessor left. kv_left_init reads every page and record once and files them by owner; kv_adopt takes over one
- * sequence's, first its chain of shared pages, then its own; kv_reclaim frees the rest. All of it together is linear in the pages:
- * a shared page is checked for the first sequence that has it. Nothing that is read decides about memory before it is checked,
- * and what is checked is a copy.
+ * Takes over what a predecessor left. kv_left_init reads every page and record once and files them
+ * by owner. kv_adopt takes over one sequence's: first its chain of shared pages, then its own
+ * pages. kv_reclaim frees the rest. All together is linear in the number of pages, because a shared
+ * page is checked only for the first sequence that has it. Nothing that is read is used for memory
+ * accesses before it is checked, and the check is made on a copy.
  */
 #include "shared/model/kv/kv_internal.h"
 #include "shared/model/kv/owners.h"
@@ -13,7 +14,7 @@
 #include <string.h>
 
 struct kv_left {
-	struct owners pages, records; /* each owner's in ascending order */
+	struct owners pages, records; /* filed in ascending order for each owner */
 	struct record_left {
 		uint64_t owner;
 		bool taken; /* by a sequence of this process */
@@ -33,7 +34,7 @@ void kv_left_exit(struct kv *kv)
 
 static void read_page(struct kv *kv, uint32_t page)
 {
-	/* Pairs with the release in kv_page_take and kv_page_free. */
+	/* Acquire pairs with the release in kv_page_take and kv_page_free. */
 	uint64_t owner = atomic_load_explicit(&kv->meta[page].owner, memory_order_acquire);
 	if (owner == 0) {
 		kv_page_free(kv, page);
@@ -77,13 +78,15 @@ int kv_left_init(struct kv *kv)
 
 static void read_positions(const struct kv *kv, uint32_t page, int32_t *positions)
 {
-	/* Pairs with the release in kv_marker_set: the keys and values behind a marker are complete. */
+	/* Acquire pairs with the release in kv_marker_set: the keys and values behind a marker are
+	 * complete. */
 	for (uint32_t i = 0; i < KV_PAGE_CELLS; i++)
 		positions[i] =
 			atomic_load_explicit(&kv->meta[page].position[i], memory_order_acquire);
 }
 
-/* The place in a chain of a page that has the positions of just one: 0 is the first. -1: it has others, or not all. */
+/* The place in a chain of a page whose positions are exactly those of one page; 0 is the first. -1:
+ * it has others, or not all. */
 static int64_t place_of(const int32_t *positions)
 {
 	uint32_t seen = 0;
@@ -96,7 +99,8 @@ static int64_t place_of(const int32_t *positions)
 	return seen == UINT32_MAX ? place : -1;
 }
 
-/* Whether the page may stand at this place of the owner's chain, going by its mark and its markers. */
+/* True when the page can be at this place of the owner's chain, according to its mark and its
+ * markers. */
 static bool may_stand(const struct kv *kv, uint32_t page, uint64_t owner, int64_t place)
 {
 	int32_t positions[KV_PAGE_CELLS];
@@ -106,7 +110,7 @@ static bool may_stand(const struct kv *kv, uint32_t page, uint64_t owner, int64_
 	return place_of(positions) == place;
 }
 
-/* Whether the page is the one that was put behind `before`. */
+/* True when the page was linked behind `before`. */
 static bool is_linked(const struct kv *kv, uint32_t page, uint32_t before)
 {
 	struct kv_page_meta *meta = &kv->meta[page];
@@ -119,8 +123,9 @@ static bool is_linked(const struct kv *kv, uint32_t page, uint32_t before)
 	       kv_chain_of(kv, before, kv->pages[page].owner, sums);
 }
 
-/* Links the pages of a chain from the first to the tip by .next; KV_NONE when there is no such chain. None is in another list.
- * The record vouches for the tip, and each page for the one before it: behind a link that is broken nothing is the sequence's. */
+/* Links the pages of a chain from the first to the tip by .next; KV_NONE when there is no valid
+ * chain. None of them is in another list. The record vouches for the tip, and each page for the one
+ * before it: behind a broken link nothing belongs to the sequence. */
 static uint32_t find_chain(struct kv *kv, uint32_t tip, uint64_t owner)
 {
 	int32_t positions[KV_PAGE_CELLS];
@@ -141,7 +146,7 @@ static uint32_t find_chain(struct kv *kv, uint32_t tip, uint64_t owner)
 	return page == KV_NONE ? behind : KV_NONE;
 }
 
-/* Whether the page holds what its checksums say; then its positions are known. */
+/* True when the page's content matches its checksums; then its positions are known. */
 static bool check_page(struct kv *kv, uint32_t page)
 {
 	int32_t positions[KV_PAGE_CELLS];
@@ -156,13 +161,13 @@ static bool check_page(struct kv *kv, uint32_t page)
 	return true;
 }
 
-/* The page is known to stand behind `before`, in a chain that is taken over. */
+/* Takes the page over, behind `before` in a chain. */
 static void hold(struct kv *kv, uint32_t page, uint32_t before)
 {
 	kv->pages[page].before = before;
 	kv->pages[page].shared = true;
 	kv->pages[page].refs = 0; /* until kv_attach, or a page behind it */
-	/* It may have been killed before it could. */
+	/* The predecessor may have been killed before it could. */
 	atomic_store_explicit(&kv->meta[page].shared, 1, memory_order_release);
 	if (before != KV_NONE)
 		kv->pages[before].refs++;
@@ -178,7 +183,8 @@ static void adopt_chain(struct kv *kv, struct kv_seq *seq, uint32_t record, uint
 		page = kv->pages[page].next) {
 		if (n + KV_PAGE_CELLS > limit)
 			break;
-		/* Somebody's already: it was checked for that one, and so were those before it. */
+		/* Another sequence has taken it over already: it was checked then, and so were
+		 * those before it. */
 		if (kv->pages[page].refs == 0) {
 			if (!check_page(kv, page))
 				break;
@@ -207,7 +213,8 @@ static void adopt_record(struct kv *kv, struct kv_seq *seq, uint32_t limit)
 	adopt_chain(kv, seq, i, limit);
 }
 
-/* Enters the page's committed cells into the map as far as they are valid; the map's unset entries are KV_NONE. */
+/* Enters the page's committed cells into the map as far as they are valid; unset entries of the map
+ * are KV_NONE. */
 static void adopt_page(struct kv *kv, struct kv_seq *seq, uint32_t page, uint32_t limit)
 {
 	int32_t positions[KV_PAGE_CELLS];
@@ -226,7 +233,7 @@ static void adopt_page(struct kv *kv, struct kv_seq *seq, uint32_t page, uint32_
 	}
 }
 
-/* What is not a position below n is spare, whatever its marker says. */
+/* Makes every cell spare that is not a position below n, whatever its marker says. */
 static void clear_others(struct kv *kv, struct kv_seq *seq, uint32_t page)
 {
 	uint32_t spare = 0;
@@ -243,7 +250,7 @@ static void clear_others(struct kv *kv, struct kv_seq *seq, uint32_t page)
 
 static void sort_cells(struct kv *kv, struct kv_seq *seq)
 {
-	/* The page that the newest token lies in is filled first: so pages stay what can be shared. */
+	/* The page with the newest token is filled first, so that pages remain shareable. */
 	uint32_t newest = seq->n > seq->n_shared ? seq->cell[seq->n - 1] / KV_PAGE_CELLS : KV_NONE;
 	for (uint32_t i = seq->n_shared; i < seq->n; i++)
 		kv->position[seq->cell[i]] = (int32_t)i;
@@ -276,7 +283,8 @@ void kv_adopt(struct kv *kv, struct kv_seq *seq, uint32_t limit)
 	while (seq->n < limit && seq->cell[seq->n] != KV_NONE)
 		seq->n++;
 	seq->n = kv_windows_adopt(kv, seq, seq->n);
-	/* The state of a recurrent layer cannot go back to where the cells end; the cells can. */
+	/* The state of a recurrent layer cannot go back to where the cells end, but the cells can
+	 * go back to the state. */
 	if (kv_states(kv))
 		seq->n = recurrent_adopt(kv_states(kv), &seq->state, seq->owner, seq->n);
 	sort_cells(kv, seq);
@@ -287,7 +295,7 @@ void kv_reclaim(struct kv *kv)
 	struct kv_left *left = kv->left;
 	if (!left)
 		return;
-	/* Before their pages: a successor goes by what a record says. */
+	/* Before their pages are freed: a successor trusts a record. */
 	for (uint32_t i = kv->layout.n_records; i-- > 0;) {
 		if (left->of_records[i].taken)
 			continue;

@@ -1,4 +1,4 @@
-/* What a cache is made of, and where everything lies in its map and its store. */
+/* The layout of a cache: where everything lies in its map and its store. */
 #include "shared/model/kv/kv_internal.h"
 #include "shared/base/round.h"
 
@@ -117,7 +117,7 @@ size_t kv_bytes(const struct kv_layout *layout)
 	return kv_map_bytes(layout) + kv_store_bytes(layout);
 }
 
-/* Where a layer begins, and how many bytes its heads' keys and values take. */
+/* Offset of a layer; sets the bytes of its heads' keys and values. */
 static size_t layer_at(
 	const struct kv *kv, uint32_t layer, size_t *k_head_bytes, size_t *v_head_bytes)
 {
@@ -153,7 +153,7 @@ void kv_copy_page(struct kv *kv, uint32_t to, uint32_t from)
 			unsigned char *k = kv->store.host + kv_k(kv, layer, head);
 			unsigned char *v = kv->store.host + kv_v(kv, layer, head);
 			memcpy(k + to * k_bytes, k + from * k_bytes, k_bytes);
-			/* Else they lie in the keys. */
+			/* Otherwise the values lie in the keys. */
 			if (kv->layout.v_dim != 0)
 				memcpy(v + to * v_bytes, v + from * v_bytes, v_bytes);
 		}

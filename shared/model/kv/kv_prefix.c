@@ -54,7 +54,8 @@ static uint32_t *bucket(const struct kv_prefixes *p, uint64_t hash)
 	return &p->heads[hash & (p->n_buckets - 1)];
 }
 
-/* Of a page's tokens, and of the page before it, which stays what it is as long as one is behind it. */
+/* Hash of a page's tokens and of the page before it. That page does not change while one is behind
+ * it. */
 static uint64_t hash_of(uint32_t before, const int32_t *tokens)
 {
 	return checksum(before, tokens, KV_PAGE_CELLS * sizeof(*tokens));

@@ -1,18 +1,21 @@
 /*
- * Shared pages. They are a forest: each has the KV_PAGE_CELLS positions behind those of the page before it, and a sequence has
- * a chain of them, from the one with position 0 to its tip. What is shared is never written to; a page is free when no page is
- * behind it and no sequence ends in it.
+ * Shared pages. They form a forest: each page has the KV_PAGE_CELLS positions that follow those of
+ * the page before it. A sequence has a chain of them, from the page with position 0 to its tip.
+ * Shared pages are never written to. A page is free when no page is behind it and no sequence ends
+ * in it.
  *
- * In the map a page says which one is before it, and a record says where its sequence ends. All counts follow from these, and a
- * sequence gets pages or loses them with a single store, that of its record's tip:
+ * In the map, a page names the page before it, and a record says where its sequence ends. All
+ * counts follow from these. A sequence gains or loses pages with a single store, that of its
+ * record's tip. The names in brackets mark the stores below:
  *
- * - A sequence's own page becomes shared: before and chain are written [links], the tip moves on to it [extends], and it is marked
- *   shared [marks]. A successor takes a page of a chain for what it is also when only the mark is missing, and only from its
- *   owner's chain.
+ * - A sequence's own page becomes shared: before and chain are written [links], the tip moves to it
+ *   [extends], and it is marked shared [marks]. If only the mark is missing, a successor still
+ *   takes the page as shared, but only in its owner's chain.
  * - A sequence takes over a chain: its tip is set [attaches].
- * - A page goes back to the one sequence that has it: the mark goes [unmarks], then the tip moves back [shrinks], and only then
- *   cells of it are cleared.
- * - A sequence ends: the tip goes [detaches], then the pages that nobody has any more [frees].
+ * - A page returns to the only sequence that has it: the mark is removed [unmarks], then the tip
+ *   moves back [shrinks], and only then are cells of the page cleared.
+ * - A sequence ends: the tip is removed [detaches], then the pages that no other sequence has are
+ *   freed [frees].
  */
 #include "shared/model/kv/kv_internal.h"
 
@@ -49,7 +52,7 @@ uint32_t kv_tip_unpack(const struct kv *kv, uint64_t owner, uint64_t tip)
 
 static void set_tip(struct kv *kv, struct kv_seq *seq, uint32_t page)
 {
-	/* Pairs with the acquire in kv_adopt.c: what the chain consists of is complete. */
+	/* Release pairs with the acquire in kv_adopt.c: the chain up to the tip is complete. */
 	atomic_store_explicit(&kv->records[seq->record].tip, kv_tip_pack(kv, seq->owner, page),
 		memory_order_release);
 	seq->tip = page;
@@ -63,13 +66,14 @@ static bool take_record(struct kv *kv, struct kv_seq *seq)
 		return false;
 	seq->record = kv->free_records[--kv->n_free_records];
 	atomic_store_explicit(&kv->records[seq->record].tip, 0, memory_order_relaxed);
-	/* Behind the tip: the last owner's is not the new one's. */
+	/* After the tip: the previous owner's tip must not become the new owner's. */
 	atomic_store_explicit(&kv->records[seq->record].owner, seq->owner, memory_order_release);
 	return true;
 }
 
-/* One reference less, to the page and to those before it that nobody else has. Until all sequences of a predecessor are taken
- * over, one of them may still have it: kv_reclaim looks. */
+/* Removes one reference from the page, and from those before it that have no other. While sequences
+ * of a predecessor are being taken over, one of them may still have the page, so kv_reclaim
+ * decides. */
 static void unref(struct kv *kv, uint32_t page)
 {
 	while (page != KV_NONE && --kv->pages[page].refs == 0) {
@@ -80,7 +84,7 @@ static void unref(struct kv *kv, uint32_t page)
 	}
 }
 
-/* The page that all positions of the sequence's next shared page lie in, or KV_NONE. */
+/* The page with all positions of the sequence's next shared page, or KV_NONE. */
 static uint32_t next_page(const struct kv_seq *seq)
 {
 	if (seq->n - seq->n_shared < KV_PAGE_CELLS)
@@ -106,7 +110,8 @@ static void publish_page(struct kv *kv, struct kv_seq *seq, uint32_t page)
 	own->before = seq->tip;
 	/* The sequence's reference to its last tip becomes this page's. */
 	set_tip(kv, seq, page); /* [extends] */
-	/* Behind the tip: without it a successor would find the page shared and nobody's. */
+	/* After the tip: without that order a successor would find the page shared and in no chain.
+	 */
 	atomic_store_explicit(&meta->shared, 1, memory_order_release); /* [marks] */
 	own->shared = true;
 	seq->n_shared += KV_PAGE_CELLS;
@@ -145,7 +150,8 @@ void kv_detach(struct kv *kv, struct kv_seq *seq)
 	uint32_t tip = seq->tip;
 	if (seq->record == KV_NONE)
 		return;
-	/* Before a page is free: without that a successor could find a chain of pages that hold something else. */
+	/* Before a page is freed: otherwise a successor could find a chain of pages with other
+	 * content. */
 	set_tip(kv, seq, KV_NONE); /* [detaches] */
 	unref(kv, tip);
 	atomic_store_explicit(&kv->records[seq->record].owner, 0, memory_order_release);
@@ -153,7 +159,7 @@ void kv_detach(struct kv *kv, struct kv_seq *seq)
 	seq->record = KV_NONE;
 }
 
-/* The last shared page is the sequence's own again; nobody else has it. */
+/* Makes the last shared page the sequence's own again; no other sequence has it. */
 static void take_back(struct kv *kv, struct kv_seq *seq)
 {
 	uint32_t page = seq->tip;
@@ -166,7 +172,7 @@ static void take_back(struct kv *kv, struct kv_seq *seq)
 	kv_own_add(kv, seq, page);
 }
 
-/* The last shared page is left to the others. */
+/* Leaves the last shared page to the others. */
 static void leave(struct kv *kv, struct kv_seq *seq)
 {
 	uint32_t page = seq->tip, before = kv->pages[page].before;
@@ -177,8 +183,8 @@ static void leave(struct kv *kv, struct kv_seq *seq)
 	seq->n_pages--;
 }
 
-/* The n positions from `first` on that lie in a page, to a page of the sequence's own. False when none is free, or this process
- * cannot copy. */
+/* Copies n positions from `first` on, all in one page, to a page of the sequence's own. False when
+ * none is free, or when this process cannot copy. */
 static bool copy_page(struct kv *kv, struct kv_seq *seq, uint32_t from, uint32_t first, uint32_t n)
 {
 	uint32_t cells[KV_PAGE_CELLS], kept = 0;
@@ -195,7 +201,7 @@ static bool copy_page(struct kv *kv, struct kv_seq *seq, uint32_t from, uint32_t
 	}
 	for (uint32_t i = 0; i < n; i++)
 		kv_marker_set(kv, cells[i], first + i);
-	/* It is the first of those with spare cells. */
+	/* It is the first of the pages with spare cells. */
 	kv->pages[to].spare &= ~kept;
 	seq->n_spare -= n;
 	if (kv->pages[to].spare == 0)
@@ -236,7 +242,7 @@ uint32_t kv_share(struct kv *kv, struct kv_seq *seq, const struct kv_seq *from, 
 	uint32_t next = pages * KV_PAGE_CELLS;
 	if (pages > 0 && !kv_attach(kv, seq, from->cell[next - 1] / KV_PAGE_CELLS))
 		return 0;
-	/* What lies in one page behind that. */
+	/* The positions after that which lie in one page. */
 	uint32_t rest = 0;
 	while (next + rest < n &&
 		from->cell[next + rest] / KV_PAGE_CELLS == from->cell[next] / KV_PAGE_CELLS)

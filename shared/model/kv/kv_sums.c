@@ -25,12 +25,12 @@ static uint64_t sum_of(const struct kv *kv, uint64_t owner, uint32_t turn, const
 			const unsigned char *v = kv->store.host + kv_v(kv, layer, head);
 
 			sum = checksum(sum, k + turn * k_bytes, k_bytes);
-			/* Else they lie in the keys. */
+			/* Otherwise the values lie in the keys. */
 			if (kv->layout.v_dim != 0)
 				sum = checksum(sum, v + turn * v_bytes, v_bytes);
 		}
 	}
-	return sum | 1; /* never "none yet" */
+	return sum | 1; /* never 0, which means "none yet" */
 }
 
 static _Atomic uint64_t *word_of(const struct kv *kv, uint32_t turn)
@@ -44,10 +44,10 @@ void kv_sums_commit(struct kv *kv, uint64_t owner, const uint32_t *cells, uint32
 		uint32_t turn = cells[i] / KV_TURN;
 		const int32_t *positions = &kv->position[turn * KV_TURN];
 
-		/* Once, after the last of several in one turn. */
+		/* Once for a turn, after the last of several cells in it. */
 		if ((i + 1 < n && cells[i + 1] / KV_TURN == turn) || !is_full(positions))
 			continue;
-		/* Pairs with the acquire in kv_sums_hold. */
+		/* Release pairs with the acquire in kv_sums_hold. */
 		atomic_store_explicit(word_of(kv, turn), sum_of(kv, owner, turn, positions),
 			memory_order_release);
 	}

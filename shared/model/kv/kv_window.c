@@ -27,13 +27,15 @@ static bool in_use(const struct kv *kv)
 	return kv->layout.windows.n_layers > 0;
 }
 
-/* What the predecessor's committed cells say they have, as far as it can be true: each window cell once. */
+/* Takes over what the predecessor's committed cells say, as far as it can be true: each window cell
+ * once. */
 static void claim(struct kv *kv, bool *claimed)
 {
 	struct kv_windows *w = &kv->windows;
 	for (uint32_t cell = 0; cell < kv->layout.n_pages * KV_PAGE_CELLS; cell++) {
 		struct kv_page_meta *meta = &kv->meta[cell / KV_PAGE_CELLS];
-		/* Pairs with the release in kv_commit: a committed cell's entry is complete. */
+		/* Acquire pairs with the release in kv_commit: a committed cell's entry is
+		 * complete. */
 		if (atomic_load_explicit(&meta->owner, memory_order_acquire) == 0 ||
 			atomic_load_explicit(
 				&meta->position[cell % KV_PAGE_CELLS], memory_order_acquire) < 0)
@@ -88,8 +90,8 @@ void kv_windows_give(struct kv *kv, uint32_t cell)
 	struct kv_windows *w = &kv->windows;
 	if (!in_use(kv) || w->of[cell] == KV_NONE)
 		return;
-	/* The acquire half keeps the next owner's writes behind it: without it a successor could find two cells that
-	 * claim the window cell, and believe the one whose keys are gone. */
+	/* The acquire half keeps the next owner's writes behind it. Without it a successor could
+	 * find two cells that claim the window cell, and believe the one whose keys are gone. */
 	atomic_exchange_explicit(&w->shared[cell], KV_NONE, memory_order_acq_rel);
 	w->free[w->n_free++] = w->of[cell];
 	w->of[cell] = KV_NONE;
@@ -106,7 +108,7 @@ void kv_windows_take(struct kv *kv, uint32_t cell)
 	if (!in_use(kv))
 		return;
 	w->of[cell] = w->free[--w->n_free];
-	/* Ordered before the cell's marker by the release in kv_commit. */
+	/* The release in kv_commit orders this before the cell's marker. */
 	atomic_store_explicit(&w->shared[cell], w->of[cell], memory_order_relaxed);
 }
 

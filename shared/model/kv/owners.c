@@ -28,7 +28,8 @@ void owners_exit(struct owners *owners)
 
 static uint32_t *bucket(const struct owners *owners, uint64_t owner)
 {
-	/* Multiplicative hashing by 2^64 over the golden ratio: neighbours lie far apart (Knuth, TAOCP 3, section 6.4). */
+	/* Multiplicative hashing by 2^64 over the golden ratio, which puts neighbours far apart
+	 * (Knuth, TAOCP 3, section 6.4). */
 	return &owners->heads[owner * 0x9E3779B97F4A7C15u >> 32 & (owners->n_buckets - 1)];
 }
 

@@ -50,7 +50,8 @@ static void slot_free(struct recurrent *r, uint32_t slot)
 	struct recurrent_meta *meta = &r->meta[slot];
 	atomic_store_explicit(&meta->mark[0], 0, memory_order_relaxed);
 	atomic_store_explicit(&meta->mark[1], 0, memory_order_relaxed);
-	/* Pairs with the acquire in recurrent_adopt: a slot of a new owner has none of the last one's marks. */
+	/* Release pairs with the acquire in recurrent_adopt: a slot with a new owner has none of
+	 * the previous owner's marks. */
 	atomic_store_explicit(&meta->owner, 0, memory_order_release);
 	r->slots[slot] = (struct recurrent_slot){0};
 }
@@ -62,14 +63,15 @@ static void set_mark(
 	r->slots[slot].mark[buffer] = mark;
 }
 
-/* What a predecessor left. */
+/* Reads what a predecessor left. */
 static void read_slots(struct recurrent *r)
 {
 	for (uint32_t slot = 0; slot < r->layout.n_slots; slot++) {
 		struct recurrent_meta *meta = &r->meta[slot];
 		struct recurrent_slot *own = &r->slots[slot];
 		own->owner = atomic_load_explicit(&meta->owner, memory_order_acquire);
-		/* Pairs with the release in recurrent_publish: a buffer with a mark is complete. */
+		/* Acquire pairs with the release in recurrent_publish: a buffer with a mark is
+		 * complete. */
 		for (int i = 0; i < 2; i++)
 			own->mark[i] = atomic_load_explicit(&meta->mark[i], memory_order_acquire);
 		if (own->owner != 0)
@@ -130,7 +132,7 @@ void recurrent_give(struct recurrent *r, struct recurrent_seq *seq)
 	*seq = (struct recurrent_seq){0};
 }
 
-/* The newest of the slot's states after at most n tokens becomes the current one. */
+/* Makes the slot's newest state after at most n tokens the current one. */
 static void choose(const struct recurrent *r, struct recurrent_seq *seq, uint32_t n)
 {
 	seq->n = seq->pending = 0;
@@ -151,7 +153,7 @@ uint32_t recurrent_adopt(
 		slot = owners_next(&r->left, slot)) {
 		if (r->slots[slot].owner != owner)
 			continue;
-		/* A second slot of one owner cannot be; damaged memory may say so. */
+		/* An owner has no second slot, but damaged memory may say so. */
 		if (seq->held) {
 			slot_free(r, slot);
 			continue;
@@ -178,7 +180,7 @@ uint32_t recurrent_truncate(struct recurrent *r, struct recurrent_seq *seq, uint
 	seq->pending = 0;
 	if (seq->held && seq->n > n)
 		choose(r, seq, n);
-	/* States after more tokens than that are of tokens that were taken back. */
+	/* States after more tokens include tokens that were taken back. */
 	for (uint32_t i = 0; seq->held && i < 2; i++)
 		if (r->slots[seq->slot].mark[i] > n)
 			set_mark(r, seq->slot, i, 0, memory_order_release);
@@ -192,8 +194,8 @@ static uint8_t next_buffer(const struct recurrent_seq *seq)
 
 void recurrent_begin(struct recurrent *r, struct recurrent_seq *seq, uint32_t pending)
 {
-	/* The acquire half keeps the writes into the buffer behind this: without it a successor could find a mark on a
-	 * buffer that is half overwritten. */
+	/* The acquire half keeps the writes into the buffer behind this. Without it a successor
+	 * could find a mark on a buffer that is half overwritten. */
 	atomic_exchange_explicit(
 		&r->meta[seq->slot].mark[next_buffer(seq)], 0, memory_order_acq_rel);
 	r->slots[seq->slot].mark[next_buffer(seq)] = 0;
@@ -203,8 +205,8 @@ void recurrent_begin(struct recurrent *r, struct recurrent_seq *seq, uint32_t pe
 void recurrent_publish(struct recurrent *r, struct recurrent_seq *seq, uint32_t n)
 {
 	uint8_t buffer = next_buffer(seq);
-	/* Pairs with the acquire in read_slots: the state behind a mark is complete. The threads that wrote it have been
-	 * waited for. */
+	/* Release pairs with the acquire in read_slots: the state behind a mark is complete. The
+	 * threads that wrote it have been waited for. */
 	set_mark(r, seq->slot, buffer, n, memory_order_release);
 	seq->current = buffer;
 	seq->n = n;

@@ -1,17 +1,18 @@
 /*
- * The attention half of a layer. A token attends to its sequence's committed cells, then to its ancestors in the batch,
- * then to itself.
+ * The attention half of a layer. A token attends to its sequence's committed cells, then to its
+ * ancestors in the batch, then to itself.
  *
- * Where those cells lie: seq->cell maps positions to cells, and its entries from seq->n on are free for this. The
- * first token at each position whose ancestors are such tokens too ("main chain") writes its cell there, so a chain of any
- * length, be it a prefill chunk or a draft, needs no lists: token at position p attends to cell[0..p]. Only the other
- * branches of a tree go by their ancestors, as far as those are no main chain's (step_token.shared).
+ * Where those cells lie: seq->cell maps positions to cells, and its entries from seq->n on are free
+ * for this. At each position, the first token whose ancestors are such tokens too (the "main
+ * chain") writes its cell there. So a chain of any length, a prefill chunk or a draft, needs no
+ * lists: the token at position p attends to cell[0..p]. Only the other branches of a tree follow
+ * their ancestors, as far as these are not in the main chain (step_token.shared).
  */
 #include "shared/model/pass/forward_internal.h"
 
 #include <string.h>
 
-/* The number of the sequence in this pass, in the order in which they come; a new one is the next. */
+/* The number of the sequence in this pass; sequences are numbered in order of appearance. */
 static uint32_t number_of(struct forward *f, struct kv_seq *seq)
 {
 	uint32_t mask = f->n_numbers - 1, at = (uint32_t)((uintptr_t)seq / 64 * 2654435761u) & mask;
@@ -24,7 +25,8 @@ static uint32_t number_of(struct forward *f, struct kv_seq *seq)
 	return f->numbers[at];
 }
 
-/* The token's number, whether it is of its sequence's main chain, and from where on its ancestors count; -EINVAL. */
+/* Sets the token's sequence, whether it is in the main chain, and from where on its ancestors
+ * count; -EINVAL. */
 static int place_token(struct forward *f, uint32_t t)
 {
 	const struct batch_token *token = &f->tokens[t];
@@ -61,7 +63,7 @@ static int place_token(struct forward *f, uint32_t t)
 	return 0;
 }
 
-/* The sequences' maps, each wrapped once and for all its passes. */
+/* Finds the sequences' maps; each is wrapped once for all its passes. */
 static int find_maps(struct forward *f)
 {
 	for (uint32_t i = 0; i < f->n_seqs; i++) {
@@ -82,7 +84,7 @@ int attention_prepare(struct forward *f)
 {
 	uint32_t n_cells = f->kv->layout.n_pages * KV_PAGE_CELLS;
 	f->n_seqs = 0;
-	/* As large as this pass needs, because it is cleared each time. */
+	/* Only as large as this pass needs, because it is cleared each time. */
 	for (f->n_numbers = 2; f->n_numbers < 2 * f->n; f->n_numbers *= 2)
 		continue;
 	memset(f->numbers, 0xff, f->n_numbers * sizeof(*f->numbers));
@@ -201,7 +203,7 @@ void attention_layer(struct forward *f)
 		.q_norm = layer->q_norm,
 		.k_norm = layer->k_norm,
 		.eps = config->rms_eps,
-		/* The root is an instruction, correctly rounded: no libm. */
+		/* The root is an instruction, correctly rounded, and not libm's. */
 		.scale = 1.0f / __builtin_sqrtf((float)config->head_dim),
 		.sinks = layer->sinks,
 		.q = floats_of(f, f->q, q_width(config)),

@@ -1,4 +1,5 @@
-/* The attention half of a layer with multi-head latent attention (kernels/cpu/steps/mla.c has the definitions). */
+/* The attention half of a layer with multi-head latent attention (defined in
+ * kernels/cpu/steps/mla.c). */
 #include "shared/model/pass/forward_internal.h"
 
 static void norm_compressed_q(struct forward *f)
@@ -18,7 +19,7 @@ static void norm_compressed_q(struct forward *f)
 	f->queue->ops->norm(f->queue, &step);
 }
 
-/* q and the compressed key and value of every token. */
+/* Computes q and the compressed key and value of every token. */
 static void project(struct forward *f, struct rows q, struct rows kv)
 {
 	const struct layer *layer = &f->model->layers[f->layer];

@@ -126,7 +126,7 @@ static int append(struct delta_net *d, uint32_t index, uint32_t t, bool draft)
 	return 0;
 }
 
-/* Where the lane's states of the first layer lie. */
+/* Sets where the lane's states of the first layer lie. */
 static void place_states(const struct forward *f, uint32_t i)
 {
 	const struct recurrent *states = &f->kv->states;
@@ -205,7 +205,7 @@ static struct step_delta step_of(const struct forward *f, const struct layer *la
 		.dt = w->dt,
 		.norm = w->norm,
 		.eps = config->rms_eps,
-		/* The root is an instruction, correctly rounded: no libm. */
+		/* The root is an instruction, correctly rounded, and not libm's. */
 		.q_scale = 1.0f / __builtin_sqrtf((float)delta->d_k),
 		.in = floats_of(f, d->certain, d->row_floats),
 		.keep = batch_place(f, d->keep),
@@ -263,7 +263,8 @@ void delta_layer(struct forward *f)
 
 /* ---- Accepted drafts. ---- */
 
-/* A lane whose state lacks its sequence's last n tokens: which of its drafts they are, in order. */
+/* For a lane whose state lacks its sequence's last n tokens: finds which of its drafts these are,
+ * in order. */
 static void find_accepted(const struct forward *f, uint32_t index, uint32_t n)
 {
 	struct delta_net *d = f->delta;
@@ -275,7 +276,8 @@ static void find_accepted(const struct forward *f, uint32_t index, uint32_t n)
 	lane->n_accepted = n;
 	assert(d->drafts[index] && n <= d->n_keep - d->n_accepted);
 	for (uint32_t found = 0; found < n; t = d->tokens[t].next) {
-		/* They are a path, and parents come before their children: once through is enough. */
+		/* They form a path, and parents come before their children, so going through once
+		 * is enough. */
 		assert(t != UINT32_MAX);
 		if (f->step_tokens[t].cell != cells[found])
 			continue;
@@ -285,7 +287,8 @@ static void find_accepted(const struct forward *f, uint32_t index, uint32_t n)
 	}
 }
 
-/* The accepted drafts' rows onto the states after the tokens before them, as a pass would have done it. */
+/* Applies the accepted drafts' rows to the states after the tokens before them, as a pass would
+ * have done. */
 void delta_replay(struct forward *f)
 {
 	struct delta_net *d = f->delta;
@@ -316,7 +319,7 @@ void delta_replay(struct forward *f)
 		};
 		f->queue->ops->replay(f->queue, &step);
 	}
-	/* The marks say that the states are there. */
+	/* The marks promise that the states are there, so wait for them. */
 	(void)f->queue->ops->wait(f->queue, f->queue->ops->ticket(f->queue));
 	for (uint32_t i = 0; i < d->n_replayed; i++) {
 		struct kv_seq *seq = f->seqs[d->replayed[i]];

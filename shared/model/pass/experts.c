@@ -49,7 +49,7 @@ static const struct expert_source_ops mapped_ops = {
 	.end = mapped_end,
 };
 
-/* Widens first..end by what the experts of a layer take. */
+/* Extends first..end by the memory of a layer's experts. */
 static void widen(const struct model_config *config, const struct expert_tensor *tensor,
 	uintptr_t *first, uintptr_t *end)
 {

@@ -1,11 +1,13 @@
 /*
- * Where a forward pass gets its experts from. The forward asks for the distinct experts of one layer, computes
- * those that are there first and the others as they arrive (SP-MoE section 3, cached-first order), and combines the
- * results in a fixed order, so residency never shows in the output.
+ * Where a forward pass gets its experts from. The pass asks for the distinct experts of one layer,
+ * computes those that are resident first and the others as they arrive (SP-MoE section 3,
+ * cached-first order), and combines the results in a fixed order. So residency never shows in the
+ * output. Used by the thread of the pass.
  *
- * An expert is named by the places of its matrices in a buffer of the back end, not by addresses, and what a step reads stays
- * where it is until that step's ticket is reached: steps may be queued and run later.
- * Implementations: the file's mapping (experts_mapped), the expert-cache's slots (shared/spec/slots.h).
+ * An expert is given as places of its matrices in a buffer of the back end, not as addresses. What
+ * a step reads stays in place until the step's ticket is reached, because steps may be queued and
+ * run later. There are two implementations: the mapping of the file (experts_mapped) and the
+ * expert-cache's slots (shared/spec/slots.h).
  */
 #pragma once
 
@@ -13,9 +15,9 @@
 #include "shared/model/arch/model.h"
 
 struct expert_view {
-	uint32_t index; /* into the experts[] given to begin */
-	uint32_t slot; /* that holds it, EXPERT_NO_SLOT: it lies in the file */
-	struct place gate, up, down; /* matrices of the layer's shapes, in this layout: */
+	uint32_t index; /* into the experts[] that was passed to begin */
+	uint32_t slot; /* slot that holds it; EXPERT_NO_SLOT: it lies in the file */
+	struct place gate, up, down; /* its matrices, with the layer's shapes and this layout: */
 	enum matrix_layout layout;
 };
 #define EXPERT_NO_SLOT UINT32_MAX
@@ -24,20 +26,22 @@ struct expert_source;
 
 struct expert_source_ops {
 	const char *name;
-	/* Pins what is resident of experts[0..n-1] (distinct, ascending), demands the rest. tokens[i]: batch tokens
-	 * that chose experts[i]. */
+	/* Pins the resident ones of experts[0..n-1] (distinct, ascending) and demands the rest.
+	 * tokens[i]: number of the batch's tokens that chose experts[i]. */
 	void (*begin)(struct expert_source *source, uint32_t layer, const uint16_t *experts,
 		const uint16_t *tokens, uint32_t n);
-	/* Views not yet returned: all resident ones at first, then those that have arrived since; waits for at least
-	 * one; 0 when all n were returned. An expert nobody else delivers is read from the file here: never fails. A
-	 * file that cannot be read any more returns -EIO. What an earlier call gave and `used` was not told of is finished with
-	 * when ready is called again; the rest is when its ticket is reached, and where experts wait for room ready waits for
-	 * that. Then slots may be given to others: so a layer may need more experts than there are slots. */
+	/* Fills in views that were not given out yet: first all resident ones, later those that
+	 * have arrived since. Waits for at least one. Returns their number; 0: all n were given
+	 * out. An expert that nobody delivers is read from the file here, so this fails only with
+	 * -EIO, when the file cannot be read any more. Views of an earlier call that `used` was not
+	 * told of are finished with when ready is called again; the others when their ticket is
+	 * reached. If experts wait for room, ready waits for such tickets. Slots may then be given
+	 * to other experts, so a layer may need more experts than there are slots. */
 	int (*ready)(struct expert_source *source, struct expert_view *views);
-	/* Steps that were queued in q before t read what ready gave last. */
+	/* Tells that steps queued in q before t read the views that ready gave last. */
 	void (*used)(struct expert_source *source, struct queue *q, ticket t);
-	/* Of this layer no more is wanted. Lets go of what is finished with: all, once every ticket is reached. Also called again
-	 * behind a pass. */
+	/* No more of this layer is wanted. Releases everything that is finished with: all, once
+	 * every ticket is reached. Also called after a pass. */
 	void (*end)(struct expert_source *source);
 };
 
@@ -51,20 +55,20 @@ struct expert_source {
 	struct expert_source_stats stats;
 };
 
-/* The memory that a model's experts are mapped in, as a buffer. */
+/* Makes a buffer of the memory in which a model's experts are mapped. */
 int experts_file(
 	const struct model *model, struct backend *backend, struct buffer *out, struct error *err);
-/* Of one expert in it; index stays the caller's. */
+/* Sets the places of one expert in it; leaves view->index alone. */
 void experts_file_view(const struct model *model, const struct buffer *file, uint32_t layer,
 	uint32_t expert, struct expert_view *view);
 
-/* Views straight into the mapping; every look-up hits. */
+/* Gives views straight into the mapping; every look-up hits. */
 struct experts_mapped {
 	struct expert_source source;
 	struct buffer file;
 	uint32_t layer, n, returned;
 	uint16_t experts[LIMIT_EXPERTS];
 };
-/* Borrows both, and the weights stay where they are. */
+/* Borrows model and backend. The weights must not move. */
 int experts_mapped_init(struct experts_mapped *mapped, const struct model *model,
 	struct backend *backend, struct error *err);

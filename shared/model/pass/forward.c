@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether a feed-forward's last product takes float32 activations. */
+/* True when the last product of some feed-forward takes float32 activations. */
 static bool plain_down(const struct model *model)
 {
 	bool any = false;
@@ -19,14 +19,14 @@ static bool plain_down(const struct model *model)
 	return any;
 }
 
-/* Rows of logits that are picked from and not kept. */
+/* Number of rows of logits that are picked from and not kept. */
 static uint32_t pick_rows(const struct forward *f)
 {
 	return f->limits.n_picks < FORWARD_PICKS ? f->limits.n_picks : FORWARD_PICKS;
 }
 
-/* Every buffer of a pass. Called twice: to count, then to place. No product overflows: the factors are within limits.h
- * and what they sum to is refused where it is not had. */
+/* Lays out every buffer of a pass. Called twice: to count, then to place. No product overflows: the
+ * factors are within limits.h, and a sum that memory lacks is refused. */
 static void layout(struct forward *f, struct carve *c)
 {
 	const struct model_config *config = &f->model->config;
@@ -59,7 +59,7 @@ static void layout(struct forward *f, struct carve *c)
 		delta_layout(f, c);
 }
 
-/* What the host writes for a pass, or reads of it. */
+/* Lays out what the host writes for a pass, or reads from it. */
 static void layout_batch(struct forward *f, struct carve *c)
 {
 	size_t T = f->limits.n_batch, k = f->model->config.n_experts_used;
@@ -121,7 +121,7 @@ static int check(const struct forward *f, struct error *err)
 	return 0;
 }
 
-/* What the layout depends on. */
+/* Sets what the layout depends on. */
 static void set_shape(struct forward *f, const struct model *model, struct backend *backend,
 	const struct forward_limits *limits)
 {
@@ -143,7 +143,7 @@ static struct queue_limits queue_limits(const struct forward *f)
 	const struct delta_config *delta = &config->delta;
 	return (struct queue_limits){
 		.products = config->n_experts > STEP_NEXT ? config->n_experts : STEP_NEXT,
-		/* Up to six products take the same rows: those of a delta net's layer. */
+		/* Up to six products read the same rows: in a layer with a delta net. */
 		.pairs = (k > STEP_NEXT ? k : STEP_NEXT) * f->limits.n_batch,
 		.ffn_pairs = k * f->limits.n_batch,
 		.ffn_width = (ff + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK,
@@ -182,7 +182,7 @@ size_t forward_bytes(
 	return count.used + backend->ops->queue_bytes(backend, &queue);
 }
 
-/* The buffers, and the queue. */
+/* Allocates the buffers and the queue. */
 static int place(struct forward *f, struct error *err)
 {
 	struct carve count = {0}, batch = {0}, tables = {0};
@@ -262,7 +262,8 @@ void forward_set_hooks(struct forward *forward, const struct forward_hooks *hook
 	forward->hooks = hooks ? *hooks : (struct forward_hooks){0};
 }
 
-/* Which tokens' logits are kept, and where; -EINVAL when more are wanted than forward_create was told. */
+/* Assigns rows to the tokens whose logits are kept; -EINVAL when there are more than forward_create
+ * was told. */
 static int assign_logits(struct forward *f)
 {
 	f->n_kept = 0;
@@ -278,7 +279,7 @@ static int assign_logits(struct forward *f)
 	return 0;
 }
 
-/* Which rows the picks are made from: the first ones in their order, then again from the first room on. */
+/* Assigns rows to the picks: in order up to the room there is, then from the first row again. */
 static int assign_picks(struct forward *f)
 {
 	uint32_t n = 0;
@@ -294,7 +295,7 @@ static int assign_picks(struct forward *f)
 			f->which[f->n_kept + n++] = t;
 		}
 	}
-	/* More only if a token is picked from twice. */
+	/* More only if several picks read one token. */
 	return f->n_kept + n > f->limits.n_batch ? -EINVAL : 0;
 }
 
@@ -313,7 +314,7 @@ static void embed(struct forward *f)
 	f->queue->ops->embed(f->queue, &step);
 }
 
-/* Logits of the tokens f->which[first..first+n-1], to rows row..; at most T. */
+/* Computes logits of the tokens f->which[first..first+n_rows-1], to rows from `row` on. */
 static void output_logits(
 	struct forward *f, uint32_t first, uint32_t n_rows, uint32_t row, bool last)
 {
@@ -337,7 +338,7 @@ static void output_logits(
 		.logits = logits,
 	};
 	if (last)
-		next_mixer(f, 0, &step.next); /* of the next pass */
+		next_mixer(f, 0, &step.next); /* those of the next pass */
 	f->queue->ops->logits(f->queue, &step);
 }
 
@@ -356,10 +357,11 @@ static void output_picks(struct forward *f, uint32_t first, uint32_t n)
 	f->stats.pick_ns += clock_ns() - start;
 }
 
-/* The logits that are kept, and those that are only picked from: of these some at a time, in the same room. */
+/* Computes the kept logits, and those that are only picked from; the latter some at a time, in the
+ * same room. */
 static void output(struct forward *f)
 {
-	uint32_t first = 0, begin = 0; /* of picks, and of f->which */
+	uint32_t first = 0, begin = 0; /* first: index of a pick; begin: index into f->which */
 	do {
 		uint32_t end = first, n = begin == 0 ? f->n_kept : 0, n_new = 0;
 		for (; end < f->n_picks; end++) {
@@ -378,7 +380,7 @@ static void output(struct forward *f)
 	} while (first < f->n_picks);
 }
 
-/* The residual stream as it is before f->layer, or after the last. */
+/* Shows the residual stream before f->layer, or after the last layer. */
 static void call_residual_hook(struct forward *f)
 {
 	if (!f->hooks.residual)
@@ -389,7 +391,7 @@ static void call_residual_hook(struct forward *f)
 	section_begin(f);
 }
 
-/* By layer->mixer: f->out = mixer(norm(x)). */
+/* Indexed by layer->mixer: f->out = mixer(norm(x)). */
 static void (*const mixers[])(struct forward *f) = {
 	[MIX_ATTENTION] = attention_layer,
 	[MIX_MLA] = mla_layer,
@@ -442,7 +444,7 @@ int forward_begin(struct forward *forward, const struct batch_token *tokens, uin
 	embed(f);
 	rc = queue_layers(f);
 	if (rc < 0) {
-		/* What was queued before is nobody's any more when this returns. */
+		/* Nothing that was queued may still run when this returns. */
 		f->end = f->queue->ops->ticket(f->queue);
 		(void)forward_wait(f);
 		return rc;
@@ -459,7 +461,7 @@ int forward_wait(struct forward *forward)
 {
 	struct forward *f = forward;
 	int rc = f->queue->ops->wait(f->queue, f->end);
-	/* What its steps read is let go. */
+	/* Releases what its steps read. */
 	if (f->experts)
 		f->experts->ops->end(f->experts);
 	f->stats.total_ns = clock_ns() - f->began_ns;

@@ -1,6 +1,7 @@
 /*
- * One forward pass over a batch of tokens: chains, trees and many sequences are the same call. Used by one thread,
- * whose queue of a back end it runs in. All memory is allocated in forward_create; a pass allocates nothing.
+ * One forward pass over a batch of tokens; chains, trees and many sequences are the same call. Used
+ * by one thread, in whose queue of a back end it runs. All memory is allocated in forward_create; a
+ * pass allocates nothing.
  */
 #pragma once
 
@@ -12,23 +13,28 @@ struct batch_token {
 	struct kv_seq *seq;
 	int32_t token;
 	uint32_t position;
-	int32_t parent; /* batch index (smaller) of the token before it, or -1: seq's committed tokens end before it */
-	bool logits; /* compute this token's logits, and keep them for forward_logits */
-	uint32_t cell; /* in: taken by the caller with kv_take */
-	/* May be rejected. Only models with recurrent layers (kv_states) need to know: there the others of a sequence
-	 * are a chain in front of its drafts, and are committed all together, before any draft, or not at all. At most
-	 * n_drafts tokens of a pass are drafts. */
+	/* smaller index in the batch of the preceding token; -1: the committed tokens of seq
+	 * precede it */
+	int32_t parent;
+	bool logits; /* keep this token's logits for forward_logits */
+	uint32_t cell; /* taken by the caller with kv_take */
+	/* The token may be rejected. Only models with recurrent layers (kv_states) use this: there
+	 * the other tokens of a sequence form a chain before its drafts, and are committed all
+	 * together before any draft, or not at all. At most n_drafts tokens of a pass are drafts.
+	 */
 	bool draft;
 };
 
-/* Called on the driving thread, once per layer: what the router chose for each token of the batch.
- * experts, weights: [n_tokens][n_experts_used], by falling weight. hidden: rows of [n_embd], the input of the
- * feed-forward (after norm), until the layer ends. For dense layers experts and weights are NULL. (Sparsemixer: the first choice, then the
- * second.) Either callback may be NULL. */
+/* Callbacks on the thread of the pass; each may be NULL. layer: called once per layer with the
+ * router's choice for each token of the batch. experts, weights: [n_tokens][n_experts_used], by
+ * descending weight (sparsemixer: the first choice, then the second); NULL for dense layers.
+ * hidden: rows of [n_embd], the input of the feed-forward after its norm, valid until the layer
+ * ends. */
 struct forward_hooks {
 	void (*layer)(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
 		const float *weights, const struct rows *hidden);
-	/* x: rows of [n_embd], the residual stream before the layer; with layer = n_layers behind the last. */
+	/* x: rows of [n_embd], the residual stream before the layer; layer = n_layers: after the
+	 * last. */
 	void (*residual)(void *arg, uint32_t layer, uint32_t n_tokens, const struct rows *x);
 	void *arg;
 };
@@ -40,19 +46,21 @@ struct forward_stats {
 
 struct forward;
 
-/* The most that a pass has room for. */
+/* The largest pass that there is memory for. */
 struct forward_limits {
 	uint32_t n_batch; /* tokens: 1..LIMIT_BATCH */
 	uint32_t n_logits; /* tokens whose logits are kept: 0..n_batch */
 	uint32_t
-		n_picks; /* picks: 0..n_batch. Their rows of logits take turns in room for FORWARD_PICKS of them. */
+		/* picks: 0..n_batch. Their rows of logits share the room for FORWARD_PICKS rows. */
+		n_picks;
 	uint32_t n_drafts; /* drafts, if the model has recurrent layers */
 	uint32_t n_context; /* positions of a sequence: 1..LIMIT_CONTEXT */
 };
-/* So many rows share a reading of the output's weights. */
+/* This many rows share one reading of the output's weights. */
 #define FORWARD_PICKS 64
 
-/* Makes a queue of the back end, for the calling thread. Borrows everything. experts may be NULL for dense models. */
+/* Makes a queue of the back end for the calling thread. Borrows everything. experts: may be NULL
+ * for dense models. */
 int forward_create(const struct model *model, struct backend *backend, struct kv *kv,
 	struct expert_source *experts, const struct forward_limits *limits, struct forward **out,
 	struct error *err);
@@ -62,29 +70,34 @@ size_t forward_bytes(
 void forward_destroy(struct forward **forward);
 void forward_set_hooks(struct forward *forward, const struct forward_hooks *hooks);
 
-/* The tokens of a sequence continue its committed ones (seq->n): position = the parent's + 1, or seq->n without. The
- * value of every logit depends on the token's own ancestors only, to the bit. seq->cell[n..] is used as scratch.
- * -EIO when an expert could not be read, -EINVAL when positions, parents, cells or the number of rows of logits
- * contradict this or forward_create; the cells stay the caller's to return. */
+/* Runs a pass. The tokens of a sequence continue its committed ones (seq->n): position = the
+ * parent's + 1, or seq->n without a parent. Every logit depends only on the token's own ancestors,
+ * to the bit. seq->cell[n..] is used as scratch memory. -EIO when an expert could not be read.
+ * -EINVAL when positions, parents, cells or the number of rows of logits contradict this or
+ * forward_create. The cells stay the caller's to return. */
 int forward_run(struct forward *forward, const struct batch_token *tokens, uint32_t n);
-/* The same, and picks from the logits of its tokens: the source of a row is a batch index, whose logits need not be kept. Fills
- * results[0..n_picks-1]. -EINVAL also when pick_check refuses the rows, or there are more than forward_create was told. */
+/* The same, and picks from the logits of its tokens. A pick's source is a batch index; its logits
+ * need not be kept. Fills results[0..n_picks-1]. -EINVAL also when pick_check refuses the rows, or
+ * when there are more than forward_create was told. */
 int forward_run_picks(struct forward *forward, const struct batch_token *tokens, uint32_t n,
 	const struct pick_row *picks, uint32_t n_picks, struct pick_result *results);
-/* The same in two (n_picks may be 0): begin queues the pass, wait blocks until all of it has run; meanwhile the caller may do anything but begin
- * another or change the sequences. wait is only for who has begun one with 0; -errno when the back end failed. tokens may go
- * when begin returns, picks and results when wait does. */
+/* The same in two calls (n_picks may be 0). forward_begin queues the pass; forward_wait blocks
+ * until all of it has run. Between them the caller may do anything but begin another pass or change
+ * the sequences. Call forward_wait only after forward_begin returned 0; it returns -errno when the
+ * back end failed. tokens may be freed when forward_begin returns, picks and results when
+ * forward_wait does. */
 int forward_begin(struct forward *forward, const struct batch_token *tokens, uint32_t n,
 	const struct pick_row *picks, uint32_t n_picks, struct pick_result *results);
 int forward_wait(struct forward *forward);
 
-/* After kv_commit of the last pass: brings the recurrent states of its sequences up to those of their drafts that were
- * accepted, from what the pass kept of them. A sequence whose state is behind is refused by forward_run. Does nothing for
- * models without recurrent layers. */
+/* Call after kv_commit of the last pass: updates the recurrent states of its sequences with their
+ * accepted drafts, from what the pass kept of them. forward_run refuses a sequence whose state is
+ * behind. Does nothing for models without recurrent layers. */
 void forward_replay(struct forward *forward);
 
-/* Logits of batch token i of the last pass ([n_vocab]); it must have asked for them. Valid until the next pass. */
+/* Logits [n_vocab] of batch token i of the last pass, which must have asked for them. Valid until
+ * the next pass. */
 const float *forward_logits(const struct forward *forward, uint32_t i);
 const struct forward_stats *forward_stats(const struct forward *forward);
-/* What its passes run in: for steps beside them, on the same thread. */
+/* The queue that its passes run in; for other steps on the same thread. */
 struct queue *forward_queue(const struct forward *forward);

@@ -1,9 +1,10 @@
 /*
- * What the parts of a forward pass share: forward.c (memory, embedding, output), next.c (what follows a step), forward_rope.c
- * (frequencies), attention.c, moe.c and the other mixers. Nobody else includes it.
+ * What the parts of a forward pass share: forward.c (memory, embedding, output), next.c (which
+ * weights follow), forward_rope.c (frequencies), attention.c, moe.c and the other mixers. No other
+ * file includes it.
  *
- * The pass describes steps and queues them (kernels/backend.h); what executes them is no concern of it. T = tokens of the batch,
- * D = n_embd.
+ * The pass describes steps and queues them (kernels/backend.h); it does not know what executes
+ * them. T = tokens of the batch, D = n_embd.
  */
 #pragma once
 
@@ -13,7 +14,7 @@
 
 struct delta_net;
 
-/* Where rows of tokens begin in f->memory, which the host may not see. */
+/* Offset of rows of tokens in f->memory, which the host may not see. */
 typedef size_t rows_at;
 
 struct forward {
@@ -26,63 +27,66 @@ struct forward {
 	struct forward_hooks hooks;
 	struct forward_stats stats;
 	uint64_t began_ns;
-	struct buffer memory; /* of all rows */
-	struct buffer batch; /* of what the host writes and reads */
+	struct buffer memory; /* all rows */
+	struct buffer batch; /* what the host writes and reads */
 	struct buffer windows; /* kv->windows.of */
-	void *tables; /* the host's own */
+	void *tables; /* used by the host only */
 	struct delta_net *delta; /* delta_net.h; NULL for models without such layers */
 
-	/* The running pass. */
-	const struct batch_token *tokens; /* while steps are queued */
+	/* The present pass: */
+	const struct batch_token *tokens; /* valid while steps are queued */
 	uint32_t n;
 	uint32_t layer;
-	uint32_t section; /* graphs begun */
+	uint32_t section; /* number of graphs begun */
 	const struct pick_row *picks; /* [n_picks] */
 	struct pick_result *picked; /* [n_picks] */
 	uint32_t n_picks;
 	ticket end;
 
-	/* Constants of the model. */
+	/* Constants of the model: */
 	double *frequency; /* [n_rot / 2] radians per position */
-	double rope_magnitude; /* of cos and sin */
+	double rope_magnitude; /* factor for cos and sin */
 
-	/* Rows by token, in f->memory. */
+	/* Rows by token, in f->memory: */
 	rows_at x; /* [T][D] residual stream */
 	rows_at h, h_q8; /* [T][D] after a norm, in both forms */
 	rows_at q, k, v; /* [T][n_heads * head_dim], [T][n_kv_heads * head_dim] x2 */
 	rows_at q_a, q_a_q8, kv_a; /* [T][q_rank], [T][kv_rank + rope]: latent attention */
 	rows_at att, att_q8; /* [T][n_heads * head_dim], or the values of latent attention */
-	rows_at out; /* [T][D] of the o product, then of the feed-forward */
+	rows_at out; /* [T][D] output of the mixer, then of the feed-forward */
 	rows_at router; /* [T][n_experts] */
 	rows_at shared, shared_weight; /* [T][D], [T]: the shared expert */
 	rows_at down; /* [T][n_experts_used][D], by token and rank */
 	rows_at cos_sin; /* [T][n_rot] */
-	rows_at logits; /* [n_logits + FORWARD_PICKS][n_vocab]: first those that are kept */
+	rows_at logits; /* [n_logits + FORWARD_PICKS][n_vocab]; the kept ones come first */
 
-	/* In f->batch. */
+	/* In f->batch: */
 	struct step_token *step_tokens; /* [T] */
 	uint32_t *
-		which; /* [n_logits + n_picks] tokens whose logits are kept, then those of picks alone */
-	float *weights; /* [T][n_experts_used], by falling weight */
+		/* [n_logits + n_picks] tokens whose logits are kept, then those that are only
+		 * picked from */
+		which;
+	float *weights; /* [T][n_experts_used], by descending weight */
 	uint16_t *chosen; /* [T][n_experts_used] */
 	uint32_t *pairs; /* [T * n_experts_used] */
 	struct expert_use *uses; /* [n_experts] */
 	uint32_t *n_uses;
-	struct expert_order order; /* pairs, uses and n_uses */
+	struct expert_order order; /* pairs, uses and n_uses as places */
 
-	/* In f->tables. */
-	bool *on_main; /* [T]: its cells are a prefix of seq->cell; see attention.c */
+	/* In f->tables: */
+	bool *on_main; /* [T] the cells of its path are a prefix of seq->cell; see attention.c */
 	bool *has_main_child; /* [T] */
-	struct kv_seq **seqs; /* [T] of the pass, in the order in which they come */
+	struct kv_seq **seqs; /* [T] the sequences of the pass, in order of appearance */
 	uint32_t n_seqs;
 	const struct buffer **maps; /* [T] their maps */
-	uint32_t *numbers, n_numbers; /* a hash table of indices into seqs; a power of two */
-	uint16_t *distinct, *distinct_tokens; /* [n_experts] of one layer */
+	/* a hash table of indices into seqs; n_numbers is a power of two */
+	uint32_t *numbers, n_numbers;
+	uint16_t *distinct, *distinct_tokens; /* [n_experts] those of one layer */
 	struct expert_view *views; /* [n_experts] */
 	struct step_expert *ready; /* [n_experts] */
-	uint32_t *logit_row; /* [T] row that is kept, or UINT32_MAX */
-	uint32_t n_kept; /* such rows */
-	uint32_t *pick_row; /* [n_picks] row of logits that a pick is made from */
+	uint32_t *logit_row; /* [T] its row of kept logits, or UINT32_MAX */
+	uint32_t n_kept; /* number of these rows */
+	uint32_t *pick_row; /* [n_picks] row of logits that the pick reads */
 };
 
 static inline struct rows floats_of(const struct forward *f, rows_at at, size_t width)
@@ -95,7 +99,7 @@ static inline struct rows q8_of(const struct forward *f, rows_at at, size_t widt
 	return (struct rows){&f->memory, at, width / Q8_BLOCK * sizeof(struct q8_block), f->n};
 }
 
-/* Both forms; width that is no whole blocks has no second. */
+/* Both forms. There is no q8 form when width is no multiple of the block size. */
 static inline struct inputs inputs_of(const struct forward *f, rows_at at, rows_at q8, size_t width)
 {
 	return (struct inputs){floats_of(f, at, width), q8_of(f, q8, width)};
@@ -106,7 +110,7 @@ static inline struct step_product product_of(const struct matrix *w, struct inpu
 	return (struct step_product){.w = *w, .x = x, .y = y};
 }
 
-/* What lies in f->batch. */
+/* The place of memory in f->batch. */
 static inline struct place batch_place(const struct forward *f, const void *at)
 {
 	return (struct place){&f->batch, (size_t)((const unsigned char *)at - f->batch.host)};
@@ -119,7 +123,7 @@ static inline struct rows batch_rows(
 	return (struct rows){place.buffer, place.offset, stride, n};
 }
 
-/* Steps of a pass come in sections, between which the host looks at what they gave. */
+/* The steps of a pass come in sections; between them the host looks at their results. */
 static inline void section_begin(struct forward *f)
 {
 	f->queue->ops->graph_begin(f->queue, (uint64_t)f->section++ << 32 | f->n);
@@ -130,26 +134,28 @@ static inline void section_end(struct forward *f)
 	f->queue->ops->graph_end(f->queue);
 }
 
-/* What follows a step (next.c): one matrix; the first of the layer's feed-forward; or the first of a layer's mixer, and behind
- * the last layer the output. */
+/* next.c: the weights that follow a step: one matrix; the first of the layer's feed-forward; or the
+ * first of a layer's mixer, and behind the last layer those of the output. */
 void next_matrix(const struct forward *f, const struct matrix *w, struct step_next *next);
 void next_ffn(const struct forward *f, struct step_next *next);
 void next_mixer(const struct forward *f, uint32_t layer, struct step_next *next);
 
-/* f->frequency and f->rope_magnitude from the model's configuration and f->limits.n_context. */
+/* Sets f->frequency and f->rope_magnitude from the model's configuration and f->limits.n_context.
+ */
 void forward_rope_init(struct forward *f);
 
-/* Positions, parents and cells of the batch; -EINVAL when they contradict each other. */
+/* Checks positions, parents and cells of the batch; -EINVAL when they contradict each other. */
 int attention_prepare(struct forward *f);
-/* What attention reads of the batch, and where the layer's keys and values are. */
+/* The batch as attention reads it, and where the layer's keys and values lie. */
 struct batch_cells batch_cells_of(const struct forward *f);
 struct kv_cells kv_cells_of(const struct forward *f);
-/* The norm before a layer's mixer, to f->h; the last product of the mixer, to f->out. */
+/* The norm before a layer's mixer, to f->h; and the last product of the mixer, to f->out. */
 void mixer_norm(struct forward *f, bool quantised);
 void mixer_out(struct forward *f, const struct matrix *w, struct inputs in);
-/* f->out = attention(norm(x)) of the layer, which ffn_layer adds. */
+/* f->out = attention(norm(x)) of the layer; ffn_layer adds it. */
 void attention_layer(struct forward *f);
-/* As attention_layer, of a MIX_MLA layer. */
+/* Like attention_layer, for a MIX_MLA layer. */
 void mla_layer(struct forward *f);
-/* x += f->out + ffn(norm(x + f->out)) of the layer; -EIO. A section is under way, before and after. */
+/* x += f->out, then x += ffn(norm(x)) of the layer; -EIO. A section is under way before and after.
+ */
 int ffn_layer(struct forward *f);

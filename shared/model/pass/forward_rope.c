@@ -1,4 +1,5 @@
-/* Frequencies of rope and what the scalings do to them. Computed once; double, and ours: no libm. */
+/* The frequencies of rope, and what scaling does to them. Computed once, in double and without
+ * libm. */
 #include "shared/model/pass/forward_internal.h"
 
 #include "kernels/kernels.h"
@@ -19,16 +20,17 @@ static double round_down(double x)
 	return whole > x ? whole - 1 : whole;
 }
 
-/* The pair (fractional) that turns `rotations` times in the original context (YaRN, arXiv 2309.00071, eq. 17 with its
- * r, solved for d). */
+/* The (fractional) index of the pair that turns `rotations` times in the original context (YaRN,
+ * arXiv 2309.00071, eq. 17 with its r, solved for d). */
 static double pair_turning(const struct rope_config *rope, uint32_t n_rot, double rotations)
 {
 	return n_rot * natural_log(rope->original_context / (rotations * TWO_PI)) /
 	       (2 * natural_log(rope->base));
 }
 
-/* YaRN, section 3.2: pairs that turn often keep their frequency, those that hardly turn are interpolated, and between
- * them goes a ramp. Ranges that lie outside the pairs are cut as the models' own code cuts them. */
+/* YaRN, section 3.2: pairs that turn often keep their frequency, those that hardly turn are
+ * interpolated, with a ramp in between. Ranges outside the pairs are limited as in the models' own
+ * code. */
 static void apply_yarn(struct forward *f, const struct rope_config *rope)
 {
 	uint32_t n_rot = f->model->config.n_rot;
@@ -48,15 +50,15 @@ static void apply_yarn(struct forward *f, const struct rope_config *rope)
 		f->frequency[i] =
 			f->frequency[i] / rope->factor * ramp + f->frequency[i] * (1 - ramp);
 	}
-	/* Section 3.4's temperature, 1 + 0.1 ln(factor), or the file's own. Where a log multiplier is given it is in the
-	 * scale of the scores instead. */
+	/* The temperature of section 3.4, 1 + 0.1 ln(factor), or the file's own. If the file has a
+	 * log multiplier, the scale of the scores includes it instead. */
 	if (rope->yarn_attn_factor > 0)
 		f->rope_magnitude *= rope->yarn_attn_factor;
 	else if (rope->factor > 1 && rope->yarn_log_multiplier == 0)
 		f->rope_magnitude *= 1 + 0.1 * natural_log(rope->factor);
 }
 
-/* theta_i = base^(-2i / n_rot), divided by the file's factors (llama3, longrope) and scaled. */
+/* theta_i = base^(-2i / n_rot), divided by the file's factors (llama3, longrope), and scaled. */
 void forward_rope_init(struct forward *f)
 {
 	const struct model_config *config = &f->model->config;

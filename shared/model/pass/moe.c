@@ -1,10 +1,10 @@
 /*
- * The feed-forward half of a layer, dense or routed. A dense layer is one expert that all tokens chose. Which expert of a routed
- * one is computed first depends on what is resident: steps.h says how their results meet.
+ * The feed-forward half of a layer, dense or routed. Which experts of a routed layer are computed
+ * first depends on residency; steps.h says how their results are combined.
  */
 #include "shared/model/pass/forward_internal.h"
 
-/* Whether a matrix that the norm's result goes to takes quantised activations. */
+/* True when a matrix that multiplies the norm's result takes quantised activations. */
 static bool any_quantised(const struct layer *layer)
 {
 	const struct matrix *dense[] = {&layer->ffn_gate, &layer->ffn_up};
@@ -18,7 +18,7 @@ static bool any_quantised(const struct layer *layer)
 	return any;
 }
 
-/* x += what the mixer left in f->out, then the norm. */
+/* x += the mixer's result in f->out, then the norm. */
 static void norm(struct forward *f)
 {
 	const struct layer *layer = &f->model->layers[f->layer];
@@ -70,7 +70,7 @@ static void dense_layer(struct forward *f)
 	f->queue->ops->dense_ffn(f->queue, &step);
 }
 
-/* The router's products, the choice, and its order by experts. */
+/* The router's products, the choice of experts, and its order by expert. */
 static void route(struct forward *f)
 {
 	const struct model_config *config = &f->model->config;
@@ -122,7 +122,7 @@ static struct ffn shape_of(const struct forward *f)
 	return ffn;
 }
 
-/* The expert of every token, computed while those that are not resident arrive. */
+/* The shared expert of every token, computed while missing experts arrive. */
 static void run_shared(struct forward *f)
 {
 	const struct layer *layer = &f->model->layers[f->layer];
@@ -140,7 +140,7 @@ static void run_shared(struct forward *f)
 	f->queue->ops->dense_ffn(f->queue, &step);
 }
 
-/* What has come of the layer's experts; last: they are all of the rest. */
+/* Computes the n experts whose views are there. last: no more will follow. */
 static void run_some(struct forward *f, uint32_t n, bool last)
 {
 	const struct model_config *config = &f->model->config;
@@ -194,7 +194,7 @@ static int run_experts(struct forward *f)
 	}
 	f->stats.unique_experts += n_distinct;
 	ops->begin(f->experts, f->layer, f->distinct, f->distinct_tokens, n_distinct);
-	/* What is missing is on its way meanwhile. */
+	/* The missing experts arrive meanwhile. */
 	call_hook(f, true);
 	if (layer->shared_gate.data)
 		run_shared(f);
@@ -203,7 +203,7 @@ static int run_experts(struct forward *f)
 		run_some(f, (uint32_t)n, done == n_distinct);
 		ops->used(f->experts, f->queue, f->queue->ops->ticket(f->queue));
 	}
-	/* Of a pass that ends here forward_wait says the same, behind what was queued. */
+	/* The pass ends here. forward_wait reports it to the source, after what was queued. */
 	if (n < 0)
 		return -EIO;
 	ops->end(f->experts);

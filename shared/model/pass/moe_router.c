@@ -5,7 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* Rows that go together, and a matrix so small that waking the others takes longer. */
+/* Rows that are multiplied together, and the size of a matrix so small that waking other threads
+ * takes longer. */
 enum { ITEM_ROWS = 16, SHARED_BYTES = 128 << 10 };
 
 int moe_router_init(struct moe_router *router, const struct model *model, struct backend *backend,
@@ -13,7 +14,7 @@ int moe_router_init(struct moe_router *router, const struct model *model, struct
 {
 	const struct model_config *config = &model->config;
 	size_t n = config->n_experts, k = config->n_experts_used;
-	/* For routers that are quantised, in the file or as copies. */
+	/* For quantised routers, in the file or as copies. */
 	bool any = config->n_embd % Q8_BLOCK == 0;
 	size_t row = config->n_embd / Q8_BLOCK * sizeof(struct q8_block);
 	size_t q8 = any ? round_lines(n_max * row) : 0, logits = round_lines(n_max * n * 4);
@@ -44,7 +45,7 @@ static const struct matrix *matrix_of(const struct moe_router *router, uint32_t 
 	return router->matrix ? &router->matrix[layer] : &router->model->layers[layer].router;
 }
 
-/* Rows first..end-1 of the router; first is a multiple of ITEM_ROWS. */
+/* Multiplies rows first..end-1 of the router; first is a multiple of ITEM_ROWS. */
 static void multiply(const struct moe_router *router, uint32_t first, uint32_t end, bool alone)
 {
 	struct step_product product = {.w = *matrix_of(router, router->layer),
@@ -102,7 +103,7 @@ bool moe_router_some(struct moe_router *router, size_t bytes)
 {
 	uint32_t n_experts = router->model->config.n_experts, first = router->n_rows;
 	size_t items = bytes / (matrix_of(router, router->layer)->row_bytes * ITEM_ROWS);
-	/* Not fewer than go together, not more than there are. */
+	/* At least the rows that are multiplied together, and no more than there are. */
 	size_t rows = (items > 0 ? items : 1) * ITEM_ROWS;
 	router->n_rows = n_experts - first < rows ? n_experts : first + (uint32_t)rows;
 	multiply(router, first, router->n_rows, true);

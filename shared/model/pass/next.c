@@ -1,14 +1,15 @@
 /*
- * What a step says of those behind it: the weights that they read first, where they are known, so that threads which wait fetch
- * them meanwhile. Which experts come is known after the routing only, and then they are next.
+ * Tells a step which weights the following steps read first, where that is known, so that waiting
+ * threads can prefetch them. Which experts follow is known only after the routing, and then they
+ * come at once.
  *
- * Measured on two threads of an Intel Xeon (Emerald Rapids), passes with and without in turn, medians of
- * neighbours' ratios: decoding qwen3-0.6b and 12 layers of qwen3-30b-a3b in Q4_0, olmoe-1b-7b in Q4_K_M takes 1.2, 0.7 and
- * 0.6 % less.
+ * Measured on two threads of an Intel Xeon (Emerald Rapids), passes with and without it in turn,
+ * medians of neighbours' ratios: decoding qwen3-0.6b and 12 layers of qwen3-30b-a3b in Q4_0, and
+ * olmoe-1b-7b in Q4_K_M, takes 1.2, 0.7 and 0.6 % less.
  */
 #include "shared/model/pass/forward_internal.h"
 
-/* Those of the matrices that there are. */
+/* Lists those of the matrices that exist. */
 static void of_matrices(
 	const struct forward *f, const struct matrix *const *w, uint32_t n, struct step_next *next)
 {
