@@ -58,7 +58,7 @@ static int parse(const char *text, const struct slots_geometry *geometry, uint64
 			return error_set(err, ENOEXEC,
 				"budget: %s is more than all experts, which are 100%%; %s", text,
 				FORMS);
-		/* A share that is whole but for rounding is not rounded up. */
+		/* A share that is whole except for rounding errors is not rounded up. */
 		*slots = ceil(geometry->n_total * value / 100 - 1e-9);
 		return 0;
 	}
@@ -79,7 +79,7 @@ int budget_slots(const char *text, const struct slots_geometry *geometry, uint64
 	if (status != 0)
 		return status;
 	uint32_t least = slots_min(geometry);
-	/* A number alone. */
+	/* A plain number. */
 	bool bytes = text[strspn(text, "0123456789.")] == '\0';
 	if (slots < least)
 		return error_set(err, ENOEXEC,
@@ -100,7 +100,7 @@ uint64_t budget_automatic(const struct slots_geometry *geometry, uint64_t room)
 	return slots_in(room, geometry) * geometry->slot_bytes;
 }
 
-/* What would not be refused: of budgets, or where not even the least fits, of limits. */
+/* Says which budgets, or if not even the least fits which limits, would not be refused. */
 static void advise(const struct memory_limit *limit, uint64_t most, uint64_t automatic,
 	uint64_t limit_least, char *out, size_t out_bytes)
 {
@@ -149,7 +149,7 @@ int budget_check_memory(const struct budget *budget, const struct memory_limit *
 	return 0;
 }
 
-/* The four parts that are not experts'. */
+/* Lists the four parts that are not experts. */
 static void describe_rest(const struct room *room, char *out, size_t out_bytes)
 {
 	const struct slots_needs *of = &room->needs.of;

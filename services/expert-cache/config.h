@@ -3,5 +3,6 @@
 
 #include "services/knobs/cache.h"
 
-/* What the key table cannot say: a model is named, the policy exists. */
+/* Checks what the table of keys cannot express: that a model is named, and that the policy exists.
+ */
 int cache_config_check(const struct cache_config *config, struct error *err);

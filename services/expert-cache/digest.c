@@ -15,27 +15,27 @@
 #include <unistd.h>
 
 #define NICE_MOST 19
-/* linux/ioprio.h: a class that gets the disk when nobody else wants it. */
+/* linux/ioprio.h: a class that gets the disk only when nobody else wants it. */
 #define IOPRIO_WHO_PROCESS 1
 #define IOPRIO_IDLE (3 << 13)
-/* How often the files' times are looked at. */
+/* How often the files' times are checked. */
 #define LOOK_NS 50000000ull
 #define SCRUB_NS 1000000000ull
-/* Of one pause between two blocks. */
+/* Longest pause between two blocks. */
 #define PAUSE_NS_MAX 250000000ull
-/* So long it makes no pause: a model of a gigabyte or two has its digest then. */
+/* For this long there are no pauses: a model of a gigabyte or two has its digest by then. */
 #define START_NS 1000000000ull
-/* A pause lasts so many times as long as the block took. */
+/* A pause is this many times as long as the last block took. */
 enum { PAUSES_IDLE = 1, PAUSES_BUSY = 19 };
 
-/* Past the page cache where that is possible: the bytes are not wanted again. Returns 0 or -errno. */
+/* Reads past the page cache if possible, because the bytes are not needed again. 0 or -errno. */
 static int read_block(
 	const struct digest *digest, const struct digest_block *block, unsigned char *to)
 {
 	int fd = digest->fds[block->part];
 	size_t got = 0, wanted = (block->bytes + SLOTS_PAGE - 1) / SLOTS_PAGE * SLOTS_PAGE;
 	while (got < block->bytes) {
-		/* A short read ends anywhere: what follows goes through the page cache. */
+		/* A short read may end anywhere, so the rest goes through the page cache. */
 		bool direct = fd >= 0 && got == 0;
 		ssize_t n =
 			pread(direct ? fd : gguf_part_at(digest->gguf, block->part)->fd, to + got,
@@ -65,7 +65,7 @@ static void pause_ns(struct digest *digest, uint64_t ns)
 		doorbell_wait(&digest->stopped, seen, 0, ns);
 }
 
-/* A block that cannot be read proves nothing; whoever needs its bytes finds out. */
+/* A block that cannot be read proves nothing; those who need its bytes will notice. */
 static bool digest_of(
 	struct digest *digest, uint64_t i, unsigned char *buffer, struct block_digest *out)
 {
@@ -88,7 +88,7 @@ static bool is_whole(const struct digest *digest, uint64_t *state)
 	return gguf_state_now(digest->gguf, state, &part) == GGUF_WHOLE;
 }
 
-/* Whether block i has the digest that it had; false also when it cannot be read. */
+/* True when block i still has its digest; false also when it cannot be read. */
 static bool compare(struct digest *digest, uint64_t i, unsigned char *buffer)
 {
 	struct file_digest *table = digest->table;
@@ -103,7 +103,8 @@ static bool compare(struct digest *digest, uint64_t i, unsigned char *buffer)
 	return false;
 }
 
-/* One more block gets its digest, if the files stay in the state that the others have theirs from. */
+/* Gives one more block its digest, if the files stay in the state in which the others got theirs.
+ */
 static void add_block(struct digest *digest, uint64_t i, unsigned char *buffer)
 {
 	struct file_digest *table = digest->table;
@@ -112,7 +113,7 @@ static void add_block(struct digest *digest, uint64_t i, unsigned char *buffer)
 	if (!digest_of(digest, i, buffer, &now) || !is_whole(digest, &state) || state != of)
 		return;
 	table->digest[i] = now;
-	/* Release: whoever sees it counted finds it written. */
+	/* Release: a reader that sees it counted sees it written. */
 	atomic_store_explicit(&table->n_done, i + 1, memory_order_release);
 }
 
@@ -152,7 +153,7 @@ static void *background_thread(void *arg)
 	struct digest *digest = arg;
 	unsigned char *buffer = make_buffer();
 	uint64_t scrubbed = 0;
-	/* Of this thread alone, as Linux has it. */
+	/* On Linux this concerns the calling thread only. */
 	(void)setpriority(PRIO_PROCESS, 0, NICE_MOST);
 	(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_IDLE);
 	while (buffer != NULL && !stopping(digest))
@@ -161,7 +162,8 @@ static void *background_thread(void *arg)
 	return NULL;
 }
 
-/* True when all blocks that have a digest have it still, and nothing touched the files meanwhile. */
+/* True when all blocks that have a digest still match it, and nothing touched the files meanwhile.
+ */
 static bool compare_all(struct digest *digest, uint64_t n, uint64_t state, unsigned char *buffer)
 {
 	for (uint64_t i = 0; i < n; i++)
@@ -177,10 +179,10 @@ static void follow(struct digest *digest, uint64_t state, unsigned char *buffer)
 	pthread_mutex_lock(&digest->turn);
 	uint64_t n = atomic_load_explicit(&table->n_done, memory_order_relaxed);
 	if (compare_all(digest, n, state, buffer)) {
-		/* Of blocks that have none nobody knows what they were. */
+		/* Nobody knows what the blocks without a digest were. */
 		if (n < table->n_blocks)
 			atomic_store_explicit(&table->origin, state, memory_order_relaxed);
-		/* Release: whoever sees the state finds its origin. */
+		/* Release: a reader that sees the state sees its origin. */
 		atomic_store_explicit(&table->state, state, memory_order_release);
 		atomic_store_explicit(&digest->n_compared, n, memory_order_relaxed);
 		atomic_fetch_add_explicit(&digest->compared, 1, memory_order_release);
@@ -280,7 +282,7 @@ bool digest_proves(const struct digest *digest)
 	const struct file_digest *table = digest->table;
 	if (table == NULL || atomic_load_explicit(&table->differs, memory_order_acquire) != 0)
 		return false;
-	/* Acquire pairs with the comparing thread's release: the origin is not older. */
+	/* Acquire pairs with the release of the comparing thread: the origin is not older. */
 	return atomic_load_explicit(&table->state, memory_order_acquire) ==
 		       gguf_state(digest->gguf) &&
 	       atomic_load_explicit(&table->origin, memory_order_relaxed) == digest->origin &&

@@ -15,7 +15,7 @@
 
 #define FILE_CHECK_NS 200000000ull
 #define STATE_NS 200000000ull
-/* The worker looks at the world every 50 ms at least. */
+/* The worker checks everything at least every 50 ms. */
 #define STALL_NS 10000000000ull
 
 static int on_admin(void *arg, const Outrider__Envelope *request, Outrider__Envelope *reply)
@@ -79,7 +79,7 @@ static bool worker_alive(void *arg)
 static void on_state(void *arg)
 {
 	struct service *service = arg;
-	/* It waits for the worker. */
+	/* This waits for the worker. */
 	if (worker_alive(service))
 		live_follow(service);
 }
@@ -104,7 +104,8 @@ static int open_knobs(struct service *service, const struct options *options, st
 	return daemon_knobs_open(service->daemon, &knobs, err);
 }
 
-/* It stays in the region: a successor begins with it before the verifier has registered again. */
+/* The numbers stay in the region: a successor begins with them before the verifier has registered
+ * again. */
 static void on_peer(void *arg, const struct peer *peer)
 {
 	struct service *service = arg;
@@ -135,7 +136,7 @@ static void describe(struct service *service)
 int handlers_open(struct service *service, const struct options *options, struct error *err)
 {
 	struct daemon *daemon = service->daemon;
-	/* From here on a file that cannot be looked at is a model that is lost. */
+	/* From here on, a file that cannot be read means a lost model. */
 	gguf_guard_survive();
 	int status = open_knobs(service, options, err);
 	if (status != 0)

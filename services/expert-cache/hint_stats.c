@@ -21,7 +21,7 @@ static void add(const struct hint_quality *quality, uint32_t layer, unsigned sou
 	to->lead_ns += load(&counts->lead_ns);
 }
 
-/* Those of the layers first..end-1, of each source that has hinted. */
+/* Fills in the counts of layers first..end-1, for each source that has hinted. */
 static bool fill(const struct hint_quality *quality, uint32_t first, uint32_t end,
 	Outrider__HintQuality ***list, size_t *n)
 {

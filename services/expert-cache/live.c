@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How often it is seen whether the memory that there is has become another. */
+/* How often a change of the available memory is looked for. */
 #define LOOK_NS 2000000000ull
-/* A change of the limit by less than one part of so many is none. */
+/* A change of the limit by less than 1 / LIMIT_PART does not count. */
 #define LIMIT_PART 64
 
 static bool chosen(int choice, bool by_itself)
@@ -26,7 +26,8 @@ struct transfer_options live_options(
 	bool all = budget == service->geometry.n_total;
 	return (struct transfer_options){
 		.preload = chosen(config->preload, all),
-		/* Where experts are loaded again and again, those that are used again are packed later. */
+		/* If experts are loaded again and again, those that are used again are packed
+		 * later. */
 		.packs = chosen(config->pack, all),
 		.packs_later = config->pack != CHOICE_NO,
 		.pages_ahead = true,
@@ -43,7 +44,8 @@ static void settings_of(const struct cache_config *config, struct slots_settings
 	snprintf(out->policy, sizeof(out->policy), "%s", config->policy);
 }
 
-/* The budget that a change asks for; auto is settled once, not by every change of something else. */
+/* The budget that a change asks for. auto is computed once, not with every change of something
+ * else. */
 static int change_budget(const struct service *service, const struct cache_config *next,
 	struct settled *settled, struct error *err)
 {
@@ -54,7 +56,7 @@ static int change_budget(const struct service *service, const struct cache_confi
 	return 0;
 }
 
-/* What a change needs that must not be allocated by the worker. */
+/* Allocates what a change needs, which the worker must not do. */
 static int prepare(struct service *service, const struct cache_config *next,
 	struct settled *settled, struct transfer_change *change, struct error *err)
 {
@@ -112,14 +114,14 @@ static void recall(struct service *service, const struct slots_settings *changed
 		next.budget, next.policy);
 }
 
-/* In the region: what a successor begins with when its budget is auto. */
+/* Notes the auto budget in the region, where a successor finds it. */
 static void note_automatic(struct service *service, const char *budget)
 {
 	if (budget_is_auto(budget))
 		service->store.slots.header->automatic = service->budget;
 }
 
-/* service->needs become what a verifier has said last, if one has; whether they are others than until now. */
+/* Sets service->needs to what a verifier told last, if one has; true when they changed. */
 static bool learn_needs(struct service *service)
 {
 	struct room_needs needs = {.said = true};
@@ -132,7 +134,8 @@ static bool learn_needs(struct service *service)
 	return other;
 }
 
-/* Of a predecessor's region: the verifier that it served may go on as it was. */
+/* Takes over the needs from a predecessor's region: the verifier that it served may be running on
+ * unchanged. */
 static void take_over_needs(struct service *service)
 {
 	(void)learn_needs(service);
@@ -140,7 +143,7 @@ static void take_over_needs(struct service *service)
 	service->budget = service->settled.budget.n_slots;
 }
 
-/* Of a predecessor's region. */
+/* Takes over the settings from a predecessor's region. */
 static void take_over(struct service *service, const struct slots_settings *configured)
 {
 	const struct slots_header *header = service->store.slots.header;
@@ -172,7 +175,7 @@ void live_begin(struct service *service)
 		settle_say(service, service->configured.budget, &service->settled);
 }
 
-/* What became another since the budget was settled. */
+/* What has changed since the budget was computed. */
 enum cause { CAUSE_NONE, CAUSE_VERIFIER, CAUSE_LIMIT };
 
 static void say_followed(
@@ -188,7 +191,8 @@ static void say_followed(
 			UNITS_SIZE(service->needs.of.kv), slots, service->budget);
 }
 
-/* The budget as it is beside what the verifier has said now, and of the memory that there is: auto's may be another. */
+/* Adapts the budget to what the verifier has told now, and to the memory that there is; auto may
+ * get another. */
 static int follow(
 	struct service *service, struct settled *settled, enum cause cause, struct error *err)
 {
@@ -210,8 +214,8 @@ static int follow(
 	return 0;
 }
 
-/* Whether the limit is another, by more than a machine's own count of its memory wavers. It is looked at now and then: several
- * files are read for it. */
+/* True when the limit has changed by more than a machine's own count of its memory varies. Checked
+ * only from time to time, because several files are read for it. */
 static bool limit_changed(struct service *service, struct memory_limit *limit)
 {
 	uint64_t now_ns = clock_ns(), before = service->settled.limit.bytes;
@@ -220,7 +224,7 @@ static bool limit_changed(struct service *service, struct memory_limit *limit)
 	service->looked_ns = now_ns;
 	memory_limit_now(limit);
 	uint64_t other = limit->bytes > before ? limit->bytes - before : before - limit->bytes;
-	/* A limit that could not be read is not one that was lifted. */
+	/* A limit that could not be read was not lifted. */
 	return !limit->unread && limit->bytes != UINT64_MAX && other > before / LIMIT_PART;
 }
 
@@ -232,7 +236,7 @@ void live_follow(struct service *service)
 	struct settled settled;
 	struct error err;
 	enum cause cause = CAUSE_NONE;
-	/* What it has was nobody's while it was away. */
+	/* The memory that it has now counted as free while it was away. */
 	if (learn_needs(service) || (service->alone && !service->verifier_left)) {
 		cause = CAUSE_VERIFIER;
 		memory_limit_now(&settled.limit);
@@ -244,12 +248,12 @@ void live_follow(struct service *service)
 		return;
 	}
 	if (settled.limit.unread) {
-		/* Once more, soon. */
+		/* Try again soon. */
 		service->needs = before;
 		return;
 	}
 	if (follow(service, &settled, cause, &err) != 0) {
-		/* Once more, soon. */
+		/* Try again soon. */
 		service->needs = before;
 		log_limited(LOG_LEVEL_ERROR, "budget %s: %s", budget, err.text);
 		return;
@@ -272,7 +276,7 @@ int live_check(const void *config, struct error *err)
 	return cache_config_check(config, err);
 }
 
-/* For a start on this machine, with all of its memory for it. */
+/* Checks a budget for a start on this machine, when all its memory is available. */
 static int fit_budget(const struct service *service, const char *text, struct error *err)
 {
 	struct memory_limit limit;
@@ -331,7 +335,7 @@ int live_apply(void *arg, const void *next, struct error *err)
 	struct settled settled;
 	if (service->geometry.n_total == 0)
 		return 0;
-	/* What the verifier has filled meanwhile is not free. */
+	/* Memory that the verifier has filled meanwhile is not free. */
 	live_follow(service);
 	int status = prepare(service, config, &settled, &change, err);
 	if (status != 0)

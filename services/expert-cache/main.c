@@ -31,7 +31,7 @@ static const struct options_spec spec = {
 			"auto, all, min, a share as 30%, or bytes as 2G (default auto)"}},
 };
 
-/* The model, and how many slots the budget is. */
+/* Loads the model and finds how many slots the budget is. */
 static int size_up(struct service *service, struct error *err)
 {
 	int status = model_load(service->config.model, &service->model, err);
@@ -41,7 +41,7 @@ static int size_up(struct service *service, struct error *err)
 	if (service->geometry.n_total == 0)
 		return 0;
 	room_needs_of(service->model, &service->needs);
-	/* Of any size: what can be had is asked by who takes it. */
+	/* Any size: the memory is checked when it is taken. */
 	struct budget budget;
 	status = budget_slots(service->config.budget, &service->geometry, UINT64_MAX, &budget, err);
 	service->budget = status == 0 ? budget.n_slots : 0;
@@ -51,7 +51,7 @@ static int size_up(struct service *service, struct error *err)
 	return status;
 }
 
-/* The model's file, or the parts of a split one. */
+/* Opens the reader of the model's file, or of the parts of a split one. */
 static int open_reader(struct service *service, struct error *err)
 {
 	const struct cache_config *config = &service->config;
@@ -78,7 +78,7 @@ static int open_reader(struct service *service, struct error *err)
 static void say_reads(const struct reader *reader)
 {
 	char rate[48] = "";
-	/* Where both are set, or the file is small, nothing is measured. */
+	/* If both are set, or the file is small, nothing was measured. */
 	if (reader_rate(reader) > 0)
 		snprintf(rate, sizeof(rate), "; the disk gives %.2f GiB/s",
 			reader_rate(reader) / (1 << 30));
@@ -86,7 +86,7 @@ static void say_reads(const struct reader *reader)
 		reader_depth(reader), reader_piece_bytes(reader) >> 10, rate);
 }
 
-/* Slots, reader and worker; the broker is open, so no predecessor lives. */
+/* Starts slots, reader and worker. The broker is open, so no predecessor lives. */
 static int start_cache(
 	struct service *service, int recovered_fd, int recovered_hints_fd, struct error *err)
 {
@@ -104,7 +104,7 @@ static int start_cache(
 	int status = store_open(&service->store, &service->geometry, &options, err);
 	if (status != 0)
 		return status;
-	/* Before experts are loaded: its memory is theirs. */
+	/* Before experts are loaded: they need its memory. */
 	if (recovered_fd >= 0 && !service->store.adopted)
 		broker_abandon(service->broker, EXPERTS_REGION);
 	live_begin(service);
@@ -153,13 +153,14 @@ static void stop(struct service *service)
 	model_free(&service->model);
 }
 
-/* What was recovered has its memory already. */
+/* A recovered region has its memory already. */
 static int check_memory(struct service *service, int recovered_fd, struct error *err)
 {
 	struct stat st = {.st_blocks = 0};
 	if (recovered_fd >= 0)
 		(void)fstat(recovered_fd, &st);
-	/* There is a verifier then, as a rule. Weights that it maps are in the page cache, which counts as free already. */
+	/* If there is a region, there usually is a verifier. Weights that it maps are in the page
+	 * cache, which counts as free already. */
 	service->needs.of.there = settle_there(recovered_fd);
 	int status = settle(service, service->config.budget, (uint64_t)st.st_blocks * 512,
 		&service->settled, err);
@@ -250,7 +251,7 @@ int main(int argc, char **argv)
 	code = cache_config_check(&service.config, &err);
 	if (code == 0)
 		code = size_up(&service, &err);
-	/* Each file of the model is open for its header, and twice for its reads. */
+	/* Each file of the model is opened once for its header and twice for reading. */
 	if (code == 0)
 		code = descriptors_need(
 			PEER_CACHE, 3 * (gguf_n_parts(service.model->gguf) - 1), &err);

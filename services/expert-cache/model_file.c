@@ -15,7 +15,8 @@ static bool link_busy(void *arg)
 	       atomic_load_explicit(&service->transfer.queue, memory_order_relaxed) > 0;
 }
 
-/* A predecessor's digest of the same files: blocks that changed while nobody looked are found when it is compared. */
+/* Adopts a predecessor's digest of the same files. Blocks that changed while nobody looked are
+ * found when it is compared. */
 static bool adopt(struct service *service, int fd, struct region *out)
 {
 	const struct gguf *gguf = service->model->gguf;
@@ -78,13 +79,14 @@ uint64_t model_file_digested(const struct service *service)
 	uint64_t n = atomic_load_explicit(&table->n_done, memory_order_relaxed), bytes = 0;
 	for (size_t i = 0; i < gguf_n_parts(gguf); i++)
 		bytes += gguf_part_at(gguf, i)->bytes;
-	/* Blocks at the ends of files are shorter. */
+	/* The last blocks of files are shorter. */
 	return n < table->n_blocks && n * DIGEST_BLOCK_BYTES < bytes ? n * DIGEST_BLOCK_BYTES
 								     : bytes;
 }
 
-/* The file changed after the predecessor had read it and before we opened it: we have one file from the beginning. Whoever
- * opened it earlier finds the difference in the region that it has. */
+/* Begins a new digest. The file changed after the predecessor had read it and before we opened it,
+ * so for us it is unchanged. A process that opened it earlier finds the difference in the region
+ * that it has. */
 static int begin_anew(struct service *service, struct error *err)
 {
 	struct model_file *file = &service->file;
@@ -94,7 +96,8 @@ static int begin_anew(struct service *service, struct error *err)
 		gguf_path(service->model->gguf));
 	digest_stop(&file->digest);
 	file->region = (struct region){.fd = -1};
-	/* Offered in its place before it goes: the broker borrows the descriptor. */
+	/* The new one is offered before the old one is closed, because the broker borrows the
+	 * descriptor. */
 	int status = begin(service, false, err);
 	if (file->region.header == NULL)
 		file->region = before;
@@ -124,7 +127,7 @@ static void say_touched(struct service *service)
 		gguf_path(gguf), gguf_sample_text(gguf, sample));
 }
 
-/* After a comparison of all that has a digest. */
+/* Logs a comparison of all blocks that have a digest. */
 static void say_compared(struct service *service)
 {
 	struct model_file *file = &service->file;
@@ -144,8 +147,8 @@ static void say_compared(struct service *service)
 			gguf_path(gguf), table->n_blocks, UNITS_SIZE(DIGEST_BLOCK_BYTES), n);
 }
 
-/* The verifier reads experts itself while it has another file than we have. One that was started on what has our file's name
- * now is followed. */
+/* The verifier reads experts itself while it has another file open. If it was started on the file
+ * that has our file's name now, this process follows it. */
 static void follow_verifier(struct service *service)
 {
 	const struct gguf *gguf = service->model->gguf;
@@ -190,7 +193,7 @@ void model_file_check(void *arg)
 	char news[512];
 	if (!service->file.lost && check_bytes(service, &err) != 0)
 		lose(service, &err);
-	/* The transfer worker may have found out. */
+	/* The transfer worker may have noticed. */
 	if (service->file.lost || (service->budget > 0 && loads_lost(&service->transfer.loads))) {
 		daemon_set_state(service->daemon, "degraded: the model file changed");
 		daemon_stop(service->daemon, EX_TEMPFAIL);

@@ -7,17 +7,17 @@
 #include <string.h>
 
 #define HEAD "outrider-profile 1"
-/* Uses of one expert: sums of them stay far from overflow. */
+/* Bound for the uses of one expert, so that sums stay far from overflow. */
 #define USES_MAX (UINT64_C(1) << 48)
 
-/* The text that is left, by lines. */
+/* The remaining text, read line by line. */
 struct lines {
 	const char *at, *end;
 	uint32_t number;
 	struct error *err;
 };
 
-/* The next line without its newline; false behind the last. */
+/* The next line without its newline; false after the last. */
 static bool next_line(struct lines *lines, const char **line, size_t *bytes)
 {
 	if (lines->at == lines->end)
@@ -36,7 +36,8 @@ static int refuse(const struct lines *lines, const char *what)
 	return error_set(lines->err, EBADMSG, "line %u: %s", lines->number, what);
 }
 
-/* Numbers with one space between them, and nothing else: how many there are, or -1. */
+/* Reads numbers that are separated by single spaces; returns how many there are, or -1 when there
+ * is anything else. */
 static int numbers_of(const char *line, size_t bytes, uint64_t *out, int max)
 {
 	int n = 0;

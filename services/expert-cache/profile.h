@@ -1,6 +1,7 @@
 /*
- * How often each expert was used in an earlier run: a text file that `outrider-bench cache profile` writes, for policies
- * that know better what to keep with it (cache_policy_shape.profile). From anybody: every number is checked.
+ * How often each expert was used in an earlier run: a text file that `outrider-bench cache profile`
+ * writes, with which some policies know better what to keep (cache_policy_shape.profile). The file
+ * may come from anybody, so every number is checked.
  *
  *   outrider-profile 1
  *   layers 6 experts 32
@@ -16,7 +17,8 @@
 
 enum { PROFILE_BYTES_MAX = 32 << 20 };
 
-/* Of a model of that shape: *out is [n_layers][n_experts], malloc'd. -EBADMSG names the line. */
+/* Parses a profile of a model with this shape. *out: [n_layers][n_experts], malloc'd. -EBADMSG
+ * names the line. */
 int profile_parse(const char *text, size_t bytes, uint32_t n_layers, uint32_t n_experts,
 	uint64_t **out, struct error *err);
 int profile_read(

@@ -54,7 +54,7 @@ static uint64_t reserve_of(uint64_t memory)
 uint64_t room_limit_least(const struct room_needs *needs, uint64_t bytes)
 {
 	uint64_t all = sum(room_needs_held(needs), bytes);
-	/* Of the smallest memory whose reserve leaves as much. */
+	/* The smallest memory whose reserve leaves this much. */
 	uint64_t part = all / (ROOM_RESERVE_PART - 1) + 1;
 	return sum(all, part > ROOM_RESERVE_BYTES_MIN ? part : ROOM_RESERVE_BYTES_MIN);
 }
@@ -74,7 +74,7 @@ void room_find(const struct memory_limit *limit, const struct room_needs *needs,
 {
 	uint64_t reserve = reserve_of(limit->bytes), all = all_of(needs);
 	uint64_t there = needs->of.there < all ? needs->of.there : all;
-	/* What others use may be given back or grow; what there is at all is the bound that stays. */
+	/* Memory in use by others may be freed, or grow; the total is the bound that stays. */
 	struct room whole = share_out(limit->bytes, false, needs, reserve);
 	struct room now = share_out(sum(sum(limit->available, had), there), true, needs, reserve);
 	*out = now.bytes < whole.bytes ? now : whole;

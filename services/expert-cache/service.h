@@ -1,5 +1,5 @@
-/* The expert-cache process: what main.c puts together, and its messages (handlers.c). All in the loop thread; the
- * transfer worker is transfer.h's. */
+/* The expert-cache process: what main.c sets up, and its messages (handlers.c). All in the loop
+ * thread; the transfer worker is in transfer.h. */
 #pragma once
 
 #include "proto/admin.pb-c.h"
@@ -13,7 +13,7 @@
 #include "shared/ipc/broker.h"
 #include "shared/ipc/daemon.h"
 
-/* A budget and what it came out of. */
+/* A budget, and what it was computed from. */
 struct settled {
 	struct memory_limit limit;
 	struct room room;
@@ -23,18 +23,20 @@ struct settled {
 struct service {
 	struct cache_config config;
 	struct cache_config
-		configured; /* what it was started with; config may be a predecessor's */
+		configured; /* what it was started with; config may be the predecessor's */
 	struct daemon *daemon;
 	struct broker *broker;
 	struct model *model;
 	struct slots_geometry geometry;
-	uint64_t *profile; /* of config.profile, or NULL */
-	struct room_needs needs; /* of the others, as far as the budget counts them */
-	struct settled settled; /* with the limit and needs that the budget was found with last */
-	uint64_t looked_ns; /* at the limit */
-	bool alone; /* the budget was found while no verifier was there */
-	bool verifier_left; /* and has not come back: the memory that it had counts as nobody's */
-	uint32_t budget; /* slots; 0: a dense model, nothing below is there */
+	uint64_t *profile; /* read from config.profile, or NULL */
+	struct room_needs needs; /* of the others, as counted in the budget */
+	/* with the limit and needs for which the budget was last computed */
+	struct settled settled;
+	uint64_t looked_ns; /* when the limit was last checked */
+	bool alone; /* the budget was computed while no verifier was running */
+	/* the verifier has left and not come back: the memory that it had counts as free */
+	bool verifier_left;
+	uint32_t budget; /* slots; 0: a dense model, and nothing below is used */
 	struct store store;
 	struct reader *reader;
 	struct transfer transfer;
@@ -42,10 +44,12 @@ struct service {
 	struct model_file file;
 };
 
-/* What is known of the hints, per layer and summed (hint_stats.c); false: no memory. All from malloc. */
+/* hint_stats.c: what is known of the hints, for one layer and for all. False: no memory. Everything
+ * is malloc'd. */
 bool hint_stats_layer(
 	const struct hint_quality *quality, uint32_t layer, Outrider__CacheLayer *out);
 bool hint_stats_all(const struct hint_quality *quality, Outrider__CacheStats *out);
 
-/* The admin endpoint, its knobs, status details, liveness and timers. options: what it was started with. */
+/* Sets up the admin endpoint, its knobs, status details, liveness and timers. options: those of the
+ * start. */
 int handlers_open(struct service *service, const struct options *options, struct error *err);

@@ -12,7 +12,8 @@ int settle(const struct service *service, const char *text, uint64_t had, struct
 	const struct room_needs *needs = &service->needs;
 	room_find(&out->limit, needs, had, &out->room);
 	int status = budget_slots(text, geometry, out->room.bytes, &out->budget, err);
-	/* Auto has left room for what the verifier holds, or takes the least. An estimate refuses nobody. */
+	/* auto has left room for what the verifier holds, or takes the minimum. An estimate refuses
+	 * nothing. */
 	uint64_t held = needs->said && !budget_is_auto(text) ? room_needs_held(needs) : 0;
 	uint64_t limit_least = room_limit_least(needs, slots_min(geometry) * geometry->slot_bytes);
 	return status == 0 ? budget_check_memory(&out->budget, &out->limit, had, held,
@@ -35,7 +36,7 @@ uint64_t settle_there(int recovered_fd)
 	return known ? said.there : 0;
 }
 
-/* The budget in force, which is legal, in out->room. */
+/* The budget in force, which is legal, within out->room. */
 static void fit_budget(const struct service *service, struct settled *out)
 {
 	struct error err;
@@ -51,7 +52,7 @@ void settle_beside(const struct service *service, struct settled *out)
 	fit_budget(service, out);
 }
 
-/* Of all memory that there is, whoever uses it now. */
+/* Uses all memory there is, whoever uses it now. */
 static void find_whole_room(
 	const struct service *service, const struct memory_limit *limit, struct room *out)
 {

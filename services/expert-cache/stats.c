@@ -25,12 +25,13 @@ struct census stats_census(const struct slots *slots, uint32_t *layers)
 	return census;
 }
 
-/* Of all parts of the model's file; -1 when the kernel does not tell. */
+/* Cached bytes of all parts of the model's file; -1 when the kernel does not tell. */
 static int64_t file_cached_bytes(const struct model *model)
 {
 	int64_t bytes = 0;
 	for (size_t i = 0; i < gguf_n_parts(model->gguf); i++) {
-		/* O_NONBLOCK: whatever has taken the file's place meanwhile, this thread serves everybody. */
+		/* O_NONBLOCK: the file may have been replaced by something that blocks, and this
+		 * thread must not wait. */
 		int fd =
 			open(gguf_part_at(model->gguf, i)->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 		int64_t part = fd >= 0 ? memory_file_cached(fd) : -1;
@@ -105,7 +106,7 @@ static void fill_totals(struct service *service, Outrider__CacheStats *stats)
 			    ring_dropped(&service->store.slots.gates);
 }
 
-/* One layer's counters, also added to the totals. */
+/* Fills in one layer's counters and adds them to the totals. */
 static void fill_layer(
 	const struct slots_counts *counts, Outrider__CacheLayer *layer, Outrider__CacheStats *all)
 {
@@ -123,7 +124,7 @@ static void fill_layer(
 	all->cancelled += layer->cancelled = stats_load(&counts->cancelled);
 }
 
-/* Of the layers that have experts; those of the reply only where they are asked for. */
+/* Goes through the layers that have experts; adds them to the reply only when asked for. */
 static bool fill_layers(struct service *service, const uint32_t *residents, bool per_layer,
 	Outrider__CacheStats *stats)
 {
@@ -188,7 +189,7 @@ struct hot {
 	uint32_t layer, expert;
 };
 
-/* Falling by uses, then as they lie in the model. */
+/* By descending uses, then in the model's order. */
 static int by_uses(const void *a, const void *b)
 {
 	const struct hot *left = a, *right = b;
@@ -199,7 +200,7 @@ static int by_uses(const void *a, const void *b)
 	return left->expert < right->expert ? -1 : left->expert > right->expert;
 }
 
-/* Those that were used at all; how many, and the sum of their uses. */
+/* Lists the experts that were used at all; returns their number, and the sum of their uses. */
 static uint32_t list_used(const struct slots *slots, struct hot *list, uint64_t *uses)
 {
 	uint32_t n = 0;

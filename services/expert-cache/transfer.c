@@ -12,29 +12,31 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Asleep, on the doorbell and on reads in flight, it still gives a sign of life and drains the activation ring. */
+/* When asleep, on the doorbell and on reads in flight, the worker still gives a sign of life and
+ * drains the activation ring this often. */
 #define IDLE_NS 50000000ull
-/* A demand that waits for an unpin is rung for; this is for the ring that a race or a death swallows. */
+/* An unpin rings for a demand that waits for it; this is for a ring that is lost in a race or a
+ * death. */
 #define STARVED_NS 5000000ull
-/* What is to be packed and pinned is looked at again. */
+/* How often slots that are to be packed, but are pinned, are checked again. */
 #define UNPACKED_NS 2000000ull
-/* A verifier that has not unpinned for so long has died; its demands are void. */
+/* A verifier that has not unpinned for this long has died; its demands are void. */
 #define WANTED_NS 2000000000ull
-/* The policy is told what was measured this often. */
+/* How often the policy is told the measurements. */
 #define MEASURE_NS 100000000ull
-/* A budget that has fallen is reached in steps: so many slots are given up in one round of the worker. */
+/* A lower budget is reached in steps: slots that are given up in one round of the worker. */
 #define SHRINK_SLOTS 8
-/* Prefetches that the reader holds back: the next ones for the disk, and no more, since what is
- * chosen later is chosen better. */
+/* Prefetches that the reader holds back: the next ones for the disk, and no more, because a later
+ * choice is a better one. */
 #define HELD_READS (2 * EXPERT_PARTS)
-/* The least slice that the kernel knows. */
+/* The shortest time slice that the kernel accepts. */
 #define SLICE_NS 100000ull
 #define NICE_BETTER 10
 #define NICE_LEAST (-20)
-/* A worker that has not come round for so long hangs. */
+/* A worker that has not finished a round for this long hangs. */
 #define CHANGE_NS 5000000000ull
 
-/* Hints are worth their making only while something has to be loaded. */
+/* Hints are worth making only while something has to be loaded. */
 static void want_hints(struct transfer *transfer)
 {
 	const struct store *store = transfer->store;
@@ -52,11 +54,11 @@ static bool here_or_coming(const struct transfer *transfer, const struct cache_p
 	       store_loading(transfer->store, want->layer, want->expert);
 }
 
-/* From the ring to here: what the verifier waits beyond the disk's own time. */
+/* Records the time from the ring to here: what the verifier waits beyond the disk's own time. */
 static void note_submit(struct transfer *transfer, uint64_t since_ns, uint64_t now_ns)
 {
 	struct slots_header *header = transfer->store->slots.header;
-	/* The peer's word. */
+	/* Written by the peer, so it may be wrong. */
 	if (since_ns > now_ns || now_ns - since_ns > WANTED_NS)
 		return;
 	uint64_t took = now_ns - since_ns;
@@ -73,7 +75,7 @@ static bool start_wanted(struct transfer *transfer, uint64_t now_ns)
 	while (n < transfer->n_wanted && loads->n_idle > 0) {
 		struct cache_prefetch wanted = {
 			.layer = transfer->wanted[n].layer, .expert = transfer->wanted[n].expert};
-		/* A demand of the same iteration may have come twice. */
+		/* An iteration may demand an expert twice. */
 		if (!here_or_coming(transfer, &wanted)) {
 			if (!loads_start(loads, &wanted, LOAD_DEMAND, now_ns))
 				break;
@@ -86,11 +88,11 @@ static bool start_wanted(struct transfer *transfer, uint64_t now_ns)
 		transfer->n_wanted * sizeof(*transfer->wanted));
 	if (n > 0)
 		transfer->wanted_since_ns = now_ns;
-	/* Loads to spare and still wanted: there was no slot. */
+	/* Loads are free and experts still wanted: there was no slot. */
 	return transfer->n_wanted > 0 && loads->n_idle > 0;
 }
 
-/* [refuse_wanted] Every slot is held back: no unpin and no eviction will make one free soon. */
+/* [refuse_wanted] Every slot is held back: no unpin and no eviction will free one soon. */
 static void refuse_wanted(struct transfer *transfer)
 {
 	for (uint32_t i = 0; i < transfer->n_wanted; i++)
@@ -138,15 +140,15 @@ static void start_prefetches(struct transfer *transfer, uint64_t now_ns)
 		if (here_or_coming(transfer, &prefetch))
 			continue;
 		if (!loads_start(&transfer->loads, &prefetch, LOAD_PREFETCH, now_ns)) {
-			/* Every slot is pinned, hinted for or worth more: this one, the best of
-			 * those that wait, as well as the rest, is for later. */
+			/* Every slot is pinned, hinted for, or worth more. This prefetch, the best
+			 * of those that wait, must wait, and so must the rest. */
 			policy->put_back(state, &prefetch);
 			return;
 		}
 	}
 }
 
-/* One pass over all experts, in the order they have in the file, while there are free slots. */
+/* Preloads all experts once, in the order of the file, while there are free slots. */
 static void start_preload(struct transfer *transfer, uint64_t now_ns)
 {
 	const struct slots_geometry *geometry = &transfer->store->geometry;
@@ -160,7 +162,7 @@ static void start_preload(struct transfer *transfer, uint64_t now_ns)
 		struct cache_prefetch want = {.layer = layer, .expert = expert};
 		if (!here_or_coming(transfer, &want) &&
 			!loads_start(&transfer->loads, &want, LOAD_PRELOAD, now_ns)) {
-			/* What a dead predecessor was loading comes free later. */
+			/* Slots that a dead predecessor was loading become free later. */
 			if (transfer->store->n_held == 0)
 				transfer->preload_layer = geometry->n_layers;
 			return;
@@ -179,7 +181,7 @@ static void choose_packing(struct transfer *transfer)
 
 static void take_change(struct transfer *transfer)
 {
-	/* Acquire pairs with the release in transfer_apply: what it points to is written. */
+	/* Acquire pairs with the release in transfer_apply: the change is completely written. */
 	struct transfer_change *change =
 		atomic_exchange_explicit(&transfer->change, NULL, memory_order_acquire);
 	struct store *store = transfer->store;
@@ -190,15 +192,17 @@ static void take_change(struct transfer *transfer)
 	store_set_budget(store, change->budget);
 	transfer->options = change->options;
 	choose_packing(transfer);
-	/* There may be room for what found none. */
+	/* There may now be room for experts that found none. */
 	transfer->preload_layer = transfer->preload_expert = 0;
 	transfer->measured_ns = 0;
-	/* Release pairs with the acquire in transfer_apply: the old policy's state is not used any more. */
+	/* Release pairs with the acquire in transfer_apply: the old policy's state is no longer
+	 * used. */
 	atomic_fetch_add_explicit(&transfer->n_changed, 1, memory_order_release);
 	doorbell_ring(&transfer->changed);
 }
 
-/* Pages of free slots, ahead of their use or not any more. False: some must go, and cannot yet. */
+/* Gives pages to free slots ahead of their use, or takes them back. False: some must be returned,
+ * and cannot be yet. */
 static bool keep_ahead(struct transfer *transfer)
 {
 	struct store *store = transfer->store;
@@ -218,8 +222,8 @@ static bool keep_ahead(struct transfer *transfer)
 	return true;
 }
 
-/* Whether there is more to give up, and it can be. Not while pages are being found: who finds
- * them rings when he has done. */
+/* True when there is more to give up, and that is possible. Not while pages are being allocated:
+ * that thread rings when it has finished. */
 static bool shrink(struct transfer *transfer, uint64_t now_ns)
 {
 	if (!keep_ahead(transfer))
@@ -266,7 +270,7 @@ static void work(struct transfer *transfer)
 {
 	struct store *store = transfer->store;
 	struct doorbell *bell = &store->slots.hinted->work;
-	/* Read before draining: what is pushed after the drain changes it and ends the wait. */
+	/* Read before draining: an entry pushed after the drain changes it and ends the wait. */
 	struct doorbell_seen seen = {bell, doorbell_read(bell)};
 	take_change(transfer);
 	want_hints(transfer);
@@ -297,9 +301,9 @@ static void work(struct transfer *transfer)
 	}
 }
 
-/* The worker runs for microseconds, and what it is woken for is waited for, while all CPUs
- * compute: it asks to be run soon rather than for long. A short slice is anybody's to ask for
- * (Linux 6.12; before it is ignored), a better nice value is not: then without. */
+/* The worker runs for microseconds while all CPUs compute, and others wait for what it is woken
+ * for. So it asks to run soon rather than for long. Anybody may ask for a short slice (Linux 6.12;
+ * ignored before). A better nice value needs a privilege; without it the worker does without. */
 static void ask_to_run_soon(void)
 {
 	struct {
@@ -328,7 +332,7 @@ static void *transfer_thread(void *arg)
 	ask_to_run_soon();
 	while (!atomic_load_explicit(&transfer->stop, memory_order_acquire))
 		work(transfer);
-	/* The reads in flight write to slots: they end before the slots are anybody else's. */
+	/* Reads in flight write to slots, so they must end before the slots are given to others. */
 	while (reader_busy(transfer->reader) > 0)
 		loads_collect(&transfer->loads, NULL, 100000000);
 	while (transfer->loads.n_packing > 0)
@@ -350,7 +354,7 @@ int transfer_apply(struct transfer *transfer, struct transfer_change *change, st
 		uint32_t seen = doorbell_read(&transfer->changed);
 		if (atomic_load_explicit(&transfer->n_changed, memory_order_acquire) != before)
 			return 0;
-		/* Taken and not yet in force: it is about to be. */
+		/* The worker has taken the change and will soon have put it in force. */
 		if (clock_ns() > end_ns &&
 			atomic_compare_exchange_strong_explicit(&transfer->change, &mine, NULL,
 				memory_order_relaxed, memory_order_relaxed))
@@ -388,7 +392,7 @@ int transfer_start(struct transfer *transfer, struct store *store, struct reader
 	transfer->store = store;
 	transfer->reader = reader;
 	transfer->options = *options;
-	/* Said by the predecessor, or lost when there was none. */
+	/* The predecessor has logged these, or they were lost while there was none. */
 	transfer->lost = (struct transfer_lost){.demands = ring_dropped(&store->slots.demands),
 		.activations = ring_dropped(&store->slots.activations),
 		.hints = ring_dropped(&store->slots.hints),

@@ -1,9 +1,9 @@
 /*
  * The transfer worker: one thread that takes demands, hints and activation counts from the region's
- * rings and keeps the slots filled. What is demanded goes first, then what the policy prefetches,
- * then preloading in file order. Of the later two only as much is given to the reader as keeps the
- * disk busy: what is chosen late is chosen with what is known by then. The reader keeps room for
- * demands and lets them overtake.
+ * rings and keeps the slots filled. Demands go first, then what the policy prefetches, then
+ * preloading in the order of the file. The reader gets only as many prefetches and preloads as keep
+ * the disk busy: a later choice knows more. The reader keeps room for demands and lets them
+ * overtake.
  */
 #pragma once
 
@@ -16,22 +16,23 @@
 
 struct transfer_options {
 	bool preload;
-	bool packs; /* every expert that arrives, before it is used */
-	bool packs_later; /* those that are used again */
-	bool pages_ahead; /* as it is started: later changes of it do nothing */
+	bool packs; /* pack every expert that arrives, before it is used */
+	bool packs_later; /* pack experts that are used again */
+	bool pages_ahead; /* fixed at the start; later changes have no effect */
 	uint64_t spin_ns;
-	uint64_t generation; /* of this process: what loads_lose puts into the region */
+	uint64_t generation; /* generation of this process, which loads_lose puts into the region */
 	struct hint_quality *quality; /* borrowed; NULL: hints are not judged */
 };
 
-/* What the loop thread wants otherwise. */
+/* A change that the loop thread wants. */
 struct transfer_change {
 	uint32_t budget; /* slots */
 	struct transfer_options options;
-	/* NULL: the policy stays. Else it and its state; afterwards those that were in force until now. */
+	/* NULL: the policy stays. Otherwise the new policy and its state; afterwards the ones that
+	 * were in force before. */
 	const struct cache_policy_ops *policy;
 	void *policy_state;
-	struct store_resident *scratch; /* [n_slots] where the policy changes */
+	struct store_resident *scratch; /* [n_slots], when the policy changes */
 };
 
 struct transfer {
@@ -41,38 +42,38 @@ struct transfer {
 	struct loads loads;
 	struct pages_ahead pages;
 	struct packer packer;
-	/* Demands of the iteration under way that have no slot yet, first come first served. */
+	/* Demands of the present iteration that have no slot yet, in order of arrival. */
 	uint32_t n_wanted;
 	struct wanted {
 		uint16_t layer, expert;
-		uint64_t since_ns; /* when the verifier pushed it */
+		uint64_t since_ns; /* when the verifier pushed the demand */
 	} * wanted; /* [LIMIT_EXPERTS] */
 	uint64_t wanted_since_ns, measured_ns;
 	uint32_t preload_layer, preload_expert;
-	/* What found no room in each ring, as far as the log knows. */
+	/* Entries that found no room in each ring, as far as the log says. */
 	struct transfer_lost {
 		uint64_t demands, activations, hints, gates;
 	} lost;
 	pthread_t thread;
 	bool running;
 	atomic_bool stop;
-	/* From the loop thread: one change, and how many were put in force. */
+	/* From the loop thread: the pending change, and how many changes were put in force. */
 	_Atomic(struct transfer_change *) change;
 	_Atomic uint32_t n_changed;
 	struct doorbell changed;
-	/* For the loop thread. */
+	/* Read by the loop thread: */
 	_Atomic uint64_t beat_ns; /* the worker's last sign of life */
-	_Atomic uint32_t queue; /* demands that wait, loads under way */
-	_Atomic uint32_t hints_kept; /* prefetches the policy has noted */
+	_Atomic uint32_t queue; /* demands that wait, and loads in progress */
+	_Atomic uint32_t hints_kept; /* prefetches that the policy keeps waiting */
 };
 
-/* Borrows store and reader. */
+/* Starts the worker. Borrows store and reader. */
 int transfer_start(struct transfer *transfer, struct store *store, struct reader *reader,
 	const struct transfer_options *options, struct error *err);
-/* Waits for the reads in flight. */
+/* Stops the worker, after waiting for the reads in flight. */
 void transfer_stop(struct transfer *transfer);
 
-/* Loop thread: the worker puts the change in force between two of its rounds; it has when this
- * returns 0. A budget that has fallen is reached later, as pins go. -ETIMEDOUT when the worker
- * does not come round: nothing has changed. */
+/* Loop thread: has the worker put the change in force between two rounds, which has happened when
+ * this returns 0. A lower budget is reached later, as pins are released. -ETIMEDOUT when the worker
+ * does not finish its round: nothing has changed. */
 int transfer_apply(struct transfer *transfer, struct transfer_change *change, struct error *err);

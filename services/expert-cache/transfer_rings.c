@@ -1,4 +1,4 @@
-/* Indices are the peers': each is checked. */
+/* Indices come from peers; each is checked. */
 #include "services/expert-cache/transfer_rings.h"
 
 #include "shared/base/clock.h"
@@ -8,7 +8,8 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* A hint's expert is not given up for another's before it is needed: the peer's word for when, up to so far ahead. */
+/* Until it is needed, a hinted expert is not evicted for another hint. The time comes from the peer
+ * and is limited to this. */
 #define NEEDED_NS_MAX 2000000000ull
 
 static bool in_model(const struct transfer *transfer, uint32_t layer, uint32_t expert)
@@ -25,7 +26,7 @@ static void take_demand(struct transfer *transfer, const struct slot_demand *dem
 	if (!in_model(transfer, layer, expert))
 		return;
 	if (demand->iteration != store->demand) {
-		/* The verifier has gone on: it waits for none of the earlier ones any more. */
+		/* The verifier has gone on, and waits for none of the earlier demands. */
 		store_begin_demand(store, demand->iteration);
 		transfer->n_wanted = 0;
 	}
@@ -108,8 +109,8 @@ static void take_hint(struct transfer *transfer, const struct slot_hint *hint, u
 	store->policy->on_hint(store->policy_state, &entry, slot);
 }
 
-/* A ring whose counters somebody has overwritten would read as empty for good. What found no
- * room was lost while this thread was late or stopped: a policy without it knows less, and
+/* A ring whose counters somebody has overwritten would read as empty for ever. Entries that found
+ * no room were lost while this thread was late or stopped: a policy without them knows less, and
  * nobody waits for it. */
 static void look_after(struct ring *ring, const char *name, uint64_t *lost)
 {
@@ -125,8 +126,8 @@ static void look_after(struct ring *ring, const char *name, uint64_t *lost)
 	*lost = now;
 }
 
-/* Demands before activations: the verifier pushes them in the other order, so every demand that is seen has its
- * layer's activations with it, and choosing a victim knows them. */
+/* Demands before activations. The verifier pushes them in the opposite order, so every demand that
+ * is seen has its layer's activations with it, and they are known when a victim is chosen. */
 void transfer_drain(struct transfer *transfer)
 {
 	struct slots *slots = &transfer->store->slots;

@@ -1,11 +1,11 @@
 /*
- * What the peers say to the transfer worker: demands, activations and hints from the region's
- * rings, to whom they concern: the store, the loads, the policy, the judge of hints. The worker's
- * thread.
+ * Takes what the peers send to the transfer worker (demands, activations and hints from the
+ * region's rings) and passes it to the store, the loads, the policy and the judge of hints. In the
+ * worker's thread.
  */
 #pragma once
 
 #include "services/expert-cache/transfer.h"
 
-/* At most one ring's worth of each. */
+/* Takes at most one ring's worth of each. */
 void transfer_drain(struct transfer *transfer);

@@ -15,12 +15,13 @@ const char *const hint_source_names[HINT_SOURCES + 1] = {
 	[HINT_SOURCES] = "any",
 };
 
-/* Nobody foresees more passes than this: an iteration further on is rubbish, and would close the passes for good. */
+/* Nobody predicts more passes ahead than this. A later iteration is invalid, and would close the
+ * open passes for ever. */
 #define AHEAD_PASSES 4u
 
 struct hint_pass {
-	uint64_t iteration; /* 0 = free */
-	uint64_t begun_ns; /* 0 = not begun */
+	uint64_t iteration; /* 0: free */
+	uint64_t begun_ns; /* 0: not begun */
 };
 
 enum bit_set { BITS_USED, BITS_HINTED, BIT_SETS = BITS_HINTED + HINT_SOURCES };
@@ -65,8 +66,8 @@ static uint32_t *made_of(const struct hint_quality *q, size_t pass, unsigned sou
 	return q->made_us + (pass * HINT_SOURCES + source) * q->n_experts;
 }
 
-/* How long before the use an expert was hinted for, by this source or (HINT_SOURCES) the first that did; false: it was not.
- * Negative: after. */
+/* Sets how long before its use an expert was hinted, by this source or (HINT_SOURCES) by the first
+ * that did; negative: after. False: it was not hinted. */
 static bool hinted(const struct hint_quality *q, size_t pass, unsigned source, uint32_t expert,
 	int32_t *before_us)
 {
@@ -77,7 +78,7 @@ static bool hinted(const struct hint_quality *q, size_t pass, unsigned source, u
 	for (unsigned s = first; s < end; s++) {
 		if (!bits_get(bits_of(q, pass, BITS_HINTED + s), expert))
 			continue;
-		/* Modulo 2^32, more than an hour. */
+		/* Modulo 2^32, which is more than an hour. */
 		int32_t us = (int32_t)(begun_us - made_of(q, pass, s)[expert]);
 		*before_us = any && *before_us > us ? *before_us : us;
 		any = true;
@@ -94,7 +95,8 @@ static void count_pass(
 		int32_t before_us = 0;
 		bool is_used = bits_get(used, e),
 		     is_hinted = hinted(q, pass, source, e, &before_us);
-		/* The ring of a hint may have been read before that of the activation it came after. */
+		/* The ring of a hint may have been read before that of the activation which it came
+		 * after. */
 		bool in_time = is_hinted && before_us >= 0;
 		n_used += is_used;
 		n_late += is_hinted && !in_time;
@@ -112,7 +114,7 @@ static void count_pass(
 	counter_add(&counts->lead_ns, lead_us * 1000);
 }
 
-/* Counts a pass of a layer that is over for good, and makes it free. */
+/* Counts a pass of a layer that is finally over, and frees its place. */
 static void close_pass(struct hint_quality *q, uint32_t layer, size_t pass)
 {
 	for (unsigned s = 0; s <= HINT_SOURCES && q->passes[pass].begun_ns != 0; s++)
@@ -121,8 +123,8 @@ static void close_pass(struct hint_quality *q, uint32_t layer, size_t pass)
 	q->passes[pass] = (struct hint_pass){0};
 }
 
-/* The layer's open pass with this iteration, opened in place of the oldest when there is none; SIZE_MAX when all that are open
- * are newer. */
+/* The layer's open pass with this iteration. If there is none, it is opened in the place of the
+ * oldest; SIZE_MAX when all open ones are newer. */
 static size_t open_pass(struct hint_quality *q, uint32_t layer, uint64_t iteration)
 {
 	size_t first = (size_t)layer * HINT_PASSES, oldest = first;
@@ -139,7 +141,7 @@ static size_t open_pass(struct hint_quality *q, uint32_t layer, uint64_t iterati
 	return oldest;
 }
 
-/* Another verifier, which counts from elsewhere: what was foreseen for its predecessor will not be used. */
+/* Another verifier counts from elsewhere: predictions for its predecessor will not be used. */
 static void forget(struct hint_quality *q)
 {
 	size_t n = (size_t)q->n_layers * HINT_PASSES;

@@ -1,9 +1,10 @@
 #include "services/expert-cache/hints/hint_worth.h"
 
-/* One read in vain costs what one of use saves: a load that somebody waits for. */
+/* A read in vain costs as much as a used one saves: a load that somebody waits for. */
 static bool pays(const struct hint_worth *worth)
 {
-	/* And the making costs something: less than one saved in so many passes is nothing. */
+	/* Making hints costs something as well: fewer than one saved load in this many passes does
+	 * not count. */
 	return worth->used > worth->vain && worth->used - worth->vain >= HINT_WORTH_TRIAL / 8;
 }
 

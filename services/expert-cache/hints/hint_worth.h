@@ -1,7 +1,7 @@
 /*
- * Whether prefetches that rest on one source of hints pay: of those that were read, how many were used by the run that
- * they were for, and how many read in vain. A source that does not pay is left alone for a while, and then tried again:
- * text changes. Part of a policy.
+ * Whether prefetches that rest on one source of hints pay: how many of those that were read were
+ * used by the run they were for, and how many were read in vain. A source that does not pay is left
+ * alone for a while and then tried again, because text changes. Part of a policy.
  */
 #pragma once
 
@@ -15,11 +15,11 @@ enum {
 
 struct hint_worth {
 	uint32_t used, vain; /* since the last judgement */
-	uint32_t passes; /* of the trial, or of the rest */
+	uint32_t passes; /* of the present trial or rest */
 	bool resting;
 };
 
-/* One that was read: is it used? */
+/* Call when a prefetch was read, with whether it was used. */
 void hint_worth_read(struct hint_worth *worth, bool used);
-/* A pass begins. True: the source is wanted in it. */
+/* Call when a pass begins. True: the source is wanted in it. */
 bool hint_worth_pass(struct hint_worth *worth);

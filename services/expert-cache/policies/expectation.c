@@ -4,33 +4,39 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the moving shares, per run of a layer. On the demo model's traces neither twice nor half of each changes the bytes
- * that policy outrider reads by 2%. */
+/* Rates of the moving shares, per run of a layer. On the demo model's traces neither doubling nor
+ * halving any of them changes the bytes that policy outrider reads by 2 %. */
 #define FAST (1. / 5)
 #define SLOW (1. / 128)
-#define SESSION (1. / 32) /* after a start as a plain mean */
-#define SESSION_PRIOR 3 /* runs that the long run counts for */
-#define EVER (1. / 2048) /* after a start as a plain mean */
-/* Tokens of a prompt that say as much as a run of what its answer will use, up to as many as the session remembers: what was
- * asked is known before anything has been answered. On the demo model's traces 1 to 10 in place of 4 read up to 0.4%
- * more; a prompt that counts as one run reads 2% more and waits 1.5% longer, up to 6% and 4% with room for half of the experts. */
+#define SESSION (1. / 32) /* at first a plain mean */
+#define SESSION_PRIOR 3 /* runs that the long-run share counts as */
+#define EVER (1. / 2048) /* at first a plain mean */
+/* Tokens of a prompt that say as much as one run about what its answer will use, up to as many as
+ * the session remembers: the question is known before anything has been answered. On the demo
+ * model's traces, 1 to 10 instead of 4 read up to 0.4 % more. A prompt that counts as one run reads
+ * 2 % more and waits 1.5 % longer, up to 6 % and 4 % with room for half of the experts. */
 #define PROMPT_TOKENS 4
-/* All but so little of a share may be new at once, and what is kept of it becomes no less before it is multiplied out. */
+/* At most this part of a share may be new at once; and the decay factor does not fall below
+ * LEAST_KEPT before it is multiplied out. */
 #define MOST_NEW 0.95
 #define LEAST_KEPT 1e-6f
-/* Runs that a profile counts for in it. Zipf's routing, 24 layers of 128 experts, room for 50%, 256 passes: a right profile
- * saves 9% of the bytes and a wrong one costs 6%; with 64 runs 6% and 5%. */
+/* Runs that a profile counts as. With Zipf's routing, 24 layers of 128 experts, room for 50 %, and
+ * 256 passes, a right profile saves 9 % of the bytes and a wrong one costs 6 %; with 64 runs it is
+ * 6 % and 5 %. */
 #define PROFILE_RUNS 256
 #define NO_PROFILE_RUNS 8
 
-/* Divided by the experts of a layer, for a run takes a step for each of them from the same weights: z then moves by less than
- * twice what it is wrong by, though every input is at its bound and every p a half. A fixed rate that suits 32 experts
- * diverges with 128, where policy outrider read up to a third more than with this one. On the demo model's traces it reads 0.3%
- * more or less with a third of it, 0.5 to 1% more with four times and 2% more with ten times as much. */
+/* Divided by the experts of a layer, because a run takes one step for each of them from the same
+ * weights. z then moves by less than twice its error, even if every input is at its bound and every
+ * p is a half. A fixed rate that suits 32 experts diverges with 128, where policy outrider read up
+ * to a third more than with this one. On the demo model's traces it reads 0.3 % more or less with a
+ * third of this rate, 0.5 to 1 % more with four times, and 2 % more with ten times as much. */
 #define LEARNING_RATE 0.16
-/* Shares are taken to be no nearer to 0 and 1: one surprise must not outweigh everything else. */
+/* Shares count as no nearer to 0 and 1 than this: one surprise must not outweigh everything else.
+ */
 #define LEAST_SHARE 0.002
-/* Counts of evidence are halved from here on: sources change with the text, drafters with the session. */
+/* Counts of evidence are halved from here on, because sources change with the text, and drafters
+ * with the session. */
 #define COUNT_MAX 8192u
 
 enum {
@@ -57,8 +63,8 @@ int expectation_init(
 		return error_set(
 			err, ENOMEM, "no memory for what %zu experts are expected to do", n_ids);
 	}
-	/* Where the learning starts. On text the session counts most in the end, on routing that does not change all runs
-	 * do; hints as much as they are worth. */
+	/* Initial weights. On text the session counts most in the end; with routing that does not
+	 * change, all runs do; hints count as much as they are worth. */
 	x->weight[IN_SHARES + SHARE_FAST] = 0.1;
 	x->weight[IN_SHARES + SHARE_SLOW] = 0.1;
 	x->weight[IN_SHARES + SHARE_SESSION] = 0.4;
@@ -105,7 +111,8 @@ static float log_odds(double p)
 	return (float)log(p / (1 - p));
 }
 
-/* Scores are shares of a token's weight or probabilities, summed over tokens by some: finer steps where they are small. */
+/* The step of a score. Scores are shares of a token's weight, or probabilities, which some sources
+ * sum over tokens; steps are finer where scores are small. */
 static uint8_t step_of(float score)
 {
 	if (!(score > 0))
@@ -122,7 +129,7 @@ static float sigmoid_of(const double *weight, const float *input, int n)
 	return (float)(1 / (1 + exp(-z)));
 }
 
-/* By a source that is believed beside others: HINT_GATE_FAR is believed alone. */
+/* True when a source has hinted that is combined with others; HINT_GATE_FAR is used alone. */
 static bool any_near(const struct expectation_layer *of)
 {
 	return of->hinted[HINT_DRAFT] || of->hinted[HINT_GATE] || of->hinted[HINT_HISTORY];
@@ -169,7 +176,7 @@ void expectation_refresh(struct expectation *x, uint32_t layer)
 
 void expectation_use(struct expectation *x, const struct cache_use *use)
 {
-	/* The verifier's word: it may wrap. */
+	/* The verifier's number: it may wrap. */
 	if (x->tokens[use->expert] == 0 && use->tokens > 0 && x->n_used < x->n_experts)
 		x->used[x->n_used++] = (uint16_t)use->expert;
 	x->tokens[use->expert] += use->tokens;
@@ -185,7 +192,7 @@ static void weigh_evidence(struct expectation_layer *layer, int source)
 			sum[used] += count[i][used];
 	bool full = sum[0] + sum[1] > COUNT_MAX;
 	for (int i = 0; i < EXPECTATION_STEPS; i++) {
-		/* Half a sighting more of each: a step never seen says little. */
+		/* Adds half a sighting of each, so that a step never seen says little. */
 		double with = (count[i][1] + 0.5) / (sum[1] + 0.5 * EXPECTATION_STEPS);
 		double without = (count[i][0] + 0.5) / (sum[0] + 0.5 * EXPECTATION_STEPS);
 		layer->evidence[source][i] = (float)log(with / without);
@@ -194,14 +201,15 @@ static void weigh_evidence(struct expectation_layer *layer, int source)
 	}
 }
 
-/* One step down the gradient. by: what was, less what was expected, times the rate. */
+/* One step down the gradient. by: (outcome - expectation) * rate. */
 static void correct(double *weight, const float *input, int n, double by)
 {
 	for (int i = 0; i < n; i++)
 		weight[i] += by * (double)input[i] / (1 + fabs((double)input[i]));
 }
 
-/* What was expected of those that the last prediction from afar names, before there was anything nearer. */
+/* Learns from what was expected of the experts that the last far prediction named, before there was
+ * anything nearer. */
 static void learn_far(struct expectation *x, uint32_t layer)
 {
 	const struct expectation_layer *of = &x->layer[layer];
@@ -220,7 +228,7 @@ static void learn_far(struct expectation *x, uint32_t layer)
 	}
 }
 
-/* What the other sources said of it teaches all the same. */
+/* What the other sources said about it is learnt from all the same. */
 static void learn_without_far(
 	struct expectation *x, const struct expectation_state *state, double rate, bool used)
 {
@@ -231,7 +239,7 @@ static void learn_without_far(
 	correct(x->weight, input, EXPECTATION_INPUTS, rate * (used - (double)p));
 }
 
-/* What the estimates that the run was met with teach. */
+/* Learns from the estimates with which the run began. */
 static void learn(struct expectation *x, uint32_t layer)
 {
 	struct expectation_layer *of = &x->layer[layer];
@@ -257,11 +265,12 @@ static void learn(struct expectation *x, uint32_t layer)
 			weigh_evidence(of, s);
 }
 
-/* The run is over: what was hinted for it is, and what was hinted for the one after it now counts. */
+/* The run is over: its hints are dropped, and those for the run after it now count. */
 static void turn_hints(struct expectation *x, uint32_t layer, uint64_t iteration)
 {
 	struct expectation_layer *of = &x->layer[layer];
-	/* Another verifier, which counts from below: it does not come to what its predecessor's hints were for. */
+	/* Another verifier, which counts from below: its iterations do not reach those that its
+	 * predecessor's hints were for. */
 	bool fell = iteration < of->ran;
 	of->ran = iteration;
 	for (int s = 0; s < HINT_SOURCES; s++) {
@@ -279,7 +288,8 @@ static void turn_hints(struct expectation *x, uint32_t layer, uint64_t iteration
 				state->step[s] = state->later[s];
 			state->later[s] = 0;
 		}
-		/* Of hints that are over, until is nothing to go by: a verifier that is gone may have set it. */
+		/* If hints are over, `until` means nothing: a verifier that is gone may have set
+		 * it. */
 		bool hold = of->hinted[s] && !over;
 		if (due && (!hold || of->until_later[s] > of->until[s]))
 			of->until[s] = of->until_later[s];
@@ -288,7 +298,7 @@ static void turn_hints(struct expectation *x, uint32_t layer, uint64_t iteration
 	}
 }
 
-/* What so many runs in a row put in place of a moving share. */
+/* The rate of a moving share for several runs in a row. */
 static double by_runs(double by, double runs)
 {
 	return runs > 1 ? 1 - pow(1 - by, runs) : by;
@@ -302,7 +312,7 @@ static void multiply_out(struct expectation *x, uint32_t layer, int which)
 	*kept = 1;
 }
 
-/* The shares of the run's layer, prompts as their tokens' shares. */
+/* Updates the shares of the run's layer; a prompt counts with its tokens' shares. */
 static void move_shares(struct expectation *x, uint32_t layer, double tokens, bool prompt)
 {
 	struct expectation_layer *of = &x->layer[layer];
@@ -352,9 +362,10 @@ bool expectation_end(struct expectation *x, uint32_t layer, uint64_t iteration, 
 {
 	struct expectation_layer *of = &x->layer[layer];
 	double tokens = (double)x->n_tokens / x->n_experts_used;
-	/* A prompt's tokens want nearly everything: their shares are worth knowing, what they teach is about other runs. */
+	/* A prompt's tokens use nearly everything. Their shares are worth knowing, but nothing is
+	 * learnt from them about other runs. */
 	bool prompt = tokens > LIMIT_DRAFT_SHARE + 1;
-	/* Older estimates than of the run before teach nothing. */
+	/* Estimates older than the previous run are not learnt from. */
 	if (!prompt && of->runs == 0)
 		learn(x, layer);
 	move_shares(x, layer, tokens, prompt);

@@ -87,7 +87,7 @@ uint32_t heap_least(
 	const struct heap *heap, double bound, bool (*may)(void *arg, uint32_t id), void *arg)
 {
 	uint32_t best = HEAP_NONE;
-	/* Depth first: the stack holds at most one sibling per level. */
+	/* Depth first: the stack holds at most one sibling for each level. */
 	uint32_t stack[40], n = 0;
 	if (heap->n > 0)
 		stack[n++] = 0;

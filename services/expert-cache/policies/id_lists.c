@@ -39,7 +39,7 @@ void id_lists_remove(struct id_lists *lists, uint32_t id)
 	link[id].previous = link[id].next = id;
 }
 
-/* Between what is linked now and, an id or the list's head, what comes behind it. */
+/* Inserts before `next`, which is an id or the list's head. */
 static void insert(struct id_lists *lists, uint32_t list, uint32_t id, uint32_t next)
 {
 	struct id_link *link = lists->link;

@@ -1,34 +1,41 @@
 /*
- * Our own: keeps and fetches what is expected to be used, as far as that pays.
+ * outrider, our policy: keeps and fetches the experts that are expected to be used, as far as that
+ * pays.
  *
- * Taken from others: hints of the drafting stage (SP-MoE) and of the gate (AdapMoE, Fate), which both believe as they come;
- * the session's own activations (MoE-Infinity); one measure for prefetching and eviction, and the number of tokens
- * that chose an expert (MoE-SpAc); the long-run frequency, begun with a profile where there is one (a
- * profiled hot set); recency (LRU).
+ * Taken from others: hints from drafting (SP-MoE) and from the gate (AdapMoE, Fate), which both use
+ * them as they come; the session's own activations (MoE-Infinity); one measure for prefetching and
+ * eviction, and the number of tokens that chose an expert (MoE-SpAc); the long-run frequency, which
+ * starts from a profile if there is one (a profiled hot set); recency (LRU).
  *
  * New:
- * - One probability per expert, of its use the next time its layer runs, from all of these at once; how much each is worth is
- *   learnt while it runs, a hint's from how often hints of its source, layer and score were right (expectation.h).
- * - Layers run in a circle, so when an expert can be used next is known: d layers from now with probability p, or one or
- *   more circles later, each with the probability without hints, for what hints say ends with the run that they are about. A
- *   load saved is worth less the later it is, for by then the expert would have left anyway: the victim is the least
- *   discounted time of next use (Markov decision processes; LHD, Beckmann et al., NSDI 2018, and hyperbolic caching, Blankstein
- *   et al., ATC 2017, estimate such an index from ages and counts; here the times are known). With sure hints that is
- *   Belady's rule, with none it is the least frequently used, and among equals those just used go first, which are the
- *   last to be used again: where LRU fails, on a circle that is larger than the cache, this does not.
- * - A prefetch has a price. It saves waiting, with probability p. When it is wrong it costs a load that somebody may wait
- *   behind, and maybe that of the victim; and the victim may be missed itself: for certain before the prefetch is of use
- *   if it is used no later, else perhaps brought back in time. It is begun when
- *       p - c p_victim > (1 - p) (1 + p_victim),  c = 1 if d_victim <= d, else 1/4
- *   and for nothing that is worth less than its victim. Measured on the demo model's traces over links of
- *   0.1 to 5 GB/s: a price that falls when the link is idle saves up to 5% of the waiting where the link is fast, and reads
- *   up to twice the bytes for it; a higher one saves bytes and waits longer on every link but the slowest.
- * - Hints for layers beyond the next (HINT_GATE_FAR) are followed where they alone make an expert likely enough, behind nearer
- *   ones; what no longer is when the nearer ones come is taken back, if it is not being read. The source is asked for as long
- *   as what was read for its sake alone is used more often than not (hint_worth.h).
  *
- * Once per run of a layer O(experts of a layer), once per pass O(all experts); a hint, a load, an eviction O(log n); a victim
- * or a prefetch O(layers + log n).
+ * - One probability for each expert, of its use the next time its layer runs, from all of these at
+ *   once. The worth of each is learnt at run time, that of a hint from how often hints of its
+ *   source, layer and score were right (expectation.h).
+ * - Layers run in a circle, so the time of an expert's next possible use is known: d layers from
+ *   now with probability p, or one or more circles later, each with the probability without hints,
+ *   because hints apply only to one run. A saved load is worth less the later it is, because by
+ *   then the expert would have been evicted anyway. The victim is the expert with the least
+ *   discounted value of its next use (Markov decision processes; LHD, Beckmann et al., NSDI 2018,
+ *   and hyperbolic caching, Blankstein et al., ATC 2017, estimate such an index from ages and
+ *   counts; here the times are known). With certain hints this is Belady's rule. With none it is
+ *   least frequently used, and among equals those just used go first, which are the last to be used
+ *   again. LRU fails on a circle that is larger than the cache; this does not.
+ * - A prefetch has a price. It saves waiting with probability p. A wrong one costs a load behind
+ *   which somebody may wait, and perhaps the load of the victim. The victim may also be missed
+ *   itself: for certain before the prefetch is of use if it is used no later; otherwise it may be
+ *   brought back in time. A prefetch is begun when p - c p_victim > (1 - p) (1 + p_victim), with c
+ *   = 1 if d_victim <= d, else 1/4, and for nothing that is worth less than its victim. Measured on
+ *   the demo model's traces over links of 0.1 to 5 GB/s: a price that falls when the link is idle
+ *   saves up to 5 % of the waiting where the link is fast, and reads up to twice the bytes for it;
+ *   a higher one saves bytes, and waits longer on every link but the slowest.
+ * - Hints for layers beyond the next (HINT_GATE_FAR) are followed if they alone make an expert
+ *   likely enough, after nearer ones. A prefetch that no longer qualifies when the nearer hints
+ *   come is cancelled, unless it is being read. The source is asked for as long as experts that
+ *   were read for its sake alone are used more often than not (hint_worth.h).
+ *
+ * Cost: per run of a layer O(experts of a layer); per pass O(all experts); a hint, a load, an
+ * eviction O(log n); a victim or a prefetch O(layers + log n).
  */
 #include "services/expert-cache/policies/expectation.h"
 #include "services/expert-cache/policies/heap.h"
@@ -38,40 +45,43 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* What is less likely never waits as a prefetch: it would not pay with the best victim. */
+/* A less likely expert never waits as a prefetch: it would not pay even with the best victim. */
 #define LEAST_WANTED 0.5
 
-/* What a load saved is worth a circle later, of one saved now. On the demo model's traces over a link of 2 GB/s from 0.5 to 0.9
- * bytes fall by 6% and waiting grows by 8%; over slower links both fall. */
+/* The worth of a load saved one circle later, relative to one saved now. On the demo model's traces
+ * over a link of 2 GB/s, from 0.5 to 0.9 bytes fall by 6 % and waiting grows by 8 %; over slower
+ * links both fall. */
 #define CIRCLE 0.8
 
 struct outrider {
 	struct expectation expectation;
 	struct residents residents;
-	struct heap *kept; /* [n_layers] of resident experts, the least likely first */
+	struct heap *kept; /* [n_layers] resident experts, the least likely first */
 	struct heap
-		*wanted; /* [n_layers] of those that are not, the most likely first: keys are -p */
+		/* [n_layers] experts that are not resident, the most likely first: keys are -p */
+		*wanted;
 	uint32_t n_layers, n_experts, n_moe;
-	uint32_t *ordinal; /* [n_layers] among the layers that have experts */
-	double *discount; /* [n_layers + 1] CIRCLE^(d / n_moe): of a load saved d layers from now */
+	uint32_t *ordinal; /* [n_layers] index among the layers with experts */
+	/* [n_layers + 1] CIRCLE^(d / n_moe), for a load saved d layers from now */
+	double *discount;
 	uint32_t n_wanted, queue_max;
-	/* The layer that runs. */
+	/* The layer that runs: */
 	bool running;
-	bool over; /* and what it uses has been learnt from already */
+	bool over; /* its uses have been learnt from already */
 	uint32_t layer;
 	uint64_t iteration;
-	uint32_t hinted_layer[HINT_SOURCES]; /* of the last hint of each source */
+	uint32_t hinted_layer[HINT_SOURCES]; /* layer of each source's last hint */
 	struct hint_worth far_worth;
 	bool far_wanted;
 	uint8_t *far_load; /* [n_layers][n_experts] enum far_load */
 };
 
-/* A prefetch that HINT_GATE_FAR alone is the reason for. */
+/* State of a prefetch that exists only because of HINT_GATE_FAR. */
 enum far_load {
 	FAR_NONE, /* there is none, or it has been judged */
 	FAR_COMING,
 	FAR_HERE,
-	FAR_LATE, /* coming, and the run that it was for is over */
+	FAR_LATE, /* loading, and the run that it was for is over */
 };
 
 static void outrider_destroy(void *policy)
@@ -142,7 +152,7 @@ static uint32_t distance(const struct outrider *o, uint32_t layer)
 	return at > now ? at - now : at + o->n_moe - now;
 }
 
-/* What a load saved then is worth, of one saved now. */
+/* The worth of a load saved then, relative to one saved now. */
 static double discount(const struct outrider *o, uint32_t layer)
 {
 	return o->discount[distance(o, layer)];
@@ -153,13 +163,14 @@ static double expected(const struct outrider *o, uint32_t layer, uint32_t expert
 	return expectation_of(&o->expectation, layer * o->n_experts + expert);
 }
 
-/* Of the next use, if that is not in the next run: sum over runs of CIRCLE^run later (1 - later)^(run - 1). */
+/* The worth of the next use if that is not in the next run: sum over runs of CIRCLE^run later (1 -
+ * later)^(run - 1). */
 static double worth_later(double later)
 {
 	return CIRCLE * later / (1 - (1 - later) * CIRCLE);
 }
 
-/* Of a victim's chance to be used, when that is later than what takes its place. */
+/* Factor for a victim's chance of use, when that use is later than the one of its replacement. */
 #define LATER 0.25
 
 static bool pays(double p, double victim, bool sooner)
@@ -167,7 +178,7 @@ static bool pays(double p, double victim, bool sooner)
 	return p - (sooner ? 1 : LATER) * victim > (1 - p) * (1 + victim);
 }
 
-/* Puts an expert where it belongs with the estimate it has now. */
+/* Puts an expert into the heap that it belongs to, with its present estimate. */
 static void place(struct outrider *o, uint32_t layer, uint32_t expert)
 {
 	uint32_t id = residents_id(&o->residents, layer, expert);
@@ -200,7 +211,7 @@ static void place_layer(struct outrider *o, uint32_t layer)
 		place(o, layer, e);
 }
 
-/* Then nothing is given up and nothing is fetched. */
+/* When all are resident, nothing is evicted and nothing is fetched. */
 static bool all_resident(const struct outrider *o)
 {
 	return o->residents.n == o->n_moe * o->n_experts;
@@ -208,20 +219,20 @@ static bool all_resident(const struct outrider *o)
 
 /* ---- What happens. ---- */
 
-/* Whether the layer that runs uses it, as far as that has been told. */
+/* True when the layer that runs uses the expert, as far as that was reported. */
 static bool in_use(const struct outrider *o, uint32_t layer, uint32_t expert)
 {
 	return o->running && layer == o->layer && o->expectation.tokens[expert] > 0;
 }
 
-/* What was read on far hints alone has been of use now, or never will be. */
+/* Judges a load that was made for far hints alone: it has been used now, or never will be. */
 static void judge_far(struct outrider *o, uint32_t id, bool used)
 {
 	hint_worth_read(&o->far_worth, used);
 	o->far_load[id] = FAR_NONE;
 }
 
-/* The layer has run. What is still on its way may be taken back: that costs nothing. */
+/* The layer has run. What is still loading may be cancelled, which costs nothing. */
 static void judge_far_layer(struct outrider *o, uint32_t layer)
 {
 	for (uint32_t e = 0; e < o->n_experts; e++) {
@@ -233,7 +244,7 @@ static void judge_far_layer(struct outrider *o, uint32_t layer)
 	}
 }
 
-/* The hints of the drafting before a pass are complete: what they leave out is less likely. */
+/* The drafter's hints for the pass are complete: experts that they leave out are less likely. */
 static void begin_pass(struct outrider *o)
 {
 	o->far_wanted = hint_worth_pass(&o->far_worth);
@@ -246,7 +257,7 @@ static void begin_pass(struct outrider *o)
 	}
 }
 
-/* What the layer that runs uses has been told. */
+/* All uses of the layer that runs have been reported. */
 static void end_layer(struct outrider *o)
 {
 	if (!o->running || o->over)
@@ -270,7 +281,7 @@ static void begin_layer(struct outrider *o, const struct cache_use *use)
 	o->layer = use->layer;
 	if (pass)
 		begin_pass(o);
-	/* What it needs is demanded from now on. */
+	/* From now on what it needs is demanded. */
 	while (o->wanted[use->layer].n > 0)
 		unwant(o, use->layer, heap_top(&o->wanted[use->layer]));
 }
@@ -320,15 +331,16 @@ static void refresh(struct outrider *o, uint32_t layer)
 	place_layer(o, layer);
 }
 
-/* A source hints layer by layer: with the first hint of another one those of the last are complete, as far as the token
- * goes that was drafted. */
+/* A source hints layer by layer. With its first hint for another layer, those for the last one are
+ * complete, as far as the drafted token is concerned. */
 static void outrider_hint(void *policy, const struct cache_hint *hint, uint32_t slot)
 {
 	struct outrider *o = policy;
 	(void)slot;
 	uint32_t *last = &o->hinted_layer[hint->source];
-	/* Before the next pass begins, hints for it come while its predecessor's last layer is the one that runs; and the drafter
-	 * runs ahead of a pass. A run is not judged by what was hinted for the one after it. */
+	/* Before the next pass begins, hints for it arrive while the last layer of the present pass
+	 * runs; and the drafter runs ahead of a pass. A run is not judged by hints for the one
+	 * after it. */
 	if (o->running && hint->layer == o->layer && hint->iteration > o->iteration)
 		end_layer(o);
 	if (o->running && hint->iteration > o->iteration + distance(o, hint->layer)) {
@@ -342,10 +354,11 @@ static void outrider_hint(void *policy, const struct cache_hint *hint, uint32_t 
 		place(o, hint->layer, superseded[i]);
 	expectation_hint(&o->expectation, hint);
 	place(o, hint->layer, hint->expert);
-	/* The gate's are complete at once, as far as this thread sees: the ring is read without waiting, and where that falls between
-	 * two of them the rest seem less likely until it is read again. At worst a read that has not begun is taken back and
-	 * asked for again. What was said from afar counts no more, though it named more experts or surer ones: it is of a hidden
-	 * state farther from the layer's own. */
+	/* The gate's hints are complete at once, as far as this thread sees. The ring is read
+	 * without waiting. If that happens between two of them, the rest seem less likely until it
+	 * is read again; at worst a read that has not begun is cancelled and asked for again. Far
+	 * hints no longer count, even if they named more or more certain experts, because they come
+	 * from a hidden state farther from the layer's own. */
 	if (first && hint->source == HINT_GATE)
 		refresh(o, hint->layer);
 	else if (hint->source != HINT_GATE_FAR && *last != hint->layer &&
@@ -375,7 +388,7 @@ static bool outrider_next(void *policy, uint64_t now_ns, struct cache_prefetch *
 	return true;
 }
 
-/* The far hints' alone is what would not be read without them. */
+/* Marks loads that would not happen without far hints. */
 static void outrider_begin(void *policy, const struct cache_prefetch *prefetch)
 {
 	struct outrider *o = policy;
@@ -398,7 +411,7 @@ static bool outrider_obsolete(void *policy, const struct cache_prefetch *prefetc
 	return expected(o, prefetch->layer, prefetch->expert) < LEAST_WANTED;
 }
 
-/* All but hints from afar that do not pay. */
+/* All hints, except far ones while they do not pay. */
 static unsigned outrider_wants(const void *policy)
 {
 	const struct outrider *o = policy;

@@ -94,7 +94,7 @@ bool loads_start(struct loads *loads, const struct cache_prefetch *want, enum lo
 	return true;
 }
 
-/* Those that are read. */
+/* True while it is being read. */
 static bool reading(const struct load *load)
 {
 	return load->parts_left > 0;
@@ -132,7 +132,7 @@ void loads_demand(struct loads *loads, uint32_t layer, uint32_t expert)
 
 static void drop(struct loads *loads, struct load *load)
 {
-	/* Before the verifier is told, so that who is told finds it counted. */
+	/* Before the verifier is told, so that it finds the load counted. */
 	if (load->status == -ECANCELED)
 		counter_add(&counts_of(loads, load)->cancelled, 1);
 	else
@@ -185,7 +185,7 @@ bool loads_lost(const struct loads *loads)
 	return atomic_load_explicit(&loads->lost, memory_order_relaxed);
 }
 
-/* What was read is not what it should be: the file has changed. */
+/* If what was read is wrong, the file has changed. */
 static void check(struct loads *loads, struct load *load)
 {
 	const struct store *store = loads->store;
@@ -193,7 +193,7 @@ static void check(struct loads *loads, struct load *load)
 	if (load->status == 0 &&
 		integrity_check(&loads->integrity, &store->geometry, load->want.layer,
 			load->want.expert, slots_at(&store->slots, load->slot), &err) != 0) {
-		/* Or somebody wrote to the slot, and the file is sound: it is read once more. */
+		/* Or somebody wrote to the slot and the file is intact, so it is read once more. */
 		if (!load->again) {
 			load->again = true;
 			submit(loads, load);
@@ -228,8 +228,8 @@ void loads_layer(struct loads *loads, uint32_t layer)
 	loads->running = layer;
 }
 
-/* The time by which it was needed does not matter: it is an estimate, and a layer that waits for
- * its experts takes longer than it says. */
+/* The time by which it was needed does not count: it is an estimate, and a layer that waits for its
+ * experts takes longer than estimated. */
 static bool obsolete(const struct loads *loads, const struct load *load, uint64_t now_ns)
 {
 	const struct store *store = loads->store;
@@ -293,7 +293,7 @@ void loads_pack_one(struct loads *loads)
 	struct load *load = &loads->load[loads->packing[at]];
 	memmove(loads->packing + at, loads->packing + at + 1,
 		(--loads->n_packing - at) * sizeof(*loads->packing));
-	/* Nobody but this thread may look into the slot yet. */
+	/* Only this thread may look into the slot yet. */
 	packer_pack(&store->geometry.layers[load->want.layer], load->want.expert,
 		slots_at(&store->slots, load->slot), loads->scratch);
 	end(loads, load, LAYOUT_TILES);

@@ -9,13 +9,14 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* A tenth of a CPU where two threads want it. With less, experts of a busy model would stay as they are for minutes. */
+/* A tenth of a CPU when two threads want it. With less, experts of a busy model would stay unpacked
+ * for minutes. */
 #define NICE 10
-/* The thread looks whether it is to stop this often. */
+/* How often the thread checks whether to stop. */
 #define IDLE_NS 1000000000ull
-/* Those on top that are tried: pinned ones are of the layer that runs. */
+/* Slots on top that are tried; pinned ones belong to the layer that runs. */
 #define TRIES 16
-/* Nobody has used anything for so long: nothing is needed soon. */
+/* If nothing was used for this long, nothing is needed soon. */
 #define QUIET_NS 20000000ull
 
 /* ---- One expert. ---- */
@@ -55,7 +56,7 @@ static void do_job(struct packer *packer)
 			.end_ns = clock_ns(),
 			.kind = TIMELINE_PACK,
 			.value = {note->layer, note->expert}});
-	/* Release pairs with the acquire in end_job: the bytes come before READY. */
+	/* Release pairs with the acquire in end_job: the bytes are written before READY. */
 	atomic_store_explicit(&packer->job, PACKER_DONE, memory_order_release);
 	doorbell_ring(&store->slots.hinted->work);
 }
@@ -63,7 +64,7 @@ static void do_job(struct packer *packer)
 static void *packer_thread(void *arg)
 {
 	struct packer *packer = arg;
-	/* Of this thread alone, as Linux has it. */
+	/* On Linux this concerns the calling thread only. */
 	(void)setpriority(PRIO_PROCESS, 0, NICE);
 	while (!atomic_load_explicit(&packer->stop, memory_order_relaxed)) {
 		uint32_t seen = doorbell_read(&packer->given);
@@ -125,7 +126,7 @@ void packer_stop(struct packer *packer)
 	atomic_store_explicit(&packer->stop, true, memory_order_relaxed);
 	doorbell_ring(&packer->given);
 	pthread_join(packer->thread, NULL);
-	/* Given, and not seen by the thread. */
+	/* A job was given, and the thread has not seen it. */
 	if (atomic_load_explicit(&packer->job, memory_order_relaxed) == PACKER_GIVEN)
 		do_job(packer);
 	end_job(packer);
@@ -133,7 +134,7 @@ void packer_stop(struct packer *packer)
 	packer->running = false;
 }
 
-/* ---- What is worth it, and when. ---- */
+/* ---- Which expert is worth packing, and when. ---- */
 
 void packer_used(struct packer *packer, uint32_t slot, uint32_t tokens, uint64_t now_ns)
 {
@@ -157,7 +158,8 @@ static void forget_due(struct packer *packer, uint32_t at)
 		(--packer->n_due - at) * sizeof(*packer->due));
 }
 
-/* Whether the slot holds what was noted, as it lies in the file: it may have been given to another expert since. */
+/* True when the slot still holds the noted expert in the file's layout: it may have been given to
+ * another since. */
 static bool still_due(const struct store *store, uint32_t slot)
 {
 	const struct slot_note *note = &store->notes[slot];
@@ -175,7 +177,7 @@ static bool begin_job(struct packer *packer, uint32_t slot)
 	return true;
 }
 
-/* Layers run in a circle: whether the slot's has more than half of it before it runs again. */
+/* Layers run in a circle: true when the slot's layer will not run for more than half of it. */
 static bool has_time(const struct packer *packer, uint32_t slot, uint64_t now_ns)
 {
 	uint32_t n = packer->store->geometry.n_layers, layer = packer->store->notes[slot].layer;

@@ -1,13 +1,16 @@
 /*
- * Packing of resident experts. An expert that has just arrived lies as in the file: it is used at once, and many are gone before
- * they are used again. One that stays is worth bringing into the layout that is multiplied fastest (kernels/tiles.h): it is,
- * once that has been missed for about the time that packing takes. Whatever comes, no more than twice the least possible is spent
- * then (the ski rental problem). On one thread of a Zen 5 with Q4_0: packing takes 0.13 ns a byte and, whatever the size, 40 us
- * of waking and being woken; a pass of one token 0.074 ns a byte as it lies in the file and 0.027 packed, one of eight 0.118 and
- * 0.047. So it pays after three uses of a large expert, and after more of a small one.
+ * Packs resident experts. An expert that has just arrived lies as in the file: it is used at once,
+ * and many experts are evicted before they are used again. One that stays should be brought into
+ * the layout that is multiplied fastest (kernels/tiles.h). This is done once its uses have lost
+ * about as much time as packing takes, so that in any case no more than twice the least possible is
+ * spent (the ski rental problem). On one thread of a Zen 5 with Q4_0, packing takes 0.13 ns a byte
+ * and, whatever the size, 40 us for waking and being woken. A pass of one token takes 0.074 ns a
+ * byte in the file's layout and 0.027 packed; one of eight tokens 0.118 and 0.047. So packing pays
+ * after three uses of a large expert, and after more uses of a small one.
  *
- * A thread of low priority does it, one expert at a time: with the CPU time that waiting for the link leaves, or a small
- * share where nobody waits. Meanwhile the slot is LOADING, and who wants it waits: so it is one whose layer has just run.
+ * A thread of low priority packs, one expert at a time, with the CPU time that is left while
+ * everybody waits for the link, or else with a small share. Meanwhile the slot is LOADING, and a
+ * verifier that wants it waits; therefore the expert is one whose layer has just run.
  */
 #pragma once
 
@@ -16,11 +19,12 @@
 #include <pthread.h>
 
 enum {
-	/* Uses since it arrived after which it pays: so many and, for what packing costs whatever the size, one for every time that
-	 * the expert goes into so many bytes. */
+	/* Uses since its arrival after which packing pays: this many, plus one for each time that
+	 * the expert's size goes into PACKER_FIXED_BYTES, for the cost that does not depend on the
+	 * size. */
 	PACKER_USES = 3,
 	PACKER_FIXED_BYTES = 1 << 20,
-	/* A use by so many tokens counts as one more. */
+	/* A use by this many tokens counts as one more. */
 	PACKER_USE_TOKENS = 16,
 	PACKER_DUE_MAX = 1024,
 };
@@ -30,35 +34,38 @@ enum packer_job { PACKER_IDLE, PACKER_GIVEN, PACKER_DONE };
 struct packer {
 	struct store *store;
 	bool wanted; /* resident experts are to be packed, from now on */
-	uint32_t uses[LIMIT_LAYERS]; /* after which it pays; 0: it makes no difference */
-	uint32_t n_due, due[PACKER_DUE_MAX]; /* slots to be packed, the one used last on top */
-	uint32_t layer; /* that was used last */
-	uint64_t used_ns; /* and when the worker heard of it */
-	uint32_t slot; /* of the job */
-	void *scratch; /* the thread's */
+	uint32_t uses[LIMIT_LAYERS]; /* uses after which packing pays; 0: it makes no difference */
+	uint32_t n_due, due[PACKER_DUE_MAX]; /* slots to be packed; the one used last is on top */
+	uint32_t layer; /* the layer used last */
+	uint64_t used_ns; /* when the worker heard of that */
+	uint32_t slot; /* the job's */
+	void *scratch; /* belongs to the thread */
 	_Atomic int
-		job; /* enum packer_job: GIVEN by the worker, DONE by the thread, IDLE again by the worker */
+		/* enum packer_job: the worker sets GIVEN, the thread DONE, the worker IDLE again */
+		job;
 	struct doorbell given;
-	_Atomic uint64_t packed; /* slots, since the start */
+	_Atomic uint64_t packed; /* number of slots packed since the start */
 	atomic_bool stop;
 	pthread_t thread;
 	bool running;
 };
 
-/* Bytes that packing any expert needs for itself. */
+/* Bytes of scratch memory that packing any expert needs. */
 size_t packer_scratch_bytes(const struct slots_geometry *geometry);
-/* An expert of that layer, as it was read into slot -> LAYOUT_TILES, in the same slot. scratch: packer_scratch_bytes. */
+/* Packs an expert of this layer, which lies in `slot` as it was read, to LAYOUT_TILES in place.
+ * scratch: packer_scratch_bytes. */
 void packer_pack(const struct slots_layer_geometry *layer, uint32_t expert, unsigned char *slot,
 	void *scratch);
 
 /* Borrows the store. */
 int packer_start(struct packer *packer, struct store *store, struct error *err);
-/* Ends the job under way; the worker does not run any more. */
+/* Finishes the present job. The worker must not run any more. */
 void packer_stop(struct packer *packer);
 
-/* The rest is the transfer worker's. */
+/* The rest is for the transfer worker. */
 
-/* The resident expert of this slot was used for so many tokens. */
+/* Call when the resident expert in this slot was used for `tokens` tokens. */
 void packer_used(struct packer *packer, uint32_t slot, uint32_t tokens, uint64_t now_ns);
-/* Ends what is done, begins the next. True: some are due, and none of them can be packed now. */
+/* Takes a finished job and begins the next. True: some slots are due, but none can be packed now.
+ */
 bool packer_work(struct packer *packer, uint64_t now_ns);

@@ -12,14 +12,14 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* At once: the kernel holds a lock on the process's memory meanwhile, and a thread of the least priority may not hold it
- * long. */
+/* Bytes at a time. The kernel holds a lock on the process's memory meanwhile, and a thread of the
+ * lowest priority must not hold it long. */
 #define STEP_BYTES ((size_t)64 << 10)
 #define NICE_MOST 19
-/* The thread looks whether it is to stop this often. */
+/* How often the thread checks whether to stop. */
 #define IDLE_NS 1000000000ull
 
-/* False: the rest can be spared. */
+/* False: skip the rest. */
 static bool populate(struct pages_ahead *ahead, uint32_t slot)
 {
 	unsigned char *at = slots_at(ahead->slots, slot), *end = at + ahead->slots->slot_bytes;
@@ -39,7 +39,7 @@ static bool populate(struct pages_ahead *ahead, uint32_t slot)
 static void *pages_ahead_thread(void *arg)
 {
 	struct pages_ahead *ahead = arg;
-	/* Of this thread alone, as Linux has it. */
+	/* On Linux this concerns the calling thread only. */
 	(void)setpriority(PRIO_PROCESS, 0, NICE_MOST);
 	while (!atomic_load_explicit(&ahead->stop, memory_order_relaxed)) {
 		uint32_t seen = doorbell_read(&ahead->given);
@@ -51,7 +51,8 @@ static void *pages_ahead_thread(void *arg)
 			doorbell_wait(&ahead->given, seen, 0, IDLE_NS);
 			continue;
 		}
-		/* Release pairs with the acquire in pages_ahead_idle: no page comes after who sees it gives some back. */
+		/* Release pairs with the acquire in pages_ahead_idle: when the worker sees this and
+		 * returns pages, no more are added. */
 		atomic_store_explicit(&ahead->n, 0, memory_order_release);
 		doorbell_ring(&ahead->slots->hinted->work);
 	}

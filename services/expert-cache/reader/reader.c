@@ -1,4 +1,4 @@
-/* The files of a reader, and its beginning and end; reader_queue.c reads. */
+/* Opening and closing a reader and its files; reader_queue.c reads. */
 #include "services/expert-cache/reader/reader_internal.h"
 
 #include "shared/base/clock.h"
@@ -14,15 +14,15 @@
 #include <unistd.h>
 
 enum {
-	/* A disk that fails fails thousands of reads: this many are logged, then one line a
-	 * while says how many more. */
+	/* A failing disk fails thousands of reads. This many are logged; after that, one line from
+	 * time to time says how many more. */
 	LOGGED_MAX = 4,
-	/* What is measured goes up to here; a given depth may be more. */
+	/* Measuring goes up to here; a given depth may be larger. */
 	MEASURED_DEPTH_MAX = 64,
 };
 #define LOGGED_WINDOW_NS 10000000000ull
-/* Before the second try, then twice as long each time: 15 ms in all before a read is given up,
- * as long as a disk may be busy with itself and a verifier can wait. */
+/* The pause before the second try; each further one is twice as long. 15 ms in all before a read is
+ * given up: as long as a disk may be busy with itself, and as a verifier can wait. */
 #define PAUSE_NS 1000000ull
 
 static void tell(struct reader *reader)
@@ -72,13 +72,13 @@ static void close_direct(struct reader *reader)
 	}
 }
 
-/* All parts or none: whether a read is direct is then one question. */
+/* All parts or none, so that one flag tells whether reads are direct. */
 static int open_direct(struct reader *reader, enum auto_choice direct, struct error *err)
 {
 	for (unsigned i = 0; i < reader->n_files; i++) {
 		const char *path = reader->files[i].path;
 		char open_file_path[48];
-		/* The open file itself: its name may stand for another by now. */
+		/* The open file itself: its name may lead to another file by now. */
 		snprintf(
 			open_file_path, sizeof(open_file_path), "/proc/self/fd/%d", reader->fds[i]);
 		int fd = open(open_file_path, O_RDONLY | O_CLOEXEC | O_DIRECT);
@@ -125,7 +125,7 @@ static int open_io(struct reader *reader, const struct reader_options *options, 
 
 static int allocate_pieces(struct reader *reader)
 {
-	/* As many may be paused as are in the kernel, and take no turn from anybody. */
+	/* As many pieces may be paused as are in the kernel, without taking a place from any. */
 	unsigned n = 2 * reader->depth_max;
 	reader->pieces = calloc(n, sizeof(*reader->pieces));
 	reader->idle = calloc(n, sizeof(struct read_piece *));

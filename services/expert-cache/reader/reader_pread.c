@@ -1,4 +1,5 @@
-/* Where the kernel has no io_uring for us (old, or a sandbox): a few threads that call preadv. */
+/* For kernels without io_uring for us (old ones, or in a sandbox): a few threads that call preadv.
+ */
 #include "services/expert-cache/reader/reader_io.h"
 
 #include <pthread.h>
@@ -7,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Enough to keep a disk busy; a thread costs little while it waits for one. */
+/* Enough to keep a disk busy; a waiting thread costs little. */
 enum { THREADS_MAX = 16 };
 
 struct queue {
@@ -15,10 +16,10 @@ struct queue {
 };
 
 struct preads {
-	const int *fds; /* of n_files, then with O_DIRECT; the reader's */
+	const int *fds; /* [n_files], then [n_files] with O_DIRECT; owned by the reader */
 	unsigned n_files;
-	pthread_mutex_t lock; /* guards all below */
-	pthread_cond_t started, ended; /* something came into the queue of that name */
+	pthread_mutex_t lock; /* protects everything below */
+	pthread_cond_t started, ended; /* something was added to the queue: waiting, finished */
 	struct queue waiting, finished;
 	bool stop;
 	unsigned n_threads;

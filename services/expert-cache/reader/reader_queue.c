@@ -1,4 +1,5 @@
-/* Requests of a reader: held back by priority, cut into pieces or put together, read again where that helps. */
+/* The requests of a reader: held back by priority, cut into pieces or merged, and repeated where
+ * that helps. */
 #include "services/expert-cache/reader/reader_internal.h"
 
 #include "shared/base/clock.h"
@@ -9,13 +10,13 @@
 
 enum {
 	RETRIES_MAX = 4,
-	/* Held-back requests that are looked at for neighbours of a short one. */
+	/* Held-back requests that are examined as neighbours of a short one. */
 	NEIGHBOURS_MAX = 64,
 };
 
-/* A sample of the rate: long enough to average over, short enough to follow. */
+/* A sample of the rate: long enough to average over, short enough to follow changes. */
 #define RATE_BYTES (8ull << 20)
-/* What had arrived before somebody looked comes all at once, and says nothing. */
+/* Bytes that had arrived before somebody looked come all at once, and tell nothing. */
 #define RATE_NS 2000000ull
 
 /* ---- Lists. ---- */
@@ -31,7 +32,7 @@ static void hold(struct reader *reader, struct read_request *request)
 	reader->n_held++;
 }
 
-/* Something of it was read in vain: before all others of its priority. */
+/* Something of it was read in vain, so it goes before all others of its priority. */
 static void hold_first(struct reader *reader, struct read_request *request)
 {
 	struct held *held = &reader->held[request->priority];
@@ -113,8 +114,8 @@ static void pause_piece(struct reader *reader, struct read_piece *piece)
 	reader->paused = piece;
 }
 
-/* Those whose pause is over go on, as far as there is room. How long the shortest pause of the
- * others is, UINT64_MAX without any. */
+/* Continues pieces whose pause is over, as far as there is room. Returns the shortest remaining
+ * pause; UINT64_MAX: none. */
 static uint64_t start_paused(struct reader *reader)
 {
 	uint64_t now_ns = reader->paused != NULL ? clock_ns() : 0, next_ns = UINT64_MAX;
@@ -126,7 +127,7 @@ static uint64_t start_paused(struct reader *reader)
 			start(reader, piece);
 			continue;
 		}
-		/* One that waits for room goes on when a read has ended. */
+		/* A piece that waits for room continues when a read ends. */
 		if (piece->again_ns > now_ns && piece->again_ns - now_ns < next_ns)
 			next_ns = piece->again_ns - now_ns;
 		at = &piece->next;
@@ -134,7 +135,7 @@ static uint64_t start_paused(struct reader *reader)
 	return next_ns;
 }
 
-/* The next stretch of a request: the piece's only one, or its last. */
+/* Appends the next stretch of a request to the piece. */
 static void append(
 	struct read_piece *piece, struct read_request *request, size_t bytes, size_t shared)
 {
@@ -145,15 +146,15 @@ static void append(
 		(struct iovec){request->to + request->issued + shared, bytes - shared};
 	size_t end = request->issued + bytes;
 	size_t need = end < request->need ? bytes : request->need - request->issued;
-	/* All before it are whole. */
+	/* All requests before it are whole. */
 	piece->need = piece->done + need - shared;
 	piece->done += bytes - shared;
 	request->issued = end;
 	request->pieces++;
 }
 
-/* A held-back request that begins where the piece ends, or with the page that it ends with,
- * whole, of room bytes at most. */
+/* A held-back request that fits whole in `room` bytes and begins where the piece ends, or with the
+ * page that the piece ends with. */
 static struct read_request *neighbour(const struct reader *reader, const struct read_piece *piece,
 	enum read_priority priority, size_t room, size_t *shared)
 {
@@ -169,7 +170,7 @@ static struct read_request *neighbour(const struct reader *reader, const struct 
 	return NULL;
 }
 
-/* The next piece of the first held-back request of a priority, with its short neighbours. */
+/* Issues the next piece of the first held-back request of a priority, with its short neighbours. */
 static void issue(struct reader *reader, enum read_priority priority)
 {
 	struct read_request *first = reader->held[priority].first;
@@ -209,7 +210,7 @@ static void issue_all(struct reader *reader)
 		follow_rate(reader, 0);
 }
 
-/* What a piece has read, from what is left of it. */
+/* Removes what a piece has read from what is left of it. */
 static void advance(struct read_piece *piece, size_t bytes)
 {
 	piece->done += bytes;
@@ -225,9 +226,9 @@ static void advance(struct read_piece *piece, size_t bytes)
 	}
 }
 
-/* What is wrong with the request or the file, and will be the next time. All else may pass: a
- * bad sector is ENODATA, a path to the disk that is down ENOLINK, a command that took too long
- * ETIMEDOUT, and a driver has more of them (blk_errors in Linux' block/blk-core.c). */
+/* True for errors of the request or the file that will occur again. All others may pass: a bad
+ * sector is ENODATA, a path to the disk that is down ENOLINK, a command that took too long
+ * ETIMEDOUT, and drivers have more of them (blk_errors in Linux' block/blk-core.c). */
 static bool is_final(int code)
 {
 	static const int final[] = {EBADF, EFAULT, EINVAL, EISDIR, ESPIPE, ESTALE, EOVERFLOW, EPERM,
@@ -240,7 +241,7 @@ static bool is_final(int code)
 
 enum verdict { OVER, GO_ON, LATER };
 
-/* What to do after a read that failed. */
+/* Decides what to do after a failed read. */
 static enum verdict judge_failure(struct reader *reader, struct read_piece *piece)
 {
 	const struct file *file = &reader->files[piece->file];
@@ -258,7 +259,7 @@ static enum verdict judge_failure(struct reader *reader, struct read_piece *piec
 		piece->retries++;
 		return LATER;
 	}
-	/* Of several requests only those that the fault lies in fail: each is read alone. */
+	/* Of several requests only the faulty ones fail, so each is read alone. */
 	if (piece->n_requests == 1 && reader_worth_a_line(reader, file))
 		log_error("%s: reading %zu bytes at %llu: %s", file->path,
 			piece->iov[piece->first_iov].iov_len, (unsigned long long)piece->position,
@@ -266,7 +267,7 @@ static enum verdict judge_failure(struct reader *reader, struct read_piece *piec
 	return OVER;
 }
 
-/* What becomes of a piece after its read ended; *status is how. */
+/* Decides what becomes of a piece after its read ended; *status: its result. */
 static enum verdict judge(struct reader *reader, struct read_piece *piece, int *status)
 {
 	*status = 0;
@@ -286,7 +287,7 @@ static enum verdict judge(struct reader *reader, struct read_piece *piece, int *
 				file->path, (unsigned long long)piece->position);
 		return OVER;
 	}
-	/* O_DIRECT goes on only from a page. */
+	/* O_DIRECT continues only at a page. */
 	if (piece->done % SLOTS_PAGE != 0)
 		piece->plain = true;
 	return GO_ON;
@@ -300,7 +301,7 @@ static void fail_request(struct reader *reader, struct read_request *request, in
 		unhold(reader, request);
 }
 
-/* The requests of a piece after its last read. */
+/* Ends the requests of a piece after its last read. */
 static void end_piece(struct reader *reader, struct read_piece *piece, int status)
 {
 	for (unsigned i = 0; i < piece->n_requests; i++) {
@@ -320,14 +321,14 @@ static void end_piece(struct reader *reader, struct read_piece *piece, int statu
 					SLOTS_PAGE,
 				SLOTS_PAGE);
 	}
-	/* After the copies: who gets a request back may use its memory for something else. */
+	/* After the copies: the owner of a returned request may reuse its memory. */
 	for (unsigned i = 0; i < piece->n_requests; i++)
 		if (piece->request[i]->pieces == 0 && !piece->request[i]->held)
 			end_request(reader, piece->request[i]);
 	reader->idle[reader->n_idle++] = piece;
 }
 
-/* A piece whose read has ended. */
+/* Handles a piece whose read has ended. */
 static void take_ended(struct reader *reader, struct read_piece *piece)
 {
 	int status;
@@ -370,7 +371,7 @@ void reader_submit(struct reader *reader, struct read_request *request)
 	request->pieces = 0;
 	request->alone = false;
 	reader->busy++;
-	/* It goes with the next reader_wait: those submitted together may become one read. */
+	/* It is issued by the next reader_wait: requests submitted together may become one read. */
 	hold(reader, request);
 }
 
@@ -385,7 +386,7 @@ void reader_promote(
 		return;
 	unhold(reader, request);
 	request->priority = priority;
-	/* What has begun is not overtaken by what has not. */
+	/* A request that has begun is not overtaken by one that has not. */
 	if (request->issued > 0)
 		hold_first(reader, request);
 	else
@@ -417,8 +418,8 @@ unsigned reader_wait_or_ring(struct reader *reader, const struct doorbell_seen *
 			finished[n++] = request;
 			continue;
 		}
-		/* Pieces may end all the time without a request that does: the time is over at
-		 * some point all the same. */
+		/* Pieces may end all the time without a request that does; the time limit applies
+		 * all the same. */
 		uint64_t now_ns = n == 0 && timeout_ns > 0 ? clock_ns() : 0;
 		uint64_t left_ns = n == 0 && now_ns < end_ns ? end_ns - now_ns : 0;
 		if (n == 0 && seen != NULL && doorbell_read(seen->bell) != seen->sequence)
@@ -428,7 +429,7 @@ unsigned reader_wait_or_ring(struct reader *reader, const struct doorbell_seen *
 			reader->io, left_ns < pause_ns ? left_ns : pause_ns, seen);
 		if (piece == NULL && left_ns == 0)
 			break;
-		/* Back before its time, perhaps for nothing but a look at the bell. */
+		/* It returned early, perhaps only to check the bell. */
 		if (piece != NULL)
 			take_ended(reader, piece);
 	}

@@ -1,8 +1,8 @@
 /*
- * How the disk under this very file is best read, measured when a reader is opened: random reads
- * for a bounded time, first of several lengths with enough of them in flight, then of the best
- * length with fewer and more of them. Taken are the longest reads that come close to the best,
- * since each costs CPU time, and the shortest queue that does, since a demand waits for what is in
+ * Measures, when a reader is opened, how the disk under this file is best read: random reads for a
+ * bounded time, first of several lengths with enough of them in flight, then of the best length
+ * with fewer and more of them. It takes the longest reads that come close to the best rate, because
+ * each read costs CPU time, and the shortest queue that does, because a demand waits for what is in
  * the kernel before it.
  */
 #include "services/expert-cache/reader/reader_internal.h"
@@ -17,15 +17,15 @@
 #define TRIAL_BYTES_MIN (1ull << 20)
 
 enum {
-	DEPTH = 16, /* of the trials of lengths, and where nothing can be measured */
+	DEPTH = 16, /* for the trials of lengths, and when nothing can be measured */
 	BYTES = 512 << 10,
-	DEMAND_BYTES = 4 << 20, /* in the kernel at once, at least */
-	/* What is read goes there. Nobody looks at it: reads for which there is no place of their own share one. */
+	DEMAND_BYTES = 4 << 20, /* that may be in the kernel at once, at least */
+	/* Target of the reads. Nobody looks at it; reads without a place of their own share one. */
 	MEMORY_BYTES = 16 << 20,
-	/* A trial has no more than that in the kernel, whatever depth and length are given: a
-	 * slow disk takes long for it. */
+	/* A trial has at most this much in the kernel, whatever depth and length are given, because
+	 * a slow disk takes long for it. */
 	TRIAL_AHEAD_BYTES = 64 << 20,
-	ROUNDS = 2, /* the better of two counts: something else may have used the disk */
+	ROUNDS = 2, /* the better of two rounds counts: something else may have used the disk */
 };
 
 static const size_t lengths[] = {128 << 10, 256 << 10, 512 << 10, 1 << 20};
@@ -37,10 +37,10 @@ enum {
 
 struct tuning {
 	struct reader *reader;
-	const struct file *file; /* the largest */
+	const struct file *file; /* the largest file */
 	unsigned char *memory; /* [MEMORY_BYTES] */
 	struct read_request *requests; /* [depth_max] */
-	uint64_t trial_bytes; /* at most */
+	uint64_t trial_bytes; /* most bytes of a trial */
 	uint64_t seed;
 	bool failed;
 };
@@ -60,7 +60,7 @@ static void submit(struct tuning *t, struct read_request *request, size_t bytes)
 	reader_submit(t->reader, request);
 }
 
-/* Bytes per second of random reads of so many bytes, so many at once; 0 when one failed. */
+/* Bytes per second of random reads of `bytes` bytes, `depth` at a time; 0 when one failed. */
 static double trial(struct tuning *t, unsigned depth, size_t bytes)
 {
 	struct reader *reader = t->reader;
@@ -91,7 +91,7 @@ static double best(const double *rates, unsigned n)
 	return most;
 }
 
-/* The shortest queue that gives so much of the best. */
+/* The shortest queue that gives this share of the best rate. */
 static unsigned first_near(const double *rates, unsigned n, double share)
 {
 	double least = best(rates, n) * share;
@@ -101,8 +101,8 @@ static unsigned first_near(const double *rates, unsigned n, double share)
 	return i;
 }
 
-/* The longest reads that do: 1 MiB costs 18 ms of CPU time per GB, 512 KiB 38, 128 KiB 60, all at the same 1.0 GB/s
- * (registered buffers, virtio disk, measured). */
+/* The longest reads that do. 1 MiB costs 18 ms of CPU time per GB, 512 KiB 38, 128 KiB 60, all at
+ * the same 1.0 GB/s (registered buffers, virtio disk, measured). */
 static unsigned last_near(const double *rates, unsigned n, double share)
 {
 	double least = best(rates, n) * share;
@@ -140,8 +140,8 @@ static void measure_depths(struct tuning *t, size_t bytes, unsigned *depth, unsi
 		}
 	*depth = depths[first_near(rates, n, 0.97)];
 	*prefetch = depths[first_near(rates, n, 0.85)];
-	/* A disk that was busy or throttled while it was measured is faster later: demands,
-	 * which all wait at the same time, have room for it. */
+	/* A disk that was busy or throttled while it was measured is faster later. Demands, which
+	 * all wait at the same time, get room for it. */
 	while (*depth * bytes < DEMAND_BYTES && *depth * 2 <= depths[n - 1])
 		*depth *= 2;
 	for (unsigned i = 0; i < n; i++)
@@ -149,7 +149,7 @@ static void measure_depths(struct tuning *t, size_t bytes, unsigned *depth, unsi
 			rates[i] / (1 << 30));
 }
 
-/* Sets what reads are like; 0: as nothing measured says. */
+/* Sets depth and length; 0: the value for when nothing was measured. */
 static void take(struct reader *reader, unsigned depth, size_t read_bytes)
 {
 	reader->depth = depth != 0 ? depth : DEPTH;
@@ -164,7 +164,7 @@ static void measure(struct tuning *t, const unsigned given_depth, const size_t g
 	unsigned depth = given_depth, prefetch = 0;
 	size_t bytes = given_bytes;
 	unsigned some = depth != 0 && depth < DEPTH ? depth : DEPTH;
-	trial(t, some, BYTES); /* the first reads find the disk asleep */
+	trial(t, some, BYTES); /* during the first reads the disk may still be asleep */
 	if (bytes == 0)
 		measure_lengths(t, depth != 0 ? depth : DEPTH, &bytes);
 	if (depth == 0)

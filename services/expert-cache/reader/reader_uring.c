@@ -8,28 +8,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The kernel's table of registered buffers has at most so many entries (IORING_MAX_REG_BUFFERS),
+/* The kernel's table of registered buffers has at most this many entries (IORING_MAX_REG_BUFFERS),
  * each of at most 1 GiB. */
 #define BUFFERS_MAX 16384u
 #define BUFFER_BYTES_MAX (1ull << 30)
 
-/* linux/io_uring.h and linux/futex.h since 6.7; Debian 12's are older. */
+/* From linux/io_uring.h and linux/futex.h since 6.7; those of Debian 12 are older. */
 enum { OP_FUTEX_WAIT = 51, FUTEX_OF_32_BITS = 2 };
 
 struct uring {
 	struct io_uring ring;
 	unsigned unsubmitted, n_files;
 	bool hears; /* the kernel has OP_FUTEX_WAIT */
-	bool listens; /* one is queued */
-	/* Slots as registered buffers: each by itself, when it is first read into. */
+	bool listens; /* such a wait is queued */
+	/* Slots as registered buffers: each is registered when it is first read into. */
 	unsigned char *slots;
 	uint64_t slot_bytes;
 	unsigned n_slots; /* 0: none is registered */
-	bool refused; /* no more of them can be registered */
+	bool refused; /* no more can be registered */
 	bool *registered; /* [n_slots] */
 };
 
-/* Nothing, there and back. */
+/* Submits an empty operation and waits for it. */
 static int turn_round(struct io_uring *ring)
 {
 	struct io_uring_cqe *cqe;
@@ -49,17 +49,17 @@ static int uring_open(
 	struct uring *uring = calloc(1, sizeof(*uring));
 	if (uring == NULL)
 		return error_set(err, ENOMEM, "no memory for io_uring");
-	/* One more for the wait on a bell. */
+	/* One more, for the wait on a bell. */
 	int status = io_uring_queue_init(depth + 1, &uring->ring, 0);
 	if (status < 0) {
 		free(uring);
 		return error_set(err, -status, "io_uring: %s", strerror(-status));
 	}
-	/* Registered files spare the kernel a look-up and two atomics per read. */
+	/* Registered files save the kernel a look-up and two atomics per read. */
 	status = io_uring_register_files(
 		&uring->ring, fds, fds[n_files] >= 0 ? 2 * n_files : n_files);
 	const char *what = "registering the file";
-	/* Not in every sandbox may who makes a ring use it. */
+	/* In some sandboxes a process may create a ring but not use it. */
 	if (status >= 0) {
 		what = "using it";
 		status = turn_round(&uring->ring);
@@ -98,7 +98,8 @@ static void uring_slots(void *io, unsigned char *slots, size_t slot_bytes, uint3
 	if (n == 0 || n > BUFFERS_MAX || slot_bytes > BUFFER_BYTES_MAX)
 		return;
 	uring->registered = calloc(n, sizeof(*uring->registered));
-	/* A kernel before 5.19 has no table to be filled bit by bit; reads work without. */
+	/* A kernel before 5.19 has no table that can be filled piece by piece; reads work without.
+	 */
 	if (uring->registered == NULL || io_uring_register_buffers_sparse(&uring->ring, n) != 0) {
 		free(uring->registered);
 		uring->registered = NULL;
@@ -141,7 +142,7 @@ static void say_refused(const struct uring *uring, int code)
 		strerror(code), code == ENOMEM ? ", see RLIMIT_MEMLOCK" : "");
 }
 
-/* The registered buffer that holds all of iov, or -1. */
+/* The registered buffer that contains all of iov, or -1. */
 static int buffer_of(struct uring *uring, const struct iovec *iov)
 {
 	uintptr_t at = (uintptr_t)iov->iov_base - (uintptr_t)uring->slots;
@@ -170,7 +171,8 @@ static void submit(struct uring *uring)
 		uring->unsubmitted -= (unsigned)n;
 }
 
-/* The ring holds as many as may be in flight: there is one even while the kernel takes none. */
+/* The ring has room for everything that may be in flight, so there is an entry even while the
+ * kernel takes none. */
 static struct io_uring_sqe *next_sqe(struct uring *uring)
 {
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
@@ -200,7 +202,7 @@ static void uring_start(void *io, struct read_piece *piece)
 
 /* ---- Waiting. ---- */
 
-/* What has ended: a piece, or NULL. */
+/* The next piece whose read has ended, or NULL. */
 static struct read_piece *take_ended(struct uring *uring)
 {
 	struct io_uring_cqe *cqe;
@@ -212,7 +214,8 @@ static struct read_piece *take_ended(struct uring *uring)
 			piece->result = result;
 			return piece;
 		}
-		/* The futex wait: woken, or the bell had been rung before it was queued. */
+		/* The futex wait ended: it was woken, or the bell had been rung before it was
+		 * queued. */
 		uring->listens = false;
 		uring->hears = result == 0 || result == -EAGAIN;
 	}
@@ -234,13 +237,14 @@ static void listen_for(struct uring *uring, const struct doorbell_seen *seen)
 	struct io_uring_sqe *sqe = next_sqe(uring);
 	io_uring_prep_rw(
 		OP_FUTEX_WAIT, sqe, FUTEX_OF_32_BITS, &seen->bell->sequence, 0, seen->sequence);
-	sqe->addr3 = 0xffffffff; /* woken by any */
+	sqe->addr3 = 0xffffffff; /* woken by any waker */
 	io_uring_sqe_set_data(sqe, NULL);
 	uring->listens = true;
 	submit(uring);
 }
 
-/* A wait that is queued stays so until it is woken, over many calls; who rings it wakes it only while we lie down. */
+/* A queued wait stays until it is woken, over many calls; a ringer wakes it only while we are
+ * counted as asleep. */
 static void wait_for_any_or_ring(
 	struct uring *uring, uint64_t timeout_ns, const struct doorbell_seen *seen)
 {
@@ -248,7 +252,7 @@ static void wait_for_any_or_ring(
 		return;
 	if (!uring->listens)
 		listen_for(uring, seen);
-	/* What the kernel has not taken listens to nothing. */
+	/* An entry that the kernel has not taken listens to nothing. */
 	wait_for_any(uring, uring->unsubmitted == 0 ? timeout_ns : reader_polled(timeout_ns));
 	doorbell_get_up(seen->bell);
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 enum {
-	PLACES = 8, /* of a part: its begin, its end, and between */
+	PLACES = 8, /* in a part: its beginning, its end, and between */
 	PLACE_BYTES = 128,
 };
 
@@ -23,7 +23,8 @@ void integrity_exit(struct integrity *integrity)
 	*integrity = (struct integrity){0};
 }
 
-/* FNV-1a over words of eight bytes; a product carries nothing downwards, hence the shift. */
+/* FNV-1a over words of eight bytes; the shift is there because a product carries nothing downwards.
+ */
 static uint64_t add_place(uint64_t hash, const unsigned char *place, size_t bytes)
 {
 	for (size_t i = 0; i + 8 <= bytes; i += 8) {
@@ -54,7 +55,7 @@ int integrity_check(struct integrity *integrity, const struct slots_geometry *ge
 		const struct slots_part *part = &geometry->layers[layer].part[p];
 		hash = add_part(hash, slot + slots_part_place(part, expert), part->bytes);
 	}
-	hash |= 1; /* never "not loaded yet" */
+	hash |= 1; /* never 0, which means "not loaded yet" */
 	if (*sum == 0)
 		*sum = hash;
 	if (*sum == hash)

@@ -15,7 +15,7 @@ static uint8_t *status_of(const struct store *store, uint32_t layer, uint32_t ex
 	return &store->status[(size_t)layer * store->slots.n_experts + expert];
 }
 
-/* Where a slot begins in the region's file. */
+/* Offset of a slot in the region's file. */
 static off_t place(const struct store *store, uint32_t slot)
 {
 	return slots_at(&store->slots, slot) - (unsigned char *)store->region.header;
@@ -75,7 +75,7 @@ uint64_t store_bytes(const struct store *store)
 	return region_memory(&store->region);
 }
 
-enum { TABLE_PAGES = 1024 }; /* asked about at once */
+enum { TABLE_PAGES = 1024 }; /* that are asked about at once */
 
 uint64_t store_table_bytes(const struct store *store)
 {
@@ -117,7 +117,7 @@ uint32_t store_find(const struct store *store, uint32_t layer, uint32_t expert)
 {
 	uint32_t value = atomic_load_explicit(
 		slots_word(&store->slots, layer, expert), memory_order_relaxed);
-	/* A table word that is wrong would keep the expert from ever being loaded. */
+	/* A wrong table word must not keep the expert from being loaded. */
 	return value == 0 || value - 1 >= store->slots.n_slots ||
 			       !slots_holds(&store->slots, value - 1, layer, expert)
 		       ? SLOT_NONE
@@ -140,12 +140,12 @@ static bool may_evict(void *arg, uint32_t slot)
 	const struct choice *choice = arg;
 	const struct store *store = choice->store;
 	const struct slot_note *note = &store->notes[slot];
-	/* The verifier waits for it. Once it has pinned it (the epoch is there) and let go, it
-	 * may give room to the rest of a layer that is larger than the budget. */
+	/* The verifier waits for it. Once it has pinned it (which the epoch shows) and released it,
+	 * the slot may be used for the rest of a layer that is larger than the budget. */
 	if (note->demand == store->demand && note->demand != DEMAND_NONE &&
 		slot_epoch(store_state(store, slot)) == 0)
 		return false;
-	/* One hint must not push out what another was for. */
+	/* A hint must not evict what another hint has loaded. */
 	if (choice->why == LOAD_PREFETCH &&
 		(note->hint_until_ns > choice->now_ns || note->demand == store->demand))
 		return false;
@@ -161,7 +161,7 @@ static uint32_t evict_one(struct store *store, const struct cache_prefetch *want
 			store->policy->victim(store->policy_state, want, why, may_evict, &choice);
 		if (slot == SLOT_NONE)
 			return SLOT_NONE;
-		/* A pin since the look wins; the next look passes this slot over. */
+		/* A pin made since the look wins; the next look skips this slot. */
 		if (!slots_evict(&store->slots, slot))
 			continue;
 		store->policy->on_evict(store->policy_state, slot);
@@ -185,7 +185,7 @@ uint32_t store_shrink(struct store *store, uint64_t now_ns)
 /* [give_back] */
 void store_give_back(struct store *store, uint32_t slot)
 {
-	/* A sum of it that goes on would bring its pages back. */
+	/* Continuing its checksum would bring its pages back. */
 	sums_forget(store, slot);
 	store_empty(store, slot, 1);
 	store->free_slots[store->n_free++] = slot;
@@ -197,7 +197,7 @@ static uint32_t n_kept(const struct store *store)
 	return (uint32_t)atomic_load_explicit(&store->n_kept, memory_order_relaxed);
 }
 
-/* Those that have pages go first: the others would take the memory beyond the budget. */
+/* Takes a free slot with pages first: others would take the memory beyond the budget. */
 static uint32_t take_free(struct store *store)
 {
 	uint32_t i = store->n_free - 1;
@@ -211,7 +211,8 @@ static uint32_t take_free(struct store *store)
 	return slot;
 }
 
-/* How many free slots the budget has room for, beside those that have kept their pages and go first. */
+/* How many free slots the budget has room for, in addition to those that have kept their pages and
+ * are taken first. */
 static uint32_t room(const struct store *store)
 {
 	uint32_t in_use = store_in_use(store), kept = n_kept(store);
@@ -286,7 +287,7 @@ void store_loaded(struct store *store, uint32_t slot, enum load_reason why, uint
 	counter_add(&header->bytes_loaded, bytes);
 	counter_add(&counts->loads, 1);
 	counter_add(&counts->bytes_loaded, bytes);
-	/* A policy that takes no hints prefetches by itself. */
+	/* A policy that takes no hints prefetches on its own. */
 	bool hinted = why == LOAD_PREFETCH && store->policy->hint_sources != CACHE_HINTS_NONE;
 	counter_add(&header->hint_loads, hinted);
 	counter_add(&counts->prefetched, why == LOAD_PREFETCH);

@@ -1,4 +1,5 @@
-/* How a store comes to be: a new region, or a predecessor's that is taken over, and the policy told what is there. */
+/* Opens a store: a new region, or a predecessor's that is taken over; and tells the policy what is
+ * there. */
 #include "services/expert-cache/store/store_internal.h"
 
 #include "services/expert-cache/store/sums.h"
@@ -8,13 +9,15 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* A killed process leaves reads behind that the device may still complete: the kernel does not wait for them when it
- * closes an io_uring. They go to the pages they were submitted for, so a slot gets new pages (see renew_pages); one
- * that cannot is held back this long: the block layer gives a request up after 30 s. */
+/* A killed process leaves reads that the device may still complete: the kernel does not wait for
+ * them when it closes an io_uring. They go to the pages for which they were submitted, so a slot
+ * gets new pages (see renew_pages). A slot that cannot get new pages is held back this long: the
+ * block layer gives a request up after 30 s. */
 #define HELD_NS (35ull * 1000000000ull)
 enum { GIVE_UP_MS = 100 };
 
-/* A slot whose bytes are not to be believed is given up, once a verifier that is computing with them has let go of it. */
+/* Gives up a slot whose bytes cannot be trusted, once a verifier that computes with them has
+ * released it. */
 static bool give_up(struct store *store, uint32_t slot)
 {
 	for (int i = 0; i < GIVE_UP_MS; i++) {
@@ -25,7 +28,7 @@ static bool give_up(struct store *store, uint32_t slot)
 	return false;
 }
 
-/* What is READY and has not the sum of what was loaded becomes EMPTY. */
+/* Makes READY slots EMPTY whose checksum is not that of what was loaded. */
 static int drop_wrong(struct store *store, struct error *err)
 {
 	bool *wrong = calloc(store->slots.n_slots, sizeof(*wrong));
@@ -92,7 +95,7 @@ static int make_region(struct store *store, const struct store_options *options,
 	return status;
 }
 
-/* The predecessor's, with the hints that are on their way, or a new one. */
+/* Opens the predecessor's region, with the hints that are on their way, or a new one. */
 static int open_hints(struct store *store, int recovered_fd, struct error *err)
 {
 	int status = -ENOENT;
@@ -150,10 +153,9 @@ static int allocate(struct store *store, uint32_t queue_max, struct error *err)
 			   : status;
 }
 
-/* Takes a slot's pages out of the region: a read that is under way keeps the old ones and ends
- * there, and whoever touches the slot next gets new ones. True when that is certain: part of a
- * huge page that a read holds cannot be taken out, which the file shows by still having data
- * there. */
+/* Takes a slot's pages out of the region. A read in progress keeps the old pages and ends there,
+ * and whoever touches the slot next gets new ones. True when that is certain: a part of a huge page
+ * that a read holds cannot be taken out, and the file then still has data there. */
 static bool renew_pages(struct store *store, uint32_t slot)
 {
 	return store_punch(store, slot, 1) && !store_has_pages(store, slot);
@@ -170,7 +172,7 @@ static int by_use(const void *a, const void *b)
 	return left->used < right->used ? -1 : left->used > right->used;
 }
 
-/* Tells the policy what is resident, in order of its last use. */
+/* Tells the policy what is resident, in order of last use. */
 static void tell_policy(struct store *store, struct store_resident *residents, uint32_t n)
 {
 	qsort(residents, n, sizeof(*residents), by_use);
@@ -187,7 +189,7 @@ static struct store_resident resident_of(const struct store *store, uint32_t slo
 		atomic_load_explicit(&store->slots.used[slot], memory_order_relaxed), slot};
 }
 
-/* Sorts the slots by state. */
+/* Sorts the slots by their state. */
 static int sort_slots(
 	struct store *store, struct store_resident *residents, uint32_t *n, struct error *err)
 {
@@ -221,7 +223,8 @@ static int sort_slots(
 	return 0;
 }
 
-/* A predecessor that died while it shrank, or between an eviction and a load, has left pages in EMPTY slots. */
+/* A predecessor that died while it shrank, or between an eviction and a load, has left pages in
+ * EMPTY slots. Returns them. */
 static void give_back_all(struct store *store)
 {
 	uint32_t n_slots = store->slots.n_slots, first = 0;
@@ -246,7 +249,8 @@ static int take_stock(struct store *store, struct error *err)
 		tell_policy(store, residents, n);
 		give_back_all(store);
 		store_publish_in_use(store);
-		/* A stamp far from any before: wrong ones in the region cannot make it wrap. */
+		/* A stamp far above any before, so that wrong ones in the region cannot make it
+		 * wrap. */
 		store->stamp = clock_ns();
 		store->held_until_ns = clock_ns() + HELD_NS;
 	}
@@ -277,7 +281,7 @@ int store_open(struct store *store, const struct slots_geometry *geometry,
 	}
 	if (status != 0)
 		status = make_region(store, options, &shape, err);
-	/* After a failure the other descriptor is not closed by its use. */
+	/* After a failure the other descriptor was not used, and must be closed. */
 	if (status == 0)
 		status = open_hints(store, options->recovered_hints_fd, err);
 	else if (options->recovered_hints_fd >= 0)
@@ -291,7 +295,7 @@ int store_open(struct store *store, const struct slots_geometry *geometry,
 		return status;
 	}
 	struct slots_header *header = store->slots.header;
-	/* A killed predecessor may have left itself counted as asleep. */
+	/* A killed predecessor may still be counted as asleep. */
 	doorbell_take_over(&store->slots.hinted->work);
 	atomic_store_explicit(&header->starved, 0, memory_order_relaxed);
 	store_set_budget(store, options->budget);

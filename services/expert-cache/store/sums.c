@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 enum {
-	PIECE_BYTES = 256 << 10, /* read in about 25 us: so long may a demand wait for the worker */
+	/* read in about 25 us: a demand may wait this long for the worker */
+	PIECE_BYTES = 256 << 10,
 	THREADS_MAX = 8,
 };
 
@@ -41,7 +42,7 @@ void sums_due(struct store *store, uint32_t slot)
 	note->sum_due = true;
 }
 
-/* What the slot holds and how: part of its sum. */
+/* Begins a sum with what the slot holds, and in which layout. */
 static uint64_t begin(uint32_t layer, uint32_t expert, bool tiles)
 {
 	const uint32_t content[] = {layer, expert, tiles};
@@ -63,13 +64,13 @@ static uint64_t add_piece(uint64_t sum, const unsigned char *part, uint64_t byte
 	return sum;
 }
 
-/* Never 0, which is none. */
+/* Never 0, which means none. */
 static uint64_t end(uint64_t sum)
 {
 	return sum | 1;
 }
 
-/* The next slot that is due and holds what is noted. */
+/* Begins with the next due slot that still holds the noted expert. */
 static bool begin_next(struct store *store)
 {
 	struct slot_sums *sums = &store->sums;
@@ -108,7 +109,7 @@ bool sums_work(struct store *store)
 	return true;
 }
 
-/* ---- By the successor. ---- */
+/* ---- For the successor. ---- */
 
 struct checking {
 	const struct store *store;
@@ -152,7 +153,7 @@ void sums_check(const struct store *store, bool *wrong)
 	pthread_t threads[THREADS_MAX];
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	int n = 0;
-	/* With fewer than wanted it takes longer. */
+	/* If fewer threads start than wanted, it only takes longer. */
 	while (n < THREADS_MAX && n + 1 < cpus &&
 		pthread_create(&threads[n], NULL, check_slots, &c) == 0)
 		n++;

@@ -28,8 +28,9 @@ static bool feasible(const struct balancer_inputs *in, uint32_t tau)
 	       times.prefetches <= in->slots_left[tau];
 }
 
-/* Equation 39 looks at the ends of the feasible range and beside the crossing only; with K_u = 4 looking at each of the
- * range is as fast, and needs no proof that it is contiguous. */
+/* Equation 39 looks only at the ends of the feasible range and beside the crossing. With K_u = 4,
+ * looking at every value of the range is as fast, and needs no proof that the range is contiguous.
+ */
 uint32_t balancer_threshold(const struct balancer_inputs *inputs)
 {
 	uint32_t best = inputs->bound;

@@ -50,7 +50,7 @@ void lru_use(void *policy, const struct cache_use *use)
 	lru_touch(policy, use->slot);
 }
 
-/* A hint for what is resident says that it will be used. */
+/* A hint for a resident expert says that it will be used. */
 void lru_hint(void *policy, const struct cache_hint *hint, uint32_t slot)
 {
 	struct lru *lru = policy;

@@ -1,6 +1,7 @@
 /*
- * The policies that evict what was used longest ago and prefetch hints by score differ in the hints they take: this is
- * what they share. A policy's state begins with it, so that its functions are the policies' own.
+ * What the policies share that evict the least recently used expert and prefetch hints by score;
+ * they differ in the hints they take. Their states begin with this struct, so that its functions
+ * can be the policies' own.
  */
 #pragma once
 
@@ -14,7 +15,8 @@ struct lru {
 
 int lru_init(struct lru *lru, const struct cache_policy_shape *shape, struct error *err);
 void lru_exit(struct lru *lru);
-/* A slot that holds something was used, or will be. Other numbers, SLOT_NONE too, are left out. */
+/* Call when a slot that holds something was used, or will be. Other numbers, SLOT_NONE too, are
+ * ignored. */
 void lru_touch(struct lru *lru, uint32_t slot);
 
 /* As in struct cache_policy_ops; policy: a struct lru. */

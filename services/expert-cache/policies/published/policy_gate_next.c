@@ -1,19 +1,20 @@
 /*
- * The next layer's gate on this layer's hidden state: AdapMoE (Zhong et al., arXiv 2408.10284) and Fate (Fang
- * et al., arXiv 2502.12224) ask the router of layer l + 1 about what enters the feed-forward of layer l,
- * since the residual stream changes little from layer to layer. Prefetches those hints and no others, and evicts the
- * least recently used. What has not been fetched when its layer runs is obsolete.
+ * The next layer's gate on this layer's hidden state: AdapMoE (Zhong et al., arXiv 2408.10284) and
+ * Fate (Fang et al., arXiv 2502.12224) apply the router of layer l + 1 to the input of layer l's
+ * feed-forward, because the residual stream changes little from layer to layer. Prefetches only
+ * these hints, and evicts the least recently used expert. A prefetch that was not loaded when its
+ * layer runs is obsolete.
  *
- * Not here: AdapMoE's shares of the cache per layer and its adaptive number of experts per token (lossy), Fate's
- * quantised experts and its cache that favours early layers.
+ * Not implemented: AdapMoE's shares of the cache for each layer and its adaptive number of experts
+ * per token (lossy), Fate's quantised experts and its cache that favours early layers.
  */
 #include "services/expert-cache/policies/published/lru.h"
 
 #include <stdlib.h>
 
 struct gate_next {
-	struct lru lru; /* first: its functions take it for the policy */
-	uint64_t iteration; /* the layer that runs */
+	struct lru lru; /* first, so that its functions can take this struct for theirs */
+	uint64_t iteration; /* that of the layer that runs */
 	bool running;
 };
 

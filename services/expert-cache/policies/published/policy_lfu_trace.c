@@ -1,16 +1,19 @@
 /*
- * MoE-Infinity (arXiv 2401.14361): which experts a sequence uses is told by the sequences before it whose activations were
- * alike (traces.h).
- * - Prefetching: when layer c of a sequence runs, its matrix so far is matched against those kept; an expert
- *   of a later layer l is prefetched with the priority (ratio + epsilon) (1 - (l - c) / n_layers), ratio being its share
- *   of the tokens of its layer in the match.
- * - Eviction: the resident with the least (ratio + epsilon) (1 - l / n_layers), ratio being its share in the
- *   sequence's own matrix: layers early in the model are kept, since nothing can be prefetched for them in time.
+ * MoE-Infinity (arXiv 2401.14361): predicts which experts a sequence will use from earlier
+ * sequences with similar activations (traces.h).
  *
- * Where the paper is silent or another setting is meant: a prefetch takes the place of what the match (or, without one, the
- * sequence) gives less; of each layer only the TRACES_TOP likeliest experts are prefetched; the collection starts with the
- * profile if there is one, and is filled as sequences end, in place of an offline run; steps of several sessions count
- * as one sequence of their own (session 0). Takes no hints.
+ * - Prefetching: when layer c of a sequence runs, its matrix so far is matched against the kept
+ *   ones. An expert of a later layer l is prefetched with the priority (ratio + epsilon) (1 - (l -
+ *   c) / n_layers); ratio is its share of the tokens of its layer in the match.
+ * - Eviction: the resident expert with the least (ratio + epsilon) (1 - l / n_layers); ratio is its
+ *   share in the sequence's own matrix. Early layers of the model are kept, because nothing can be
+ *   prefetched for them in time.
+ *
+ * Where the paper is silent, or means another setting: a prefetch replaces an expert that the match
+ * (or, without one, the sequence) rates lower; only the TRACES_TOP likeliest experts of each layer
+ * are prefetched; the collection starts with the profile if there is one, and fills as sequences
+ * end, instead of in an offline run; passes of several sessions count as a sequence of their own
+ * (session 0). Takes no hints.
  */
 #include "services/expert-cache/policies/heap.h"
 #include "services/expert-cache/policies/prefetch_queue.h"
@@ -19,15 +22,15 @@
 
 #include <stdlib.h>
 
-#define EPSILON 1e-3 /* orders experts never seen by their layer */
+#define EPSILON 1e-3 /* orders experts that their layer has never used */
 
 struct lfu_trace {
 	struct traces traces;
 	struct residents residents;
 	struct prefetch_queue queue;
-	struct heap *
-		layers; /* [n_layers] of resident experts, by their count in the sequence under way */
-	struct trace_live *now; /* that sequence */
+	struct heap
+		*layers; /* [n_layers] resident experts, by their count in the present sequence */
+	struct trace_live *now; /* the present sequence */
 	uint32_t n_layers, n_experts, layer;
 	uint64_t iteration;
 };
@@ -83,7 +86,7 @@ static double count_of(const struct lfu_trace *lfu, uint32_t layer, uint32_t exp
 				: lfu->now->matrix.count[(size_t)layer * lfu->n_experts + expert];
 }
 
-/* Another sequence runs: the residents count as much as they do in its matrix. */
+/* Another sequence runs: residents now count as much as in its matrix. */
 static void switch_to(struct lfu_trace *lfu, struct trace_live *live)
 {
 	lfu->now = live;
@@ -101,7 +104,7 @@ static double ratio(const struct trace_matrix *matrix, uint32_t layer, double co
 	return matrix->total[layer] > 0 ? count / (double)matrix->total[layer] : 0;
 }
 
-/* Asks for what the layers to come will use, going by the best match. */
+/* Asks for what the coming layers will use, according to the best match. */
 static void predict(struct lfu_trace *lfu)
 {
 	const struct traces *traces = &lfu->traces;
@@ -126,7 +129,7 @@ static void predict(struct lfu_trace *lfu)
 	}
 }
 
-/* A layer has begun: its sequence, and what it says of the layers after it. */
+/* A layer has begun: finds its sequence, and what that predicts for the layers after it. */
 static void begin_layer(struct lfu_trace *lfu, const struct cache_use *use)
 {
 	struct trace_live *live = traces_of(&lfu->traces, use->session, use->iteration);

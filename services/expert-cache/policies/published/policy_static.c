@@ -1,18 +1,20 @@
 /*
- * A profiled hot set, kept: the experts that some earlier run used most (cache_policy_shape.profile) or, without a
- * profile, those of the first LEARN_PASSES passes over the model. The hottest n_slots are fetched in the order of their
- * heat; what else is demanded goes through the slots of the coldest, and an expert of the hot set that had to give way
- * comes back when it is demanded, not before. Takes no hints.
+ * A fixed set of hot experts: those that some earlier run used most (cache_policy_shape.profile)
+ * or, without a profile, those of the first LEARN_PASSES passes over the model. The hottest n_slots
+ * experts are fetched in the order of their heat. Other experts that are demanded go through the
+ * slots of the coldest; an expert of the hot set that had to give way comes back only when it is
+ * demanded. Takes no hints.
  *
- * What systems do that place experts once by popularity (Fiddler, arXiv 2402.07033) or refresh a resident set
- * rarely (SwapMoE, arXiv 2308.15030). It is what a policy must beat that claims to adapt.
+ * This is what systems do that place experts once by popularity (Fiddler, arXiv 2402.07033), or
+ * that refresh a resident set rarely (SwapMoE, arXiv 2308.15030). A policy that claims to adapt
+ * must beat it.
  */
 #include "services/expert-cache/policies/heap.h"
 #include "services/expert-cache/policies/residents.h"
 
 #include <stdlib.h>
 
-/* Long enough that the ranks of the hottest third have settled on the demo model's mixed workload. */
+/* Enough for the ranks of the hottest third to settle on the demo model's mixed workload. */
 enum { LEARN_PASSES = 256 };
 
 struct hot_set {
@@ -31,7 +33,7 @@ static double heat_of(const struct hot_set *hot, uint32_t id)
 	return (double)hot->heat[id];
 }
 
-/* The hottest n_slots that are not there, into the queue. */
+/* Queues the hottest n_slots experts that are not resident. */
 static void plan(struct hot_set *hot)
 {
 	struct heap *queue = &hot->queue;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Passes over the model without the sequence, after which it has ended. */
+/* A sequence that was not in this many passes over the model has ended. */
 enum { SILENT_PASSES = 16 };
 
 static bool matrix_init(struct trace_matrix *matrix, uint32_t n_layers, uint32_t n_experts)
@@ -34,7 +34,7 @@ static void count(struct trace_matrix *matrix, uint32_t n_experts, uint32_t laye
 
 /* ---- The collection. ---- */
 
-/* The experts of each layer by falling count, as many as can be predicted. */
+/* Ranks the experts of each layer by descending count, as many as can be predicted. */
 static void rank(const struct traces *traces, struct trace_kept *kept)
 {
 	for (uint32_t l = 0; l < traces->n_layers; l++) {
@@ -59,7 +59,7 @@ static double cosine(double dot, double square, double other)
 	return dot > 0 ? dot / sqrt(square * other) : 0;
 }
 
-/* After kept[k] has become another: what each live sequence has in common with it. */
+/* Call when kept[k] was replaced: recomputes the similarity of each live sequence with it. */
 static void compare(struct traces *traces, uint32_t k)
 {
 	const struct trace_matrix *kept = &traces->kept[k].matrix;
@@ -86,7 +86,8 @@ static uint32_t most_similar(const struct traces *traces, const struct trace_liv
 	return best;
 }
 
-/* Into the collection; when that is full in place of the one most like it, so that it stays diverse. */
+/* Moves a sequence to the collection. When that is full, it replaces the most similar one, so that
+ * the collection stays diverse. */
 static void end_sequence(struct traces *traces, struct trace_live *live)
 {
 	uint32_t n_layers = traces->n_layers;
@@ -101,7 +102,7 @@ static void end_sequence(struct traces *traces, struct trace_live *live)
 	compare(traces, k);
 }
 
-/* What an earlier run used is its first matrix. */
+/* The profile of an earlier run is the first matrix. */
 static void keep_profile(struct traces *traces, const struct cache_policy_shape *shape)
 {
 	struct trace_kept *kept = &traces->kept[0];
@@ -158,7 +159,7 @@ void traces_exit(struct traces *traces)
 	*traces = (struct traces){0};
 }
 
-/* ---- Sequences under way. ---- */
+/* ---- Live sequences. ---- */
 
 static void begin_sequence(struct traces *traces, struct trace_live *live, uint64_t session)
 {

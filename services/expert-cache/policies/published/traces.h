@@ -1,17 +1,18 @@
 /*
- * MoE-Infinity's expert activation matrices (Xue et al., arXiv 2401.14361): per sequence, how many tokens chose
- * each expert of each layer; a bounded collection of those of sequences that have ended, and which of them the sequence
- * under way resembles most. Similarity is the mean over the layers of the cosine between rows (its distance
- * is 1 minus that). Every dot product is kept up to date as tokens are counted, so that the best match is there at
- * once: a count costs O(TRACES_KEPT). Part of a policy; nothing is allocated after traces_init.
+ * MoE-Infinity's expert activation matrices (Xue et al., arXiv 2401.14361). For each sequence: how
+ * many tokens chose each expert of each layer; a bounded collection of the matrices of ended
+ * sequences; and which of these the present sequence resembles most. Similarity is the mean over
+ * the layers of the cosine between rows (its distance is 1 minus that). Every dot product is
+ * updated as tokens are counted, so that the best match is available at once: a count costs
+ * O(TRACES_KEPT). Part of a policy; nothing is allocated after traces_init.
  */
 #pragma once
 
 #include "services/expert-cache/policies/policy.h"
 
 enum {
-	TRACES_LIVE = 4, /* sequences under way that are told apart */
-	TRACES_KEPT = 24, /* of the collection */
+	TRACES_LIVE = 4, /* live sequences that are distinguished */
+	TRACES_KEPT = 24, /* size of the collection */
 	TRACES_TOP = 16, /* experts of a layer that a kept matrix can predict */
 };
 
@@ -26,12 +27,12 @@ struct traces {
 	uint32_t n_kept;
 	struct trace_kept {
 		struct trace_matrix matrix;
-		uint16_t (*top)[TRACES_TOP]; /* [n_layers] by falling count */
+		uint16_t (*top)[TRACES_TOP]; /* [n_layers] by descending count */
 	} kept[TRACES_KEPT];
 	struct trace_live {
 		bool used;
 		uint64_t session;
-		uint64_t last; /* iteration */
+		uint64_t last; /* last iteration */
 		struct trace_matrix matrix;
 		double *dot; /* [TRACES_KEPT][n_layers] */
 		double similarity[TRACES_KEPT]; /* sums over the layers of cosines */
@@ -41,11 +42,11 @@ struct traces {
 int traces_init(struct traces *traces, const struct cache_policy_shape *shape, struct error *err);
 void traces_exit(struct traces *traces);
 
-/* The sequence of a session, begun if it is new; other sequences that have been silent for some passes have ended, and
- * the one that was silent longest ends when there are too many. */
+/* The sequence of a session, begun if it is new. Other sequences that were silent for some passes
+ * end; when there are too many, the one that was silent longest ends. */
 struct trace_live *traces_of(struct traces *traces, uint64_t session, uint64_t iteration);
-/* `tokens` more of the sequence chose the expert. */
+/* Counts `tokens` more of the sequence's tokens that chose the expert. */
 void traces_count(struct traces *traces, struct trace_live *live, uint32_t layer, uint32_t expert,
 	uint32_t tokens);
-/* The kept matrix it resembles most, or NULL while there is none. */
+/* The kept matrix that it resembles most, or NULL while there is none. */
 const struct trace_kept *traces_match(const struct traces *traces, const struct trace_live *live);
