@@ -1,5 +1,6 @@
 /*
- * Draft methods: one vtable each, in one table (methods.c). Used by the draft thread alone.
+ * Draft methods: one vtable each, all of them in one table (methods.c). The draft thread alone
+ * calls them.
  */
 #pragma once
 
@@ -8,19 +9,19 @@
 
 struct draft_model;
 
-/* What a method works with. */
+/* What a method may use. */
 struct draft_context {
 	const struct session_view *view;
-	struct draft_model *model; /* NULL: none loaded, or refused for this target */
+	struct draft_model *model; /* NULL: none is loaded, or it was refused for this target */
 	struct hints *hints;
 };
 
-/* One request of a round and the reply it gets, which has room for the budget's nodes: n = 0 and the echoed fields are filled in
- * already. */
+/* One request of a round with its reply. When a method gets the reply, it has room for the nodes of
+ * the budget, n is 0, and the fields that echo the request are filled in. */
 struct draft_item {
 	struct draft_session *session;
 	struct draft_budget budget;
-	struct policy_session knobs; /* its cut: where a path is to end; zeros cut nothing */
+	struct policy_session knobs; /* its cut says where a path is to end; zeros cut nothing */
 	const struct draft_ops *ops;
 	struct draft_reply *reply;
 };
@@ -28,26 +29,27 @@ struct draft_item {
 struct draft_ops {
 	const char *name;
 	enum draft_method method;
-	/* Drafts for all items of a round that use this method: one call, so that a method with
-	 * a batch uses it. Fills n, the nodes, their supports, ahead and method, and keeps to the budget. An item the
-	 * method has nothing for keeps n = 0. */
+	/* Drafts for all items of a round that use this method, in one call, so that a method with
+	 * a batch can use it. Fills n, the nodes, their supports, ahead and method of each reply,
+	 * within the budget. An item for which the method has no draft keeps n = 0. */
 	void (*draft)(struct draft_context *context, struct draft_item *items, uint32_t n);
 };
 
 extern const struct draft_ops draft_none, draft_ngram, draft_replay, draft_by_model;
-extern const struct draft_ops *const draft_methods_all[]; /* ended by NULL */
+extern const struct draft_ops *const draft_methods_all[]; /* the last one is NULL */
 
-/* The method for a session: what its request says, else the configured one; auto is the model
- * where it can be used (a model is loaded and the session fits it), else n-gram. A session that
- * asks for a model that is not there gets n-grams. */
+/* The method for a session: the one that its request names, else the configured one (fallback).
+ * `auto` is the draft model where it can be used (one is loaded and the session fits it), else
+ * n-grams. A session that asks for the model where it cannot be used gets n-grams too. */
 const struct draft_ops *draft_method_for(const struct draft_context *context,
 	const struct draft_session *s, enum draft_method fallback);
 
-/* Another node, which there is room for; parent -1: behind the committed tokens. */
+/* Adds a node to a reply that has room for it. parent: index of a node; -1 for a node that follows
+ * the committed tokens. */
 void draft_add(struct draft_reply *reply, int parent, int32_t token, float confidence);
-/* The next token of a reply that is a chain. */
+/* Adds the next token to a reply that is a chain. */
 void draft_append(struct draft_reply *reply, int32_t token, float confidence);
-/* The longest chain that the budget allows. */
+/* The length of the longest chain that the budget allows. */
 static inline uint32_t draft_length(struct draft_budget budget)
 {
 	return budget.nodes < budget.depth ? budget.nodes : budget.depth;

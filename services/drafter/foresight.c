@@ -8,7 +8,7 @@ static_assert((int)FORESIGHT_TOKENS <= (int)LIMIT_DRAFT_DEPTH &&
 		      (int)FORESIGHT_TOKENS <= (int)DRAFT_PART_NODES,
 	"one part of a reply holds what was foreseen");
 
-/* How many of the proposal's tokens came. True: that is final. */
+/* Counts the right tokens of the n-grams' proposal. True: the count is final. */
 static bool compare(struct draft_session *s)
 {
 	struct foresight *f = &s->foresight;
@@ -36,7 +36,7 @@ static void propose(
 	}
 }
 
-/* asked: for how many tokens. */
+/* asked: how many tokens the draft was to have. */
 static void tell(const struct foresight_draft *draft, uint32_t asked, enum draft_method method,
 	struct draft_reply *reply)
 {
@@ -54,7 +54,8 @@ bool foresight_follow(struct draft_session *s, struct draft_context *context,
 	const struct draft_ops *ops = draft_method_for(context, s, fallback);
 	struct foresight *f = &s->foresight;
 	if (ops == &draft_by_model && f->told < f->n_read) {
-		/* Where it was wrong the look ended, not the draft: as many as there are were asked for. */
+		/* A wrong token ends the comparison, not a draft: so as many tokens as were
+		 * compared count as asked for. */
 		const struct foresight_draft *draft = &f->read[f->told++];
 		tell(draft, draft->n, DRAFT_MODEL, reply);
 		return true;

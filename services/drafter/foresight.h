@@ -1,27 +1,40 @@
 /*
- * Drafts that are kept back. While the policy has K = 0 and learns from them (draft_request.foresight), the drafter, told how a
- * session goes on, compares what it would have drafted with the tokens that came. So acceptance is known where nothing is drafted, and finding out costs no pass: a
- * verified draft in which nothing is right takes two to five times the pass at K = 0 where experts are missing.
+ * Foresight: drafts that are compared with what the session generates, but never sent to be
+ * verified. While the policy has K = 0 for a session and asks for it (draft_request.foresight), the
+ * drafter learns from the requests how the session goes on, and compares that with what it would
+ * have drafted. Thus the policy knows the acceptance of a session for which nothing is drafted, and
+ * knowing it costs no pass: a verified draft of which nothing is accepted takes two to five times
+ * as long as the pass at K = 0 where experts are missing.
  *
- * N-grams: a proposal is a look-up (below 1 us); it is kept until what it is about has come. A draft model: while it reads
- * what it has not drafted, which it does anyway, the logits behind some tokens say which one it would have drafted next; a
- * chain is right exactly as long as each of them, given the right ones before it, is. Used by the draft thread.
+ * N-grams: a proposal is a look-up that takes less than 1 us. It is kept until all the tokens for
+ * which it stands have been generated, or until one of them contradicts it.
+ *
+ * A draft model has to read the generated tokens in any case. The logits behind some of them tell
+ * which token it would have drafted next. A draft is right up to its first wrong token, so each of
+ * these choices, made after the right tokens, extends the draft that is compared, and a wrong one
+ * ends it.
+ *
+ * Used by the draft thread.
  */
 #pragma once
 
 #include "services/drafter/draft.h"
 
-/* The session has gone on, and nothing was asked for. True: *reply says what was foreseen (foreseen, right, n, method,
- * confidence); the caller fills what identifies it. */
+/* Call when the session has more tokens and no draft was asked for. True: *reply reports a
+ * comparison (foreseen, right, n, method, confidence); the caller fills in the fields that identify
+ * the session and the request. */
 bool foresight_follow(struct draft_session *s, struct draft_context *context,
 	enum draft_method fallback, struct draft_reply *reply);
 
-/* A draft was asked for: what was kept back is of the time before. */
+/* Call when a draft was asked for: drops what was not compared yet. */
 void foresight_forget(struct draft_session *s);
 
-/* Whether they are asked for, and the model's choice is what tells right from wrong: with maximal coupling q decides, by chance. */
+/* Whether foresight is asked for and the comparison of tokens tells what would be accepted. It does
+ * not with maximal coupling, where acceptance is random and depends on q. */
 bool foresight_wanted(const struct draft_session *s);
-/* The model begins to look at what it reads. */
+/* Drops the model's comparisons: those of another pass follow. */
 void foresight_begin(struct draft_session *s);
-/* Of the next token: what the model would have drafted, how sure it was, and what came; at most FORESIGHT_TOKENS. */
+/* Adds one token to the model's comparisons: the one that the model would have drafted, its
+ * confidence, and the one that was generated. Does nothing when FORESIGHT_TOKENS drafts are held
+ * and the last one is over. */
 void foresight_add(struct draft_session *s, int32_t drafted, float confidence, int32_t came);

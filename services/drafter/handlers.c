@@ -45,7 +45,8 @@ void handlers_update_state(struct handlers *h)
 		daemon_set_state(h->daemon, "ready");
 }
 
-/* Maps what is wanted and new; the same region after a restart of its owner stays as it is. */
+/* Maps a region that is wanted and new. The same region, offered again by a restarted owner, stays
+ * mapped. */
 static void attach(struct handlers *h, int which, int fd)
 {
 	struct region region;
@@ -67,7 +68,8 @@ static void attach(struct handlers *h, int which, int fd)
 	log_info("region %s of %s attached", wanted[which].name, wanted[which].peer);
 }
 
-/* A region nobody drafts from, as the KV cache: kept for the owner's successor alone. */
+/* A region that is not used for drafts, such as the KV cache: kept only for its owner's successor.
+ */
 static void keep(struct handlers *h, const char *name, int fd)
 {
 	struct region_header header;
@@ -86,7 +88,7 @@ static void keep(struct handlers *h, const char *name, int fd)
 	region_close(&region);
 }
 
-/* It draws its tokens with the target's arithmetic. */
+/* The drafter draws its tokens with the same arithmetic as the target. */
 static void describe(struct daemon *daemon)
 {
 	static struct peer_layout layouts[WORKER_REGIONS];
@@ -123,7 +125,7 @@ static void on_regions(
 	handlers_update_state(h);
 }
 
-/* What was mapped stays: the peer's successor takes the same region over, or brings another. */
+/* Regions stay mapped: the peer's successor takes over the same ones, or brings others. */
 static void on_lost(void *arg, const char *peer)
 {
 	struct handlers *h = arg;
@@ -172,7 +174,8 @@ static void on_detail(void *arg, struct daemon_details *to)
 				counts[i].value, memory_order_relaxed));
 }
 
-/* Drafts are checked, so other weights make no answer wrong; whatever is there now drafts better. */
+/* Drafts are verified, so changed weights make no answer wrong. They may make drafts worse, hence
+ * the news in the log. */
 static void watch_draft(void *arg)
 {
 	struct handlers *h = arg;

@@ -1,7 +1,7 @@
 /*
- * What reaches the drafter's loop thread: regions that peers offer, peers that die, admin
- * questions. Regions are mapped here and handed to the draft thread; all of them are kept, so that
- * a peer's successor finds its own.
+ * What happens on the drafter's loop thread: it maps the regions that peers offer, notes peers that
+ * die, and answers admin requests. It hands each region to the draft thread and keeps all of them
+ * open, so that a restarted peer gets its own back.
  */
 #pragma once
 
@@ -19,18 +19,18 @@ struct handlers {
 	struct worker *worker;
 	const struct drafter_config *config;
 	struct link *links[HANDLER_LINKS];
-	uint64_t uid[WORKER_REGIONS]; /* of the region the worker was given last; 0 = none */
-	struct gguf_news news; /* of the draft model's file, as the log knows them */
-	uint64_t file_state; /* the same: gguf_state */
+	uint64_t uid[WORKER_REGIONS]; /* of the region that the worker was given last; 0 = none */
+	struct gguf_news news; /* of the draft model's file, as last logged */
+	uint64_t file_state; /* the same file's state, a gguf_state */
 	bool up[HANDLER_LINKS];
-	bool failed[WORKER_REGIONS]; /* the last one offered could not be mapped */
+	bool failed[WORKER_REGIONS]; /* the last region offered could not be mapped */
 };
 
-/* Opens the links and the knobs: config is what is in force, and options what it was started with. daemon, broker, worker
- * and config are borrowed. */
+/* Opens the links and registers the knobs. config holds the settings in force, options those of the
+ * start. daemon, broker, worker and config are borrowed. */
 int handlers_open(struct handlers *handlers, struct daemon *daemon, struct broker *broker,
 	struct worker *worker, struct drafter_config *config, const struct options *options,
 	struct error *err);
 void handlers_close(struct handlers *handlers);
-/* Composes the state line from links and worker. Loop thread. */
+/* Sets the state line of the daemon from those of links and worker. Loop thread. */
 void handlers_update_state(struct handlers *handlers);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a peer says a layer takes is not believed beyond this. */
+/* The most that is believed of a peer's figure for the time of a layer. */
 #define LAYER_NS_MAX 1000000000u
 
 void hints_init(struct hints *hints, const struct drafter_config *config)
@@ -49,7 +49,7 @@ static int allocate(struct hints *hints, struct error *err)
 	return 0;
 }
 
-/* What is known of another model is no use. */
+/* Drops the history of another model. */
 static int shape_history(struct hints *hints, struct error *err)
 {
 	const struct slots_header *header = hints->hinter.header;
@@ -95,7 +95,7 @@ int hints_attach(
 	return 0;
 }
 
-/* Whether the target's routers are those of the model whose experts the region holds. */
+/* Whether the loaded routers are of the model whose experts the region holds. */
 static bool target_fits(const struct hints *hints)
 {
 	return hints->target &&
@@ -149,7 +149,8 @@ void hints_measured(struct hints *hints, uint32_t n_tokens, bool by_model)
 	if (!hints->attached)
 		return;
 	struct slots_hints *said = hints->hinter.slots.hinted;
-	/* Over the target's layers, however many the draft model has (MoE-SpAc, equation 10: T_draft / L_target). */
+	/* Divided by the target's layers, whatever the draft model's are (MoE-SpAc, equation 10:
+	 * T_draft / L_target). */
 	uint64_t layer_ns = by_model ? hints->step_ns / hints->hinter.slots.n_layers : 0;
 	atomic_store_explicit(&said->draft_tokens, n_tokens, memory_order_relaxed);
 	atomic_store_explicit(&said->draft_layer_ns, layer_ns, memory_order_relaxed);
@@ -158,7 +159,8 @@ void hints_measured(struct hints *hints, uint32_t n_tokens, bool by_model)
 uint64_t hints_needed_by(const struct hints *hints, uint32_t layer, uint64_t now_ns)
 {
 	uint64_t begin_ns = hints->verify_ns > now_ns ? hints->verify_ns : now_ns;
-	/* And half as long again: what is believed to be too late is not loaded, and how long experts take varies. */
+	/* Half of the time is added, because the cache does not load what it believes to be too
+	 * late, and loading times vary. */
 	return begin_ns + (layer + 1) * verify_layer_ns(hints) * 3 / 2;
 }
 

@@ -15,7 +15,8 @@ void hints_no_target(struct hints *hints)
 	hints->n_moe = 0;
 }
 
-/* A queue of their own, because that of the draft model's passes has room for its own routers at most, and mostly for none. */
+/* A queue for this alone: the one of the draft model's passes has no room for routers unless the
+ * draft model has some, and then only for its own. */
 static int open_router(
 	struct hints *hints, const struct model *target, struct backend *backend, struct error *err)
 {

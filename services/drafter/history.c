@@ -6,8 +6,8 @@
 
 enum { WAYS = 4 };
 
-/* Counts are in units of 1 / COUNT_ONE sightings and lose a share of 1 / DECAY with each: what is kept is worth at most DECAY
- * sightings. */
+/* Counts are in units of 1 / COUNT_ONE sightings. At each sighting a count loses 1 / DECAY of
+ * itself, so it never exceeds DECAY sightings. */
 #define COUNT_ONE 1024u
 #define DECAY 32u
 static_assert(COUNT_ONE * DECAY <= UINT16_MAX, "counts fit");
@@ -15,9 +15,11 @@ static_assert(COUNT_ONE * DECAY <= UINT16_MAX, "counts fit");
 #define EVERYBODY_TOKENS 2048u
 #define SESSION_TOKENS 128u
 
-/* Sightings that the prior of each level is worth. On the recorded outputs of the four workloads, learnt in turn
- * (models/golden/workload-outputs.jsonl), 75% of the experts of the next token are foreseen, 79% of what is foreseen is used;
- * of four next tokens 83% and 84%. Half or twice of any of these changes either by less than one in a hundred. */
+/* How many sightings the prior of each level is worth. On the recorded outputs of the four
+ * workloads, learnt in turn (models/golden/workload-outputs.jsonl), 75% of the experts of the next
+ * token are foreseen, and 79% of the foreseen ones are used; for the next four tokens the figures
+ * are 83% and 84%. To halve or double any of these constants changes each figure by less than one
+ * percentage point. */
 #define PRIOR_SESSION 16.0f
 #define PRIOR_TOKEN 2.0f
 #define PRIOR_PAIR 1.0f
@@ -28,8 +30,8 @@ struct candidate {
 
 struct history_entry {
 	uint64_t key; /* 0 = free */
-	uint32_t seen; /* history.clock */
-	uint32_t count; /* sightings */
+	uint32_t seen; /* history.clock when it was last seen */
+	uint32_t count; /* in units of 1 / COUNT_ONE sightings */
 	struct candidate candidates[]; /* [n_layers][n_candidates] */
 };
 
@@ -45,7 +47,7 @@ void history_exit(struct history *history)
 	memset(history, 0, sizeof(*history));
 }
 
-/* Room for at most `bytes`. */
+/* Gives the table its size, at most `bytes`. */
 static void size_table(struct history_table *table, const struct history *h, size_t bytes)
 {
 	uint32_t n = 2 * h->n_used > h->n_used + 4 ? 2 * h->n_used : h->n_used + 4;
@@ -132,7 +134,8 @@ static struct history_entry *find(const struct history_table *table, uint64_t ke
 	return NULL;
 }
 
-/* The key's entry, made in place of the one seen longest ago when there is none. */
+/* The key's entry. If there is none, a new one replaces the entry of the set that was seen longest
+ * ago. */
 static struct history_entry *take(
 	struct history_table *table, const struct history *h, uint64_t key)
 {
@@ -146,7 +149,7 @@ static struct history_entry *take(
 			entry = other;
 			break;
 		}
-		/* Modulo 2^32: ages, not times. */
+		/* Modulo 2^32, so ages are compared, not times. */
 		if (h->clock - other->seen > h->clock - entry->seen)
 			entry = other;
 	}
@@ -160,7 +163,8 @@ static void decay(uint16_t *count)
 	*count = (uint16_t)(*count - *count / DECAY);
 }
 
-/* The token's experts of one layer: counted, in place of the least seen where they are new. */
+/* Counts the experts that the token used in one layer. A new one replaces the candidate with the
+ * lowest count. */
 static void note(const struct history_table *table, const struct history *h,
 	struct history_entry *entry, uint32_t ordinal, const uint16_t *experts)
 {
@@ -207,7 +211,7 @@ static bool legal(const struct history *h, const struct draft_routing *entry)
 	return true;
 }
 
-/* A share moves by 1 / n towards 1 where the expert was used, else towards 0. */
+/* Moves a share by the fraction `by` towards 1 where the expert was used, else towards 0. */
 static void move(
 	float *share, uint32_t n_experts, const uint16_t *experts, uint32_t n_used, float by)
 {
@@ -222,7 +226,7 @@ static float *session_share(const struct history *h, uint32_t page, uint32_t ord
 	return h->sessions + ((size_t)page * h->n_layers + ordinal) * h->n_experts;
 }
 
-/* The session's account, emptied when the page was another's. */
+/* The session's entry, cleared if the page belonged to another session. */
 static struct history_session *session_of(struct history *h, uint32_t page, uint64_t uid)
 {
 	struct history_session *session = &h->session[page];
@@ -234,7 +238,7 @@ static struct history_session *session_of(struct history *h, uint32_t page, uint
 	return session;
 }
 
-/* Once per token, with its first entry. */
+/* Called once per token, for its first entry of the ring. */
 static void count_token(struct history *h, struct history_entry *entry)
 {
 	if (!entry)
@@ -335,7 +339,7 @@ void history_token(struct history *h, uint32_t page, uint64_t uid, int32_t befor
 	}
 }
 
-/* Steps of probability that are told apart when the likeliest are chosen. */
+/* The probabilities are sorted into this many steps to choose the likeliest. */
 enum { STEPS = 256 };
 
 static uint32_t step_of(float p)
@@ -357,7 +361,8 @@ uint32_t history_choose(struct history *h, uint32_t ordinal, uint16_t *experts, 
 	left = (uint32_t)(expected + 0.5f);
 	while (step > 1 && steps[step - 1] <= left)
 		left -= steps[--step];
-	/* All of the steps from `step` on, and `left` of the one below; what is next to impossible is not hinted for. */
+	/* All experts of the steps from `step` on, and `left` of those of the step below. Those of
+	 * step 0, below 1/256, are not hinted. */
 	for (uint32_t e = 0; e < h->n_experts; e++) {
 		float p = 1 - unneeded[e];
 		uint32_t own = step_of(p);

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <sysexits.h>
 
-/* One turn of the draft thread may be K passes of a large draft model, or the loading of the target's routers, on a slow
- * machine. */
+/* The draft thread may be away for this long: for K passes of a large draft model on a slow
+ * machine, or while it loads the target's routers. */
 #define STALL_NS 120000000000u
 
 struct service {
@@ -61,7 +61,7 @@ static const struct options_spec spec = {
 	.shortcuts = {{"draft", "draft", "FILE", "GGUF file of the draft model"}},
 };
 
-/* What -n looks at beside the settings: whether the draft model could be loaded. */
+/* What -n checks in addition to the settings: whether the draft model can be loaded. */
 static int check_draft(const struct drafter_config *config, struct error *err)
 {
 	struct model *model;

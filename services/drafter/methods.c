@@ -65,7 +65,8 @@ static void by_ngram(struct draft_context *context, struct draft_item *items, ui
 
 const struct draft_ops draft_ngram = {.name = "ngram", .method = DRAFT_NGRAM, .draft = by_ngram};
 
-/* Another token than `token`, at random, and one that the vocabulary surely has. */
+/* A random token that differs from `token` and is certainly in the vocabulary, as it is smaller (or
+ * 1). */
 static int32_t wrong_token(uint64_t seed, uint64_t position, uint32_t which, int32_t token)
 {
 	if (token <= 0)
@@ -73,7 +74,8 @@ static int32_t wrong_token(uint64_t seed, uint64_t position, uint32_t which, int
 	return (int32_t)(rand_uniform(seed, RAND_REPLAY, position, which) * token);
 }
 
-/* What a recording proposes for a position. */
+/* The token that the recording proposes for a position, with the errors that the request asks for.
+ */
 static int32_t recorded_token(
 	const struct draft_session *s, const int32_t *recorded, uint64_t position)
 {
@@ -84,8 +86,9 @@ static int32_t recorded_token(
 	return token;
 }
 
-/* One level of a tree behind `parent`: the proposal among wrong siblings, in a place of chance, and behind the last level's first
- * wrong sibling (*astray) the proposal too, which nobody must accept there. Returns the proposal's node. */
+/* Adds one level of a tree behind `parent`: the proposal at a random place among wrong siblings,
+ * and behind the last level's first wrong sibling (*astray) the proposal once more, which must not
+ * be accepted there. Returns the proposal's node. */
 static int replay_level(struct draft_reply *reply, const struct draft_session *s, int32_t proposal,
 	int parent, int *astray, struct draft_budget budget)
 {
@@ -106,8 +109,8 @@ static int replay_level(struct draft_reply *reply, const struct draft_session *s
 	return first + (int)right;
 }
 
-/* The recording belongs to the output's index, so it is right again after an error of ours was
- * rejected. */
+/* The recording is indexed by the output's position, so it is right again after a deliberate error
+ * was rejected. */
 static void replay(const struct draft_session *s, const int32_t *recorded,
 	struct draft_budget budget, struct draft_reply *reply)
 {

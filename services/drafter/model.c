@@ -45,7 +45,7 @@ static int open_kv(struct draft_model *m, const struct drafter_config *config, s
 	return kv_init_memory(&m->kv, m->backend, m->memory, &layout, true, err);
 }
 
-/* Drafted tokens are below n: the draft model may have more than its target. */
+/* Limits drafted tokens to those below n, for a draft model with more tokens than its target. */
 static int limit_drafts(struct draft_model *m, uint32_t n, struct error *err)
 {
 	if (m->sampler.n_vocab == n)
@@ -71,7 +71,7 @@ static int open_tokenizer(struct draft_model *m, struct error *err)
 	return limit_drafts(m, m->n_vocab, err);
 }
 
-/* Once, at start-up. */
+/* Called once, at the start. */
 static void say_what_is_short(const struct drafter_config *config, const struct kernels *kernels)
 {
 	const char *slow = kernels_notice(kernels, kernels_names[config->kernels]);
@@ -85,7 +85,7 @@ static void say_what_is_short(const struct drafter_config *config, const struct 
 		log_notice("%s", text);
 }
 
-/* A full round of every session fits, however small the chunk. */
+/* Tokens of one pass: at least one for every session, however small the configured chunk is. */
 static uint32_t batch_of(const struct drafter_config *config)
 {
 	return (uint32_t)config->chunk > LIMIT_RUNNING ? (uint32_t)config->chunk : LIMIT_RUNNING;
@@ -141,7 +141,7 @@ static int open_parts(struct draft_model *m, const struct drafter_config *config
 		&m->forward, err);
 }
 
-/* The draft model's feed-forward inputs go to the hints: only those of tokens that will be
+/* Passes the draft model's feed-forward inputs to the hints, but only for tokens that are to be
  * verified. */
 static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
 	const float *weights, const struct rows *hidden)
@@ -159,7 +159,7 @@ static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_
 	hints_flush(m->hints);
 }
 
-/* The tokenizer that the verifier says it uses, read from its model's file. */
+/* Reads the tokenizer that the verifier says it uses from its model's file. */
 static int load_target(
 	const char *path, uint64_t fingerprint, struct tokenizer **out, struct error *err)
 {
@@ -251,7 +251,7 @@ void draft_model_rewind(struct draft_model *m, struct draft_session *s, uint32_t
 {
 	if (s->has_seq && s->seq.n > kept)
 		kv_truncate(&m->kv, &s->seq, kept);
-	/* The last token's logits are gone, so it has to be read again. */
+	/* The last token's logits are gone, so the model has to read it again. */
 	if (s->has_seq && s->seq.n >= s->n + s->n_chain)
 		kv_truncate(&m->kv, &s->seq, s->n + s->n_chain - 1);
 }

@@ -12,7 +12,7 @@ int ngram_init(struct ngram *ngram, uint32_t min, uint32_t max, uint32_t capacit
 	memset(ngram, 0, sizeof(*ngram));
 	if (min < 1 || min > max || max > LIMIT_NGRAM || capacity == 0 || capacity > 1u << 28)
 		return -EINVAL;
-	/* Never more than half full: probes stay short. */
+	/* The tables are at most half full, so probes stay short. */
 	uint32_t slots = 16;
 	while (slots < 2 * capacity)
 		slots *= 2;
@@ -32,8 +32,8 @@ void ngram_exit(struct ngram *ngram)
 	memset(ngram, 0, sizeof(*ngram));
 }
 
-/* One more token in front of an n-gram; a 64-bit mix after each, so that every token reaches
- * every bit. */
+/* Extends the hash by a token in front of the n-gram. Mixes 64 bits after each token, so that every
+ * token reaches every bit. */
 static uint64_t extend(uint64_t hash, int32_t token)
 {
 	hash = (hash ^ (uint32_t)token) * UINT64_C(0x9E3779B97F4A7C15);
@@ -47,8 +47,8 @@ static bool same(const int32_t *tokens, uint32_t end_a, uint32_t end_b, uint32_t
 		       length * sizeof(*tokens)) == 0;
 }
 
-/* The slot of the n-gram of this length that ends at token `end`: the one it is in, or the empty
- * one where it would go. */
+/* The slot of the n-gram of this length that ends at token `end`: the one that holds it, or the
+ * empty one in which it would be put. */
 static uint32_t *slot_of(const struct ngram *ngram, const int32_t *tokens, uint32_t end,
 	uint32_t length, uint64_t hash)
 {

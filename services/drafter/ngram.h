@@ -1,8 +1,8 @@
 /*
- * Longest suffix match over the tokens of one session: for each length max..min, a hash table from
- * the n-gram to the latest place it ended at. Exact: entries are compared with the tokens, never
- * only by hash. Memory is allocated at ngram_init; an update and a look-up cost O(max - min) each,
- * whatever the tokens are. Used by the draft thread.
+ * The longest suffix match over the tokens of one session. For each length from max down to min, a
+ * hash table maps an n-gram to the latest place where it ended. It is exact: entries are compared
+ * with the tokens, never by their hash alone. ngram_init allocates all memory; an update (per
+ * token) and a look-up cost O(max - min) each, whatever the tokens are. Used by the draft thread.
  */
 #pragma once
 
@@ -13,28 +13,30 @@
 struct ngram {
 	uint32_t min, max; /* lengths, 1 <= min <= max <= LIMIT_NGRAM */
 	uint32_t mask; /* slots of one table - 1 */
-	uint32_t n_indexed; /* n-grams that end before this token are in the tables */
-	uint64_t seed; /* so that nobody can choose tokens that collide */
+	uint32_t n_indexed; /* the tables hold the n-grams that end before this token */
+	uint64_t seed; /* random, so that nobody can choose tokens that collide */
 	uint32_t *
 		slots; /* [max - min + 1][mask + 1]: index of the n-gram's last token + 1; 0 = empty */
 };
 
-/* capacity: the most tokens the session can have. -ENOMEM, -EINVAL. */
+/* capacity: the most tokens that the session can have. -ENOMEM, -EINVAL. */
 int ngram_init(struct ngram *ngram, uint32_t min, uint32_t max, uint32_t capacity, uint64_t seed);
 void ngram_exit(struct ngram *ngram);
-/* Takes up tokens[0..n-1] so far as they are new. The n-grams that end with the last token are
- * left out: they are what is looked for. n <= capacity. */
+/* Adds the n-grams of tokens[0..n-1] that are new. Those that end with the last token are left out,
+ * for they are what ngram_find looks for. n <= capacity. */
 void ngram_update(struct ngram *ngram, const int32_t *tokens, uint32_t n);
 /* After ngram_update with the same n: the index of the token that followed the most recent
  * earlier occurrence of the longest suffix of length max..min, or NGRAM_NONE. *length: of that
  * suffix. */
 uint32_t ngram_find(const struct ngram *ngram, const int32_t *tokens, uint32_t n, uint32_t *length);
-/* How many tokens before `from` are the ones before n, at most NGRAM_MATCH_MAX: the match that ngram_find found, as far back as
- * it goes. */
+/* The length of the match that ngram_find found, as far back as it goes: how many tokens before
+ * `from` equal those before n, at most NGRAM_MATCH_MAX. */
 enum { NGRAM_MATCH_MAX = 250 };
 uint32_t ngram_match(const int32_t *tokens, uint32_t n, uint32_t from);
-/* How sure the token at `ahead` of a proposal with such a match is, by the rule of succession: a text that repeated itself
- * for L tokens goes on doing so with (L + 1) / (L + 2), and each drafted token that is right makes the match longer. */
+/* The confidence in token number `ahead` (from 0) of a proposal with such a match, by the rule of
+ * succession: a text that has repeated itself for L tokens goes on doing so with probability (L +
+ * 1) / (L + 2), and each right token makes the match longer by one. */
 float ngram_confidence(uint32_t match, uint32_t ahead);
-/* k tokens from `from` on; where the text ends the proposal goes on with itself, as a loop would. */
+/* Writes k tokens to out, those from `from` on. Where the text ends, the proposal continues with
+ * its own tokens, as in a loop. */
 void ngram_propose(const int32_t *tokens, uint32_t n, uint32_t from, uint32_t k, int32_t *out);

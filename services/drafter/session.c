@@ -20,7 +20,7 @@ int session_view_open(struct session_view *view, struct region *region, struct e
 		return r;
 	view->region = *region;
 	view->header = header;
-	/* Where the pages start depends on the layout alone. */
+	/* The layout alone decides where the pages begin. */
 	view->pages = (unsigned char *)session_at(&view->header, shared, 0);
 	*region = (struct region){.fd = -1};
 	return 0;
@@ -38,14 +38,14 @@ struct session_page *session_view_page(const struct session_view *view, uint32_t
 	return (struct session_page *)(view->pages + page * view->header.page_bytes);
 }
 
-/* The second look at the uid: the verifier clears it before it changes anything else in the
- * page. What was copied before was loaded with acquire, so that this load comes after it. */
+/* Looks at the uid a second time: the verifier clears it before it changes anything else in the
+ * page. The copy before was loaded with acquire, so this load comes after it. */
 static bool still(const struct session_page *page, uint64_t uid)
 {
 	return atomic_load_explicit(&page->uid, memory_order_relaxed) == uid;
 }
 
-/* Stop strings are the verifier's, and take no memory here. */
+/* Only the verifier uses stop strings, so they take no memory here. */
 #define REQUEST_BYTES offsetof(struct session_request, stops)
 
 static void clear(struct draft_session *s)
@@ -56,7 +56,8 @@ static void clear(struct draft_session *s)
 	memset((char *)s + after, 0, sizeof(*s) - after);
 }
 
-/* Copies what the verifier may be overwriting: a mixture is found out by `still` and thrown away. */
+/* Copies what the verifier may be overwriting. `still` detects a mixture of two sessions, and the
+ * caller drops it. */
 static void copy_words(void *to, const void *from, size_t bytes)
 {
 	static_assert(REQUEST_BYTES % sizeof(uint64_t) == 0, "whole words");
@@ -130,7 +131,7 @@ int session_follow(
 	struct draft_session *s, const struct session_view *view, uint32_t n_tokens, uint32_t *kept)
 {
 	const struct session_page *page = session_view_page(view, s->page);
-	/* Pairs with the verifier's release store of n_tokens: tokens below it are written. */
+	/* Pairs with the verifier's release store of n_tokens: the tokens below it are written. */
 	uint32_t there = atomic_load_explicit(&page->n_tokens, memory_order_acquire);
 	uint32_t known = s->n + s->n_chain, at = s->n;
 	*kept = known;

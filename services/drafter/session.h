@@ -1,8 +1,8 @@
 /*
  * The drafter's own copy of a session: its tokens, taken from the session page as they are
- * committed, and after them the chain that was drafted. Keyed by page index and uid; everything in
- * it can be rebuilt from the page, which is how a restarted drafter goes on. Used by the draft
- * thread.
+ * committed, and after them the chain that was drafted. It is identified by page index and uid. All
+ * of it can be made again from the page, which is how a restarted drafter continues. Used by the
+ * draft thread.
  */
 #pragma once
 
@@ -16,18 +16,21 @@
 /* The longest chain: a draft, the token the verifier adds, and another draft. */
 enum { CHAIN_MAX = 2 * LIMIT_DRAFT_DEPTH + 1 };
 
-/* What the draft model knows about the chain's tokens. */
+/* What the draft model says of the chain's tokens. */
 struct chain {
 	float confidence[CHAIN_MAX];
-	uint8_t n_support[CHAIN_MAX]; /* 0: a certain proposal */
+	/* size of q for the token; 0: the token was chosen with certainty */
+	uint8_t n_support[CHAIN_MAX];
 	struct draft_choice (*q)[LIMIT_DRAFT_SUPPORT]; /* [CHAIN_MAX]; NULL until one was sampled */
 };
 
-/* Drafts that are kept back (foresight.h). */
-enum { FORESIGHT_TOKENS = 8 }; /* of one: what is right of it shows so many tokens later */
+/* Drafts that are compared but not sent (foresight.h). */
+/* most tokens of one; its comparison is complete after as many tokens */
+enum { FORESIGHT_TOKENS = 8 };
 struct foresight {
-	bool on; /* asked for, with the newest request that asks for no draft */
-	/* The n-grams': proposed for the tokens from `at` on, while not all it is about has come. */
+	bool on; /* the newest request asks for no draft, but for foresight */
+	/* The n-grams' proposal for the tokens from index `at` on. open: tokens that it needs are
+	 * still to come. */
 	bool open;
 	uint32_t at;
 	int32_t token[FORESIGHT_TOKENS];
@@ -35,7 +38,8 @@ struct foresight {
 		uint32_t n, right;
 		float confidence[FORESIGHT_TOKENS];
 	} proposal;
-	/* The model's, of what it read last: from `told` on nobody knows of them. */
+	/* The model's drafts in the tokens that it read last. Those from `told` on are not reported
+	 * yet. */
 	struct foresight_draft read[FORESIGHT_TOKENS];
 	uint32_t n_read, told;
 };
@@ -43,26 +47,29 @@ struct foresight {
 struct draft_session {
 	uint64_t uid; /* 0 = none */
 	uint32_t page, n_prompt, n_context;
-	uint32_t n; /* committed tokens, those of tokens[0..n-1] */
-	uint32_t n_chain; /* drafted tokens after them; only the draft model keeps any */
-	uint32_t chain_goal; /* how long the chain is to grow while nobody asks */
-	uint32_t n_vocab_needed; /* largest token + 1; UINT32_MAX when one is negative */
+	uint32_t n; /* committed tokens, which are tokens[0..n-1] */
+	uint32_t n_chain; /* drafted tokens behind them; only the draft model keeps any */
+	uint32_t chain_goal; /* the length to which the chain may grow while no request waits */
+	uint32_t n_vocab_needed; /* largest token + 1; UINT32_MAX when a token is negative */
 	int32_t *tokens; /* [n_context + CHAIN_MAX] */
-	struct session_request request; /* checked copy */
+	struct session_request request; /* a checked copy */
 	struct ngram ngram;
-	/* The draft model's: seq holds positions 0..seq.n-1 of tokens, seq.n < n + n_chain. */
+	/* The draft model's sequence, which holds positions 0..seq.n-1 of tokens; seq.n < n +
+	 * n_chain. */
 	bool has_seq;
 	struct kv_seq seq;
 	struct chain *chain;
-	bool wants_model; /* its drafts come from the model: worth reading for */
+	/* its drafts come from the model, so the model reads its tokens ahead of requests */
+	bool wants_model;
 	struct foresight foresight;
-	uint64_t used; /* grows: the smallest is evicted first */
+	/* the draft model's count of uses at the last one: the smallest is evicted first */
+	uint64_t used;
 };
 
-/* The mapped session pages, as far as they were checked. */
+/* The mapped session pages, and what was checked of their region. */
 struct session_view {
 	struct region region; /* fd < 0 or header NULL: none */
-	struct sessions_header header; /* a copy: what lies in the region may change under us */
+	struct sessions_header header; /* a copy, because the region may change at any time */
 	unsigned char *pages;
 };
 
@@ -71,14 +78,14 @@ int session_view_open(struct session_view *view, struct region *region, struct e
 void session_view_close(struct session_view *view);
 struct session_page *session_view_page(const struct session_view *view, uint32_t page);
 
-/* A session begins: copies request and prompt size from the page. -ESTALE: the page is another
- * session's by now; -EBADMSG: what it says cannot be; -ENOMEM. */
+/* Begins a session: copies the request and the size of the prompt from the page. -ESTALE: the page
+ * belongs to another session by now; -EBADMSG: its content is impossible; -ENOMEM. */
 int session_begin(struct draft_session *s, const struct session_view *view, uint32_t page,
 	uint64_t uid, const struct drafter_config *config);
-/* Frees everything but seq, which session_end's caller has given back to the KV cache. */
+/* Frees everything but seq, whose cells the caller has given back to the KV cache before. */
 void session_end(struct draft_session *s);
-/* Takes the tokens up to n_tokens from the page. *kept: tokens[0..*kept-1] are what they were
- * before, chain included; the chain keeps what was not contradicted. -ESTALE, -EBADMSG: the
- * session is to be ended. */
+/* Takes the tokens up to n_tokens from the page. *kept: tokens[0..*kept-1], chain included, are
+ * unchanged; the chain keeps what was not contradicted. -ESTALE, -EBADMSG: the caller must end the
+ * session. */
 int session_follow(struct draft_session *s, const struct session_view *view, uint32_t n_tokens,
 	uint32_t *kept);

@@ -11,11 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A round whose last request does not come belongs to a verifier that died between two. */
+/* How long to wait for the rest of a round. If its last request does not come, the verifier died
+ * between two requests. */
 #define ROUND_WAIT_NS 2000000u
 #define SLEEP_NS 500000000u
 #define ALIVE_NS 10000000000u
-/* Routings learnt at once, while nobody waits: a request that comes meanwhile waits no longer. */
+/* Routings that are learnt at once while no request waits, so that a request that arrives waits no
+ * longer than that. */
 #define LEARN_MAX 64u
 
 static void count(_Atomic uint64_t *counter, uint64_t by)
@@ -23,8 +25,8 @@ static void count(_Atomic uint64_t *counter, uint64_t by)
 	atomic_fetch_add_explicit(counter, by, memory_order_relaxed);
 }
 
-/* The session a request is about, with its tokens up to date; NULL when the request is stale or
- * cannot be. */
+/* The session that a request is for, with its tokens up to date; NULL when the request is stale or
+ * impossible. */
 static struct draft_session *follow(struct worker *w, const struct draft_request *request)
 {
 	if (!w->context.view || request->page >= w->view.header.n_sessions ||
@@ -32,7 +34,8 @@ static struct draft_session *follow(struct worker *w, const struct draft_request
 		return NULL;
 	struct draft_session *s = &w->sessions[request->page];
 	uint32_t kept = 0;
-	/* A copy that turns out to be wrong is made anew, once: the page is what counts. */
+	/* A copy that turns out to be wrong is made once more from the page, which is what counts.
+	 */
 	for (int attempt = 0; attempt < 2; attempt++) {
 		if (s->uid != request->session) {
 			worker_end_session(w, s);
@@ -54,8 +57,9 @@ static struct draft_session *follow(struct worker *w, const struct draft_request
 	return NULL;
 }
 
-/* What the drafts of a session would be that is at K = 0. The verifier does not wait for it, and most of the ring
- * is left for what it does wait for. */
+/* Compares what would have been drafted for a session at K = 0 (foresight.h) and reports it. The
+ * verifier does not wait for the report, and most of the ring is left for the replies for which it
+ * does wait. */
 static void foresee(struct worker *w, struct draft_session *s, const struct draft_request *request)
 {
 	struct draft_reply *reply = &w->foreseen;
@@ -76,7 +80,7 @@ static void foresee(struct worker *w, struct draft_session *s, const struct draf
 	}
 }
 
-/* Whatever a request says, a draft can hold it. */
+/* Limits a budget, whatever the request says, to what a draft can hold. */
 static struct draft_budget bounded(struct draft_budget budget)
 {
 	if (budget.nodes > LIMIT_DRAFT_NODES)
@@ -98,14 +102,15 @@ static void add_request(struct worker *w, const struct draft_request *request)
 	} else {
 		count(&w->counts.stale, 1);
 	}
-	/* Only the newest request of a page is answered: the verifier takes no other, and the
-	 * session has moved on. */
+	/* Only the newest request of a page is answered: the verifier accepts no other reply, and
+	 * the session has moved on. */
 	uint32_t at = 0;
 	while (at < w->n_items && w->asked[at].page != request->page)
 		at++;
 	if (at < w->n_items)
 		w->items[at].session = NULL;
-	/* At K = 0 the pass begins now: whatever arrives before its layers do helps. */
+	/* At K = 0 the pass begins now. A hint is of use for each layer that the pass has not
+	 * reached. */
 	bool drafts = request->budget.nodes > 0;
 	if (!drafts && s) {
 		hints_history(&w->hints, s, s->tokens, s->n - 1, 1);
@@ -124,7 +129,7 @@ static void add_request(struct worker *w, const struct draft_request *request)
 	};
 }
 
-/* Takes what the ring holds, up to the end of a round. False when nothing was there. */
+/* Takes what the ring holds, up to the end of a round. False when it was empty. */
 static bool collect(struct worker *w)
 {
 	struct draft_request request;
@@ -162,8 +167,8 @@ static void send(struct worker *w, const struct draft_item *item, uint64_t took_
 	count(&w->counts.drafted_ahead, reply->ahead);
 }
 
-/* The draft model hints by itself while it drafts, but for its last token, whose hidden states it did not compute. Of a tree
- * the main path counts (draft_path). */
+/* The draft model sends its hints while it drafts, except for the last token, whose hidden states
+ * it did not compute. A tree counts with its main path (draft_path). */
 static void hint(struct worker *w, const struct draft_item *item)
 {
 	const struct draft_reply *reply = item->reply;
@@ -186,9 +191,9 @@ static void hint(struct worker *w, const struct draft_item *item)
 	hints_history(&w->hints, s, tokens, first, n);
 }
 
-/* Where the policy wants the paths of the session's drafts to end. A request that fixes K has its K tokens. With maximal coupling they are
- * not cut: to keep a token or not by what was drawn would change what q was, and the distribution of the answer with it
- * (accept.h). */
+/* Looks up where the policy wants the paths of the session's drafts to end. A request that fixes K
+ * gets its K tokens. With maximal coupling paths are not cut: to keep a token or not depending on
+ * which one was drawn would change q, and with it the distribution of the answer (accept.h). */
 static void look_up_cut(const struct worker *w, struct draft_item *item)
 {
 	const struct draft_session *s = item->session;
@@ -198,7 +203,7 @@ static void look_up_cut(const struct worker *w, struct draft_item *item)
 		item->knobs = (struct policy_session){0};
 }
 
-/* What the policy's threshold leaves of a draft. */
+/* Cuts a draft at the policy's threshold. */
 static void cut(const struct draft_item *item)
 {
 	struct draft_reply *reply = item->reply;
@@ -207,7 +212,7 @@ static void cut(const struct draft_item *item)
 		reply->ahead = reply->n;
 }
 
-/* Answers the round: each method drafts once for all of its items. */
+/* Answers the round. Each method is called once, for all of its items. */
 static void answer(struct worker *w)
 {
 	uint64_t start_ns = clock_ns();
@@ -300,8 +305,8 @@ static void *run(void *arg)
 				answer(w);
 			continue;
 		}
-		/* The ring is looked at between two passes: what was drafted ahead never delays
-		 * a request by more. */
+		/* The ring is looked at between two passes, so drafting ahead delays a request by
+		 * one pass at most. */
 		uint64_t idle_ns = timeline_start();
 		if (w->context.model && draft_model_idle(w->model, may_run_ahead(w))) {
 			timeline_end(idle_ns, TIMELINE_DRAFT_IDLE, 0, 0, 0);

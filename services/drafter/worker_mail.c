@@ -30,7 +30,7 @@ void worker_end_session(struct worker *w, struct draft_session *s)
 	session_end(s);
 }
 
-/* The target's routers, where hints are wanted. */
+/* Loads the target's routers, where hints are wanted. */
 static void meet_hints(struct worker *w)
 {
 	struct error err = {""};
@@ -46,8 +46,8 @@ static void meet_hints(struct worker *w)
 		log_info("expert hints come from history: %s", err.text);
 }
 
-/* A target with another tokenizer would read other words in our tokens: n-grams are then what is
- * left. */
+/* A target with another tokenizer gives its tokens other meanings than the draft model does. Then
+ * only n-grams can be used. */
 static void meet_target(struct worker *w)
 {
 	struct error err = {""};
@@ -73,7 +73,7 @@ static void meet_target(struct worker *w)
 	meet_hints(w);
 }
 
-/* Settings that the loop thread brought. */
+/* Takes over settings that the loop thread brought. */
 static void take_settings(struct worker *w)
 {
 	bool hinted = w->own.hints != CHOICE_OFF;
@@ -101,7 +101,8 @@ static void take_sessions(struct worker *w, struct region *region)
 		meet_target(w);
 }
 
-/* The bell is what the loop thread rings to wake us, so it goes before its memory does. */
+/* The loop thread rings the bell to wake this thread, so `bell` is cleared before its memory is
+ * unmapped. */
 static void take_draft(struct worker *w, struct region *region)
 {
 	struct error err;
@@ -173,7 +174,8 @@ static void take_region(struct worker *w, enum worker_region which, struct regio
 	region_close(region);
 }
 
-/* All at once: the rings of another verifier, which it gives after its sessions, are never taken without them. */
+/* Takes all regions at once. The loop thread gives the rings of another verifier after its
+ * sessions, so they are never taken without them. */
 static void take_regions(struct worker *w)
 {
 	struct region mail[WORKER_REGIONS];

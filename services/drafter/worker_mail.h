@@ -1,17 +1,20 @@
 /*
- * What the loop thread hands to the draft thread: mapped regions of the other processes, and settings. worker_give, worker_tune
- * and worker_refusal (worker.h) are its other side; these are the draft thread's.
+ * What the loop thread hands to the draft thread: mapped regions of the other processes, and
+ * settings. The loop thread's side is worker_give, worker_tune and worker_refusal (worker.h); the
+ * functions here are the draft thread's side.
  */
 #pragma once
 
 #include "services/drafter/worker.h"
 
-/* Takes what has come since, regions before settings. */
+/* Takes over what was handed in since the last call, regions before settings. */
 void worker_take_mail(struct worker *w);
 bool worker_has_mail(const struct worker *w);
-/* Until some comes, or a second has passed: without a region of drafts there is no bell to sleep on. */
+/* Waits until mail comes, for at most a second. For use while there is no request ring, whose
+ * doorbell is where the thread waits otherwise. */
 void worker_wait_for_mail(struct worker *w);
-/* Any thread, under the mutex, so that the bell's memory is there while it is rung. */
+/* Wakes the draft thread. Any thread; call under the mutex, which keeps the bell's memory mapped.
+ */
 void worker_wake(struct worker *w);
-/* Forgets a session, if there is one. */
+/* Frees a session's entry, if it is in use. */
 void worker_end_session(struct worker *w, struct draft_session *s);

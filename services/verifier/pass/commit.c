@@ -1,5 +1,6 @@
-/* The step "commit": what was accepted becomes part of its sessions, and its cells part of the KV cache. Recurrent states are then
- * brought up to the accepted drafts. And what makes the tokens known, later. */
+/* The step "commit": makes the accepted tokens part of their sessions, and their cells part of the
+ * KV cache. Then brings recurrent states up to the accepted drafts. pass_publish, which makes the
+ * tokens known, is here too. */
 #include "services/verifier/pass/engine.h"
 
 #include "shared/base/clock.h"
@@ -8,7 +9,8 @@
 
 #include <string.h>
 
-/* The cells of the committed tokens, then of the drafts those on the accepted path; the rest are returned. */
+/* Keeps the cells of the committed tokens and those of the drafts on the accepted path; gives the
+ * rest back. */
 static void commit_cells(struct engine *engine, const struct pass *pass, struct pass_part *part)
 {
 	const struct accept_output *out = &part->out;
@@ -20,7 +22,7 @@ static void commit_cells(struct engine *engine, const struct pass *pass, struct 
 
 	memset(keep, 0, part->n_drafts * sizeof(*keep));
 	kv_commit(&engine->kv, seq, cells, part->n, NULL, 0);
-	/* The last token emitted has no cell yet: it is the root of the next batch. */
+	/* The last emitted token has no cell yet: it is the root of the next batch. */
 	for (uint32_t i = 0; i < out->n_accepted && i + 1 < part->n_emitted; i++) {
 		uint16_t node = (uint16_t)out->node[i];
 
@@ -57,7 +59,7 @@ void pass_publish(struct engine *engine)
 		engine_mark(engine, s);
 	}
 	engine->n_fresh = 0;
-	/* Behind the journal: the front sends nothing that a successor would not have. */
+	/* After the journal, so that the front sends nothing that a successor would not have. */
 	engine_wake(engine, first);
 }
 

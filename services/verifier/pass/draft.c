@@ -1,11 +1,12 @@
-/* The step "draft": chooses every part's K, asks for drafts, and waits for those that are worth it. Keeps the drafter up to date about
- * the sessions it is not asked about. */
+/* The step "draft": chooses every part's K, asks for drafts, and waits for those that are worth it.
+ * Keeps the drafter informed of the sessions for which it asks for none. */
 #include "services/verifier/pass/engine.h"
 
 #include "shared/base/clock.h"
 #include "shared/base/counter.h"
 
-/* What the policy says about a session. False: nothing, because its request fixed K or no policy has ever been seen. */
+/* Looks up what the policy says about a session. False: nothing, because its request fixed K or
+ * there never was a policy. */
 static bool ask_policy(
 	const struct engine *engine, const struct engine_session *s, struct policy_session *knobs)
 {
@@ -35,9 +36,10 @@ static void choose_k(struct engine *engine, struct pass_part *part, bool has_pol
 		part->want.k > 0 && request->draft_nodes > 0 ? request->draft_nodes : part->want.k;
 }
 
-/* While a session's prompt is computed no K is chosen for it. All the same the policy says whether the drafter is to read that prompt:
- * where drafts do not pay, a draft model half as large as the target took 4 ms for it, during the first fifth of an answer of
- * 18 ms. A drafter that hints is told of every token behind the prompt: what it has not read by then it reads during the
+/* While a session's prompt is computed, no K is chosen for it. But the policy says whether the
+ * drafter should read that prompt: where drafts do not pay, a draft model half as large as the
+ * target took 4 ms for it, during the first fifth of an answer of 18 ms. A drafter that makes hints
+ * is told of every token behind the prompt; what it has not read by then it reads during the
  * answer. */
 static void follow_without_draft(struct engine *engine, const struct pass_part *part,
 	bool has_policy, const struct policy_session *knobs)
@@ -59,7 +61,8 @@ static void follow_without_draft(struct engine *engine, const struct pass_part *
 	drafts_follow(&engine->drafts, s->index, s->uid, part->n_tokens, follow_learns(&s->follow));
 }
 
-/* What the session's grammar leaves no choice about needs no drafter. True: that is the part's draft. */
+/* Drafts the tokens that the session's grammar prescribes, which need no drafter. True: they are
+ * the part's draft. */
 static bool force(struct engine *engine, struct pass_part *part)
 {
 	struct engine_session *s = part->session;
@@ -82,7 +85,8 @@ static bool force(struct engine *engine, struct pass_part *part)
 	return true;
 }
 
-/* Chooses K, if nothing is out for the session. Where K is 0, the drafter is at most told of the session. */
+/* Chooses K if no request is out for the session. Where K is 0, the drafter is at most told of the
+ * session. */
 static void choose(struct engine *engine, struct pass_part *part, bool may_ask)
 {
 	struct engine_session *s = part->session;
@@ -116,7 +120,7 @@ static struct draft_budget budget_of(const struct pass_part *part)
 	};
 }
 
-/* Requests for those that want a draft and have none. */
+/* Sends a request for each part that wants a draft and has none. */
 static void ask(struct engine *engine, struct pass *pass, const struct pass_part *last)
 {
 	for (uint32_t i = 0; last != NULL && i < pass->n_parts; i++) {
@@ -141,7 +145,7 @@ static bool any_out(const struct pass *pass)
 	return false;
 }
 
-/* Waits for those drafts that it pays to wait for. */
+/* Waits for the drafts for which it pays to wait. */
 static void wait_for_drafts(struct engine *engine, struct pass *pass)
 {
 	struct drafts *drafts = &engine->drafts;
@@ -168,8 +172,9 @@ static void wait_for_drafts(struct engine *engine, struct pass *pass)
 	drafts_wait(drafts, limit_ns, wait.ready > 0);
 }
 
-/* Whether a session whose draft is late leaves this pass to others. Where the request fixed K, it asked for drafts, and has them: it
- * waits as long as its drafts may take. Where the policy chose K, what gets it further decides. */
+/* Whether a session whose draft is late sits this pass out. Where the request fixed K, it asked for
+ * drafts and gets them: it waits as long as its drafts may take. Where the policy chose K, the
+ * faster way decides. */
 static bool sits_out(
 	const struct engine *engine, const struct engine_session *s, uint64_t elapsed_ns)
 {
@@ -180,7 +185,7 @@ static bool sits_out(
 	return pace_sits_out(pace, elapsed_ns, engine->pass_ns);
 }
 
-/* What becomes of those whose drafts are late. */
+/* Decides about the parts whose drafts are late. */
 static void settle(struct engine *engine, struct pass *pass)
 {
 	struct drafts *drafts = &engine->drafts;
@@ -196,7 +201,7 @@ static void settle(struct engine *engine, struct pass *pass)
 	}
 	if (n_late == 0)
 		return;
-	/* Where nobody else runs, there is no pass to sit out. */
+	/* Where no other session runs, there is no pass to sit out. */
 	for (uint32_t i = 0; n_late < pass->n_parts && i < pass->n_parts; i++) {
 		struct pass_part *part = &pass->parts[i];
 		const struct engine_session *s = part->session;
@@ -225,7 +230,7 @@ void pass_draft(struct engine *engine, struct pass *pass)
 	if (!any)
 		return;
 	pass_share_budgets(engine, pass);
-	/* The drafter reads them from the session's page. */
+	/* The drafter reads the tokens from the session's page. */
 	pass_publish(engine);
 	ask(engine, pass, last);
 	if (!any_out(pass))

@@ -7,9 +7,10 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* A drafter that dies rings no bell: the wait looks this often whether it lives. */
+/* A drafter that dies rings no bell, so the wait checks this often whether it lives. */
 #define WAIT_SLICE_NS 2000000u
-/* Where nothing comes, this many waiting times pass before the next try; and a request that is as old will not be answered. */
+/* When nothing comes, the next try is made after this many times draft_wait. A request of that age
+ * is not answered any more. */
 #define RETRY_WAITS 20u
 
 int drafts_init(struct drafts *drafts, void *payload, size_t bytes, void *supports,
@@ -44,11 +45,11 @@ void drafts_peer_joined(struct drafts *drafts, uint64_t generation)
 void drafts_peer_left(struct drafts *drafts)
 {
 	atomic_store_explicit(&drafts->peer, 0, memory_order_relaxed);
-	/* The engine may be asleep waiting for a reply that will not come. */
+	/* The engine may sleep in wait for a reply that will not come. */
 	doorbell_ring(&drafts->rings.replies.shared->bell);
 }
 
-/* Nothing is decided from it here, so a part that cannot be is only left out. */
+/* Nothing here depends on it, so an impossible part is only left out. */
 static void take_foresight(struct drafts_session *s, const struct draft_part *part)
 {
 	struct drafts_foresight *f = &s->foresight;
@@ -79,7 +80,8 @@ bool drafts_foresight(
 	return true;
 }
 
-/* When a reply came that is seen now. What came while nobody looked came at the earliest when it had been drafted. */
+/* How long the reply that is seen now took. One that came while nobody looked cannot have come
+ * before its drafting time had passed. */
 static uint64_t took_ns(
 	const struct drafts *drafts, const struct drafts_session *s, bool watching, uint64_t now_ns)
 {
@@ -100,7 +102,8 @@ static void refuse(struct drafts *drafts, struct drafts_session *s, const char *
 	draft_reply_clear(&s->reply);
 }
 
-/* Copies first and checks the copy: the other side could change the slot meanwhile. */
+/* Copies first and checks the copy, because the other process could change the slot between a check
+ * and a use. */
 static void take(
 	struct drafts *drafts, const struct draft_part *shared, bool watching, uint64_t now_ns)
 {
@@ -134,12 +137,13 @@ static void take(
 		refuse(drafts, s, err.text);
 }
 
-/* watching: it has done nothing else since it looked last. */
+/* watching: the engine has done nothing else since it last looked. */
 static void drain(struct drafts *drafts, bool watching, uint64_t now_ns)
 {
 	const struct draft_part *part;
 
-	/* Bounded: a ring that a broken peer keeps filling must not hold the engine here. */
+	/* Bounded, so that a ring that a broken peer keeps filling does not hold the engine here.
+	 */
 	for (uint32_t i = 0; i < DRAFT_REPLY_SLOTS; i++) {
 		part = ring_peek(&drafts->rings.replies);
 		if (part == NULL)
@@ -150,7 +154,7 @@ static void drain(struct drafts *drafts, bool watching, uint64_t now_ns)
 	drafts->looked_ns = now_ns;
 }
 
-/* What is out will not be answered. */
+/* Gives up the requests that are out. */
 static void forget(struct drafts *drafts)
 {
 	drafts->epoch++;
@@ -158,7 +162,7 @@ static void forget(struct drafts *drafts)
 	drafts->silent_ns = 0;
 }
 
-/* Whoever has overwritten the counters: both rings begin again. */
+/* Resets both rings if their counters were overwritten. */
 static void mend(struct drafts *drafts)
 {
 	bool replies = ring_mend_consumer(&drafts->rings.replies);
@@ -178,7 +182,7 @@ bool drafts_begin(struct drafts *drafts, uint64_t now_ns)
 	drafts->round++;
 	drafts->n_awaited = 0;
 	if (peer != drafts->peer_seen) {
-		/* What its predecessor owed will not be answered. */
+		/* The requests to its predecessor will not be answered. */
 		drafts->peer_seen = peer;
 		forget(drafts);
 	}
@@ -218,7 +222,7 @@ void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_t
 	struct drafts_session *s = &drafts->sessions[page];
 	struct draft_request *request;
 
-	/* Without the memory for its draft a session has none. */
+	/* Without memory for its draft the session gets none. */
 	if (draft_room(&s->reply, budget.nodes) != 0)
 		return;
 	request = ring_reserve(&drafts->rings.requests);
@@ -326,7 +330,7 @@ void drafts_put(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_t
 
 	if (draft_room(&s->reply, n) != 0)
 		return;
-	/* What is out is not awaited any more, and what comes of it is not taken. */
+	/* A request that is out is given up, and its reply will not be taken. */
 	drafts->n_out -= s->out && s->epoch == drafts->epoch;
 	if (drafts->n_out == 0)
 		drafts->silent_ns = 0;

@@ -1,6 +1,7 @@
 /*
- * The verifier's end of the draft rings: asks for drafts, waits a bounded time, and believes no reply it has not
- * checked. Used by the engine thread; drafts_peer_joined and drafts_peer_left may be called from any.
+ * The verifier's end of the draft rings: asks for drafts, waits a bounded time for them, and checks
+ * each reply before it is used. The engine thread uses it; drafts_peer_joined and drafts_peer_left
+ * may be called from any thread.
  */
 #pragma once
 
@@ -13,33 +14,35 @@ struct drafts {
 	struct draft_rings rings;
 	struct draft_supports supports;
 	uint64_t sequence; /* of the last request */
-	uint64_t peer_seen; /* generation of the drafter that the requests went to */
-	uint64_t epoch; /* requests of an earlier one will not be answered */
-	/* draft_wait and draft_spin of these hold. Borrowed; another between two rounds. */
+	uint64_t peer_seen; /* generation of the drafter to which the requests went */
+	uint64_t epoch; /* requests of an earlier epoch will not be answered */
+	/* draft_wait and draft_spin of it are used. Borrowed; may be replaced between two rounds.
+	 */
 	const struct tuning *tuning;
-	uint64_t looked_ns; /* at the replies, last */
-	/* Requests are out and nothing has come since then; 0: none are. After draft_wait the drafter is left alone for a while,
-	 * unless it answers. */
+	uint64_t looked_ns; /* when the replies were last looked at */
+	/* Since when requests are out and no reply has come; 0: none are out. Once this exceeds
+	 * draft_wait, the drafter is asked for nothing for a while, unless it answers. */
 	uint64_t silent_ns;
-	uint32_t n_out; /* requests that were not answered */
-	uint32_t n_awaited; /* of those that this round waits for */
+	uint32_t n_out; /* requests that were not answered yet */
+	uint32_t n_awaited; /* those of them for which this round waits */
 	uint64_t round;
 	uint32_t n_vocab;
 	uint64_t refused; /* replies that failed a check */
-	uint64_t iteration; /* of the expert demands of the pass to come; 0 = none */
-	_Atomic uint64_t peer; /* generation of the drafter that is connected; 0 = none */
-	struct pace pace; /* of all sessions: what is expected of one that is new */
+	uint64_t iteration; /* of the first expert demand of the next pass; 0 = none */
+	_Atomic uint64_t peer; /* generation of the connected drafter; 0 = none */
+	struct pace pace; /* over all sessions: the expectation for a new one */
 	struct drafts_session {
 		uint64_t uid, sequence, epoch; /* of the last request */
 		uint64_t asked_ns;
-		uint32_t n_tokens; /* of that one */
-		struct draft_budget budget; /* and this */
-		bool out; /* it was not answered */
-		uint64_t awaited; /* the last round that waits for it */
+		uint32_t n_tokens; /* of the last request */
+		struct draft_budget budget; /* of the last request */
+		bool out; /* the last request was not answered yet */
+		uint64_t awaited; /* the last round that waited for it */
 		struct draft_reply reply; /* checked, or as much of it as has come */
-		uint32_t n_taken; /* nodes of it */
+		uint32_t n_taken; /* nodes of it that have come */
 		struct pace pace;
-		/* What was foreseen last, checked; foreseen 0: nothing since it was taken. */
+		/* The drafter's last report of foresight, checked. foreseen 0: there is none since
+		 * the last was taken. */
 		struct drafts_foresight {
 			uint64_t uid;
 			uint32_t foreseen, drafted, right, method;
@@ -48,8 +51,9 @@ struct drafts {
 	} sessions[LIMIT_SESSIONS];
 };
 
-/* generation: of this process; replies to requests of an earlier one are never taken for ours. What lies in the reply
- * ring is a predecessor's and is thrown away. payload is the draft region's, supports that of "supports". */
+/* generation: this process's; replies to requests of an earlier one are never taken for replies to
+ * ours. What lies in the reply ring is for a predecessor and is dropped. payload is that of the
+ * region "draft", supports that of the region "supports". */
 int drafts_init(struct drafts *drafts, void *payload, size_t bytes, void *supports,
 	uint64_t generation, uint32_t n_vocab, const struct tuning *tuning, struct error *err);
 
@@ -58,49 +62,57 @@ void drafts_exit(struct drafts *drafts);
 void drafts_peer_joined(struct drafts *drafts, uint64_t generation);
 void drafts_peer_left(struct drafts *drafts);
 
-/* Whether asking makes sense: a drafter is there, and it is not one that has left requests unanswered for too long. Starts a
- * round. */
+/* Begins a round. True when drafts may be asked for: a drafter is connected, and it has not left
+ * requests unanswered for too long. */
 bool drafts_begin(struct drafts *drafts, uint64_t now_ns);
 
 enum drafts_state {
-	DRAFTS_NONE, /* nothing was asked for, or it is not answered any more */
+	DRAFTS_NONE, /* nothing was asked for, or no answer is expected any more */
 	DRAFTS_OUT, /* asked for behind these tokens; it has not come */
 	DRAFTS_BEHIND, /* asked for behind fewer tokens; it has not come */
-	DRAFTS_HERE, /* behind these tokens: drafts_reply */
+	DRAFTS_HERE, /* drafts_reply has the draft behind these tokens */
 };
-/* How it stands with the draft of a session that has so many tokens. */
+/* The state of the draft of a session that has n_tokens tokens. */
 enum drafts_state drafts_state(
 	const struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens);
-/* page: index of the session page; budget.nodes > 0; last: the round ends with this one. */
+/* Asks for a draft behind n_tokens. page: index of the session page; budget.nodes > 0; last: this
+ * request is the round's last one. */
 void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens,
 	struct draft_budget budget, bool last);
-/* Tells the drafter how far a session is, without asking for anything but, if so, what it would have drafted. */
+/* Tells the drafter that the session has n_tokens, without asking for a draft. foresight: asks it
+ * to report what it would have drafted. */
 void drafts_follow(
 	struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens, bool foresight);
 
-/* A chain that the verifier drafts itself behind the session's n_tokens tokens, in the place of whatever was asked for. Its method is
- * DRAFT_NONE. Without memory there is none. */
+/* Puts a chain of n tokens, which the verifier drafted itself behind the session's n_tokens, in
+ * place of the draft that was asked for. Its method is DRAFT_NONE. Without memory the session gets
+ * no draft. */
 void drafts_put(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens,
 	const int32_t *tokens, uint32_t n);
-/* Leaves of a session's draft the n nodes that are kept ([its nodes], each 0 or 1), which are a draft. One with supports keeps its
- * first n instead: what a token was sampled from depends on the siblings before it. */
+/* Reduces a session's draft to the n nodes that are kept (kept: [its nodes], each 0 or 1); they
+ * must form a draft. One with supports keeps its first n nodes instead, because the distribution of
+ * a token depends on the siblings before it. */
 void drafts_keep(struct drafts *drafts, uint32_t page, const uint16_t *kept, uint32_t n);
 
-/* How fast drafts of a session come, and what they bring. */
+/* How long drafts of a session take, and how many of their tokens are accepted. Before the first
+ * draft of a session: the figures of all sessions. */
 const struct pace *drafts_pace(const struct drafts *drafts, uint32_t page, uint64_t uid);
-/* How long ago a draft that is out was asked for. */
+/* How long ago the last draft was asked for. */
 uint64_t drafts_elapsed_ns(const struct drafts *drafts, uint32_t page, uint64_t now_ns);
-/* So many tokens of a session's draft were accepted. */
+/* Reports that n_accepted tokens of a session's draft were accepted. */
 void drafts_yielded(struct drafts *drafts, uint32_t page, uint32_t n_accepted);
 
-/* This round waits for the session's draft, which is out. */
+/* Makes this round wait for the session's draft, which is out. */
 void drafts_await(struct drafts *drafts, uint32_t page);
-/* Waits for the drafts that are awaited. ready: some session can go on without them, and the wait ends after limit_ns. Else it ends
- * limit_ns after it began only if one of them has come by then; if none has, it goes on until the first comes, for draft_wait at
- * most. It ends at once when all have come or the drafter is gone. */
+/* Waits for the awaited drafts. ready: some session can go on without them, and the wait ends after
+ * limit_ns. Otherwise it ends limit_ns after its beginning only if one of the drafts has come by
+ * then; if none has, it goes on until the first comes, for draft_wait at most. It ends at once when
+ * all have come or the drafter is gone. */
 void drafts_wait(struct drafts *drafts, uint64_t limit_ns, bool ready);
-/* The reply for a session in DRAFTS_HERE, checked. Valid until it is asked about again. */
+/* The checked reply for a session in state DRAFTS_HERE. Valid until the next request for that
+ * session. */
 const struct draft_reply *drafts_reply(const struct drafts *drafts, uint32_t page);
-/* What the drafter foresaw of the session since this was asked last; false: nothing. */
+/* Takes the last report of foresight about the session; false when there is none since the last
+ * call. */
 bool drafts_foresight(
 	struct drafts *drafts, uint32_t page, uint64_t uid, struct drafts_foresight *out);

@@ -4,7 +4,8 @@ static enum follow_state next(const struct follow_view *view)
 {
 	if (!view->allowed)
 		return FOLLOW_OFF;
-	/* Hints are about the very next token, whoever drafts later on. */
+	/* Hints are for the very next token, so they need it whether or not drafts are made later.
+	 */
 	if (view->hints)
 		return view->foresight ? FOLLOW_CLOSE_LEARNING : FOLLOW_CLOSE;
 	if (!view->drafts || view->unfollowed)

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Of a router in one slice: some 5 us where memory gives 10 GB/s. */
+/* Bytes of a router that are read in one slice: some 5 us where memory gives 10 GB/s. */
 #define SLICE_BYTES (64u << 10)
 
 int gate_far_init(struct gate_far *far, const struct model *model, struct backend *backend,
@@ -21,7 +21,7 @@ void gate_far_exit(struct gate_far *far)
 	memset(far, 0, sizeof(*far));
 }
 
-/* Towards the nearer ones, past those that do not exist. */
+/* Goes on to nearer layers until one exists. */
 static void aim(struct gate_far *far)
 {
 	for (; far->ahead > 1; far->ahead--) {

@@ -2,9 +2,9 @@
 
 #include <string.h>
 
-/* Before it is known what drafts bring: as much as a pass without. */
+/* The expected yield before the first measurement: as much as a pass without a draft. */
 #define YIELD_FIRST 1.0f
-/* By what factor a pass without a draft has to be better. */
+/* The factor by which a pass without the draft has to be better. */
 #define CLEARLY 1.5f
 
 void pace_took(struct pace *pace, uint64_t ns)
@@ -40,13 +40,14 @@ float pace_yield(const struct pace *pace)
 	return pace->n_yields == 0 ? YIELD_FIRST : pace->yield;
 }
 
-/* How much longer a draft takes. About one that should be there nothing is known but that it takes longer: as long again. */
+/* How much longer a draft is expected to take. Once the mean has passed, all that is known is that
+ * this draft is slow: as long again. */
 static uint64_t left_ns(const struct pace *pace, uint64_t elapsed_ns)
 {
 	return elapsed_ns < pace->mean_ns ? pace->mean_ns - elapsed_ns : elapsed_ns;
 }
 
-/* Passes that a session has to sit out before its draft is there. */
+/* How many passes a session has to sit out before its draft is there. */
 static float passes_out(const struct pace *pace, uint64_t elapsed_ns, uint64_t pass_ns)
 {
 	return 1 + (float)(left_ns(pace, elapsed_ns) / (pass_ns > 0 ? pass_ns : 1));
@@ -96,7 +97,8 @@ uint32_t pace_wait_choose(const struct pace_wait *wait, uint64_t *limit_ns)
 	for (uint32_t i = 0; i < wait->n_groups; i++)
 		tokens += wait->group[i].without;
 	*limit_ns = 0;
-	/* Nobody waits; not where everybody would have to. */
+	/* The rate of a pass that waits for no draft. It is no choice where every session would
+	 * have to wait. */
 	if (wait->ready > 0 && wait->pass_ns > 0)
 		best = tokens / (float)wait->pass_ns / CLEARLY;
 	for (uint32_t i = 0; i < wait->n_groups; i++) {

@@ -1,4 +1,4 @@
-/* The one way of a pass. */
+/* The steps of a pass in their order. */
 #include "services/verifier/pass/pass.h"
 
 #include "services/verifier/pass/engine.h"
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* Without the model no answer can go on. */
+/* Ends all sessions: without the model no answer can go on. */
 static void fail_all(struct engine *engine, const struct error *err)
 {
 	for (uint32_t i = 0; i < engine->n_live; i++) {
@@ -18,14 +18,14 @@ static void fail_all(struct engine *engine, const struct error *err)
 		snprintf(s->slot->usage.message, sizeof(s->slot->usage.message), "%s", err->text);
 		log_session(
 			LOG_LEVEL_ERROR, s->uid, engine->iteration, "%s", s->slot->usage.message);
-		/* How a finished answer ended stays. */
+		/* A finished answer keeps its end. */
 		engine_finish(engine, s,
 			s->end_before != SESSION_END_NONE ? s->end_before : SESSION_END_ERROR);
 	}
 	engine_tidy(engine);
 }
 
-/* Before the requests of a pass: what its hints may be about. */
+/* Before the requests of a pass: notes which hints are to be made. */
 static void begin_hints(struct engine *engine)
 {
 	gate_hints_begin(&engine->gates);
@@ -35,7 +35,7 @@ static void begin_hints(struct engine *engine)
 		engine->cached != NULL ? experts_cached_iteration(engine->cached) + 1 : 0;
 }
 
-/* After a pass that went well. */
+/* Call after a pass that succeeded. */
 static void end_hints(struct engine *engine, const struct pass *pass)
 {
 	uint64_t wait_ns = engine->experts != NULL
@@ -59,9 +59,9 @@ static void end_hints(struct engine *engine, const struct pass *pass)
 	counter_add(&engine->feed.spent_ns, clock_ns() - start_ns);
 }
 
-/* Whether what a pass computed, which ended with rc, may be used. The weights that were read are the model's only if its files
- * still hold what was opened: looking costs a system call for each of them. After something has touched them it waits until
- * they have been compared (proof.h). */
+/* Whether the results of a pass, which ended with rc, may be used. The weights that were read are
+ * the model's only if its files still hold what was opened; to check that costs a system call per
+ * file. After something has touched the files, it waits until they have been compared (proof.h). */
 static int judge(const struct engine *engine, int rc, struct error *err)
 {
 	int lost = gguf_watch(engine->o.model->gguf, err);
@@ -81,7 +81,7 @@ static int judge(const struct engine *engine, int rc, struct error *err)
 /* The step "run". */
 static int run(struct engine *engine, struct pass *pass, struct error *err)
 {
-	/* The cache's policy sees the activations of a session that is alone. */
+	/* The cache's policy gets the activations of a session only when it is alone. */
 	if (engine->cached != NULL)
 		experts_cached_session(
 			engine->cached, pass->n_parts == 1 ? pass->parts[0].session->uid : 0);
@@ -91,11 +91,11 @@ static int run(struct engine *engine, struct pass *pass, struct error *err)
 	pass->forward_ns = clock_ns();
 	int rc = forward_begin(engine->forward, pass->batch, pass->n_batch, pass->picks,
 		pass->n_picks, pass->picked);
-	/* Those of the last pass, if the back end leaves time for it. */
+	/* Publishes the tokens of the last pass, if the back end leaves time for it. */
 	pass_publish(engine);
 	if (rc == 0)
 		rc = forward_wait(engine->forward);
-	/* Picking counts as sampling. */
+	/* Picking is counted as sampling. */
 	pass->forwarded_ns = clock_ns() - forward_stats(engine->forward)->pick_ns;
 	rc = judge(engine, rc, err);
 	if (rc == 0)

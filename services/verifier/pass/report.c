@@ -1,5 +1,5 @@
-/* The step "report": what a pass took and gave, for the policy-controller, for whoever looks at a session, and for the trace. Ends the
- * sessions whose answers are complete. */
+/* The step "report": what a pass cost and yielded, for the policy-controller, for clients that ask
+ * about a session, and for the trace. Ends the sessions whose answers are complete. */
 #include "services/verifier/pass/engine.h"
 
 #include "shared/base/clock.h"
@@ -26,7 +26,7 @@ static void account(const struct pass_part *part, const struct iteration_record 
 	atomic_store_explicit(&s->slot->expert_misses, usage->expert_misses, memory_order_relaxed);
 }
 
-/* What is the same for every session of the pass. */
+/* The fields that are the same for every session of the pass. */
 static struct iteration_record common_record(struct engine *engine, const struct pass *pass)
 {
 	const struct expert_source_stats *before = &pass->experts_before;
@@ -53,7 +53,7 @@ static struct iteration_record common_record(struct engine *engine, const struct
 	return record;
 }
 
-/* The phases of one pass, for `outriderctl trace`. */
+/* Records the phases of one pass, for `outriderctl trace`. */
 static void draw(const struct pass *pass, const struct iteration_record *record, uint32_t n_drafts,
 	uint32_t n_emitted)
 {
@@ -78,7 +78,8 @@ static void describe_draft(struct iteration_record *record, const struct pass_pa
 	policy_record_draft(record, draft, part->out.node, part->out.n_accepted);
 }
 
-/* At K = 0: what the drafter says it would have drafted. Where a draft was asked for, what it says is about the time before. */
+/* At K = 0: adds what the drafter reported of foresight. Where a draft was asked for, such a report
+ * is out of date. */
 static void describe_foresight(
 	struct iteration_record *record, struct drafts *drafts, const struct pass_part *part)
 {
@@ -96,7 +97,7 @@ static void describe_foresight(
 	policy_record_confidence(record, f.confidence, f.drafted);
 }
 
-/* Adds to the record what is one session's. */
+/* Adds the fields of one session to the record. */
 static void describe_part(
 	struct iteration_record *record, struct engine *engine, const struct pass_part *part)
 {
@@ -115,7 +116,7 @@ static void describe_part(
 	record->k_fixed = (uint8_t)(s->page->request.k - SESSION_K_POLICY);
 }
 
-/* What a pass without prompt tokens takes, beside waiting for drafts. */
+/* Measures what a pass without prompt tokens takes, without the wait for drafts. */
 static void measure(struct engine *engine, const struct pass *pass, uint64_t finished_ns)
 {
 	uint64_t ns = finished_ns - pass->drafted_ns;
@@ -124,13 +125,14 @@ static void measure(struct engine *engine, const struct pass *pass, uint64_t fin
 		engine->pass_ns = engine->pass_ns == 0 ? ns : (7 * engine->pass_ns + ns) / 8;
 }
 
-/* Its draft was what the grammar left: how it went says nothing about drafters, or about a K that a policy chose. */
+/* Whether its draft was made by its grammar: how that went says nothing about drafters, or about a
+ * K that a policy chose. */
 static bool was_certain(const struct pass_part *part)
 {
 	return part->draft != NULL && part->draft->n > 0 && part->draft->method == DRAFT_NONE;
 }
 
-/* What became of a draft, for the drafts to come. */
+/* Learns for later drafts from what became of this one. */
 static void learn(struct engine *engine, const struct pass_part *part)
 {
 	struct engine_session *s = part->session;
@@ -158,8 +160,8 @@ void pass_report(struct engine *engine, struct pass *pass)
 		if (engine->policy != NULL && !was_certain(part) &&
 			!ring_put(&engine->records, &record, sizeof(record)))
 			ring_drop(&engine->records);
-		/* Last, because the account of a page that is DONE is the front's. A process that dies before this point
-		 * leaves it to its successor, which finds the end in the tokens. */
+		/* Last, because the page and slot of a session that is DONE belong to the front. If
+		 * the process dies before this point, its successor finds the end in the tokens. */
 		if (part->end != SESSION_END_NONE)
 			engine_finish(engine, part->session, part->end);
 	}

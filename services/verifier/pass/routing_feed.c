@@ -45,7 +45,7 @@ void routing_feed_layer(
 			feed->n_used * sizeof(*experts));
 }
 
-/* One token: as many entries as its layers take, or none. */
+/* Publishes one token: as many entries as its layers need, or none. */
 static bool publish_token(struct routing_feed *feed, const struct draft_routing *head, uint32_t at)
 {
 	uint32_t row = 1 + feed->n_used, fit = DRAFT_ROUTING_ITEMS / row;

@@ -2,11 +2,11 @@
 
 #include <string.h>
 
-/* Before anything is known of a depth, it is expected to do as the depth before it, and the first to be accepted every other
- * time. That counts as much as so many passes. */
+/* The prior: a depth of which nothing is known is expected to do as the depth before it, and the
+ * first depth to be accepted every second time. The prior counts as much as WEIGHT passes. */
 #define FIRST 0.5f
 #define WEIGHT 2.0f
-/* After so many passes the older half of them counts half. */
+/* After this many passes all counts are halved, so older passes count less. */
 #define MEMORY 64.0f
 
 static void forget(struct share_record *record, uint32_t depth)
@@ -38,13 +38,14 @@ void share_learn(struct share_record *record, const struct draft_reply *draft,
 	}
 }
 
-/* What is accepted of `of`, if nothing is known `before`. */
+/* The rate of acceptance: `accepted` out of `of`, with the prior `before`. */
 static float rate(float accepted, float of, float before)
 {
 	return (accepted + WEIGHT * before) / (of + WEIGHT);
 }
 
-/* Of 0 to 1: a float's exponent and the first four bits of its mantissa. */
+/* The level of a worth between 0 and 1: the exponent of the float and the first four bits of its
+ * mantissa. */
 static uint16_t level_of(float worth)
 {
 	const uint32_t one = 127 * SHARE_STEPS;
@@ -63,7 +64,7 @@ void share_begin(struct share *share)
 	share->first[0] = 0;
 }
 
-/* The levels of the next draft's tokens, and whose they are. */
+/* Adds a draft; returns where the levels of its tokens go. */
 static uint16_t *add(struct share *share, uint32_t nodes)
 {
 	uint32_t first = share->first[share->n];
@@ -107,7 +108,8 @@ void share_add_draft(
 	}
 }
 
-/* From the highest of n down, as long as there is room: the last that gets some, and what of *room is left for it. */
+/* Goes down from the highest of n counts while *room holds them whole. Returns the first that does
+ * not fit as a whole, and in *room what is left for it. */
 static uint32_t descend(const uint32_t *count, uint32_t n, uint32_t *room)
 {
 	while (n > 1 && count[n - 1] <= *room)
@@ -124,7 +126,8 @@ void share_out(struct share *share, uint32_t room)
 		share->at_level[share->level[i]]++;
 	uint32_t last = descend(share->at_level, SHARE_LEVELS, &room);
 
-	/* Of those of the last level, each draft's earlier ones before any draft's later ones. */
+	/* In that last level the tokens that come earlier in their drafts are kept before any that
+	 * come later. */
 	memset(share->at_index, 0, sizeof(share->at_index));
 	for (uint32_t d = 0; d < share->n; d++)
 		for (uint32_t i = share->first[d]; i < share->first[d + 1]; i++)

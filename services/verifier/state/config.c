@@ -10,7 +10,8 @@
 
 #include <string.h>
 
-/* The relations between keys: of the file's values, and of those that are changed while the process runs. */
+/* Checks the relations between keys, for the values at the start and for those that are changed
+ * while the process runs. */
 static int check_relations(const struct verifier_config *config, struct error *err)
 {
 	struct tuning unused;
@@ -63,8 +64,8 @@ int verifier_config_resolve(struct verifier_config *config, struct error *err)
 			"configuration)");
 	if (config->threads == 0)
 		config->threads = cpus.threads;
-	/* Unbound threads were seen to share one of two idle CPUs for seconds: half the speed. With fewer threads than
-	 * cores the kernel may know better which are free. */
+	/* Two unbound threads were seen to share one of two idle CPUs for seconds, at half the
+	 * speed. With fewer threads than cores the kernel may know better which cores are free. */
 	if (config->pin == VERIFIER_PIN_AUTO)
 		config->pin = config->threads == cpus.cores || nodes_count() > 1 ? VERIFIER_PIN_YES
 										 : VERIFIER_PIN_NO;
@@ -84,8 +85,8 @@ static int check_context(int64_t context, const struct model *model, struct erro
 	return 0;
 }
 
-/* The oldest session must be able to go on to the end of its context by itself, a full draft in flight: then taking pages from
- * the youngest always makes progress. */
+/* The oldest session must be able to go on to the end of its context when it is alone, with a full
+ * draft in flight. Then taking pages from the youngest session always makes progress. */
 static int check_kv_tokens(int64_t kv_tokens, int64_t context, struct error *err)
 {
 	int64_t least = kv_plan_tokens_min(context);
@@ -122,7 +123,7 @@ int verifier_config_fits(const struct verifier_config *next, const struct verifi
 		if (rc < 0)
 			return rc;
 	}
-	/* Where they are as they were, the next start may choose others. */
+	/* Where both are unchanged, the next start may choose others. */
 	if (next->kv_tokens == 0 || next->kv_tokens == now->kv_tokens)
 		return 0;
 	return check_kv_tokens(next->kv_tokens, context, err);

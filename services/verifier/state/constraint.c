@@ -6,8 +6,8 @@
 #include <string.h>
 
 enum {
-	MASKS_SPARE = 64, /* masks that are kept beside those of a draft */
-	FORCED_BYTES = 256, /* that are looked ahead for */
+	MASKS_SPARE = 64, /* masks that are kept in addition to those of a draft */
+	FORCED_BYTES = 256, /* most bytes that constraint_forced looks ahead */
 };
 
 struct constraint {
@@ -15,9 +15,9 @@ struct constraint {
 	struct grammar *grammar;
 	struct matcher *matcher;
 	struct masks *masks;
-	uint32_t state, n; /* behind the first n output tokens */
+	uint32_t state, n; /* the state behind the first n output tokens */
 	bool failed;
-	uint32_t states[LIMIT_DRAFT_NODES]; /* behind the nodes of a draft */
+	uint32_t states[LIMIT_DRAFT_NODES]; /* the states behind the nodes of a draft */
 	uint16_t kept[LIMIT_DRAFT_NODES];
 };
 
@@ -95,7 +95,8 @@ void constraint_free(struct constraint **constraint)
 	*constraint = NULL;
 }
 
-/* Everything but where the output is goes: what it needs takes far less, unless the grammar is extreme. */
+/* Drops everything but the output's position. What that needs takes far less memory, unless the
+ * grammar is extreme. */
 static void compact(struct constraint *c)
 {
 	uint32_t *state = &c->state;
@@ -155,7 +156,8 @@ bool constraint_draft(struct constraint *c, const struct draft_reply *draft,
 		}
 		if (before == NULL || !bits_get(before, (uint32_t)node->token))
 			continue;
-		/* Behind the end of the output nothing follows; a state without room is left out. */
+		/* Nothing may follow the end of the output; and a state for which there is no
+		 * memory is left out. */
 		state = vocab_token(c->vocab, c->matcher, state, node->token);
 		mask = masks_of(c->masks, state);
 		if (mask == NULL)

@@ -16,20 +16,25 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How long an expert-cache may take to come, where it matters how much it takes, and when to look again. */
+/* How long an expert cache may take to appear, where its memory matters, and how long to wait
+ * between two looks. */
 #define CACHE_NS_MAX 5000000000u
 #define CACHE_US_AGAIN 300000
-/* A look that was not answered waits in its backlog, of LIMIT_PEERS for all peers, until it has started. */
+/* A look that was not answered stays in the cache's backlog, which has LIMIT_PEERS places for all
+ * peers, until the cache has started. */
 #define CACHE_US_AGAIN_SILENT 900000
 
-/* The payload: this, then the matrices. */
+/* The head of the payload; the matrices follow. */
 struct packed_header {
 	uint64_t model_fingerprint, bytes;
-	uint64_t stamps; /* gguf_stamps: of which files, as they then stood */
-	uint64_t sum; /* of the matrices: what a successor finds there is what was packed */
+	uint64_t stamps; /* gguf_stamps: which files they come from, and the files' state then */
+	/* checksum of the matrices, by which a successor recognises what was packed */
+	uint64_t sum;
 	uint32_t part; /* enum weights_part */
 	_Atomic uint32_t
-		ready; /* the matrices are there: not so while they are packed, or after a death meanwhile */
+		/* the matrices are complete; false while they are packed, or after a death in
+		 * between */
+		ready;
 	unsigned char pad[88];
 };
 static_assert(sizeof(struct packed_header) == 128, "the matrices stay 64-byte aligned");
@@ -45,7 +50,8 @@ static bool progress(void *arg)
 	return !daemon_is_stopping(arg);
 }
 
-/* Another process could have written to what lies there. From here on nobody looks: the weights are used as they are. */
+/* Checks the matrices, which another process could have changed. Nothing checks them after this:
+ * the weights are used as they are. */
 static bool is_sound(struct daemon *daemon, const struct verifier_config *config,
 	const struct packed_header *want, const struct packed_header *header)
 {
@@ -59,7 +65,7 @@ static bool is_sound(struct daemon *daemon, const struct verifier_config *config
 	return rc == 0 && sum == told;
 }
 
-/* A predecessor's copy of the same matrices; takes its descriptor. */
+/* Takes over a predecessor's copy of the same matrices, and its descriptor. */
 static bool take_over(struct daemon *daemon, const struct verifier_config *config, int fd,
 	const struct packed_header *want, struct region *out)
 {
@@ -81,8 +87,8 @@ static bool take_over(struct daemon *daemon, const struct verifier_config *confi
 	return false;
 }
 
-/* Small pages are what slows every token down, and a pool's are news for who has set one up; that the kernel joins pages by
- * itself everybody else finds when he asks for more words. */
+/* Logs what pages the copy has. A notice, where small pages slow every token down or where the user
+ * has set up a pool of huge pages; information only, where the kernel joined pages. */
 static void say_pages(const struct huge_pages *pages)
 {
 	char text[384];
@@ -125,9 +131,9 @@ static int pack(struct daemon *daemon, const struct verifier_config *config,
 			rc == -ECANCELED ? "stopped before the weights were packed"
 					 : "no memory to pack the weights");
 	}
-	/* A file that changed meanwhile is in it half old and half new. */
+	/* If a file changed meanwhile, the copy is half old and half new. */
 	rc = gguf_watch(model->gguf, err);
-	/* Only a sample was looked at. */
+	/* gguf_watch has compared only a sample. */
 	if (rc == 0 && !gguf_proven(model->gguf))
 		rc = gguf_error_prefix(err,
 			error_set(err, ESTALE,
@@ -143,13 +149,14 @@ static int pack(struct daemon *daemon, const struct verifier_config *config,
 	return 0;
 }
 
-/* What the expert-cache takes of memory; bytes. */
+/* The expert cache's share of memory, in bytes. */
 struct experts_share {
-	uint64_t budget; /* in the end */
-	uint64_t there; /* already */
+	uint64_t budget; /* at most */
+	uint64_t there; /* allocated already */
 };
 
-/* As its region says now: another process writes it, so the numbers may be any. Fails as broker_look does. */
+/* Reads the share from the cache's region. Another process writes that region, so the numbers are
+ * not trusted. Fails as broker_look does. */
 static int look_at_cache(struct daemon *daemon, const struct resources_needs *needs,
 	struct experts_share *out, struct error *err)
 {
@@ -158,7 +165,7 @@ static int look_at_cache(struct daemon *daemon, const struct resources_needs *ne
 
 	if (rc != 0)
 		return rc;
-	/* Of another build: it stays so. */
+	/* A region of another build stays as it is, so there is no use in asking again. */
 	if (region_attach(fd, EXPERTS_REGION, EXPERTS_LAYOUT,
 		    REGION_DATA + sizeof(struct slots_header), false, &region, err) != 0)
 		return -EPROTO;
@@ -178,8 +185,9 @@ static int look_at_cache(struct daemon *daemon, const struct resources_needs *ne
 	return 0;
 }
 
-/* It starts when we do, and fills its slots from then on. One that does not come takes the least when it does; one that is
- * there and does not say how much it takes may take all. */
+/* Asks the cache, which starts at the same time and fills its slots from then on. If it does not
+ * appear, the least is assumed; if it is there but does not say how much it takes, it may take all
+ * experts. */
 static int ask_cache(struct daemon *daemon, const struct resources_needs *needs,
 	struct experts_share *out, struct error *err)
 {
@@ -191,7 +199,7 @@ static int ask_cache(struct daemon *daemon, const struct resources_needs *needs,
 
 	while ((rc = look_at_cache(daemon, needs, out, &why)) != 0) {
 		there |= rc != -ENOENT;
-		/* These it would say again. */
+		/* The answer would be the same the next time. */
 		if (rc == -EPERM || rc == -EPROTO || clock_ns() >= end_ns)
 			break;
 		if (!progress(daemon))
@@ -208,11 +216,13 @@ static int ask_cache(struct daemon *daemon, const struct resources_needs *needs,
 	return 0;
 }
 
-/* What is to be had once it runs: the pages of the file that are read meanwhile can be taken away at any time, and need no room. */
+/* The memory that is needed once the verifier runs. The file's pages that are read meanwhile need
+ * no room, because the kernel can reclaim them at any time. */
 struct packed_room {
-	uint64_t now; /* packed weights and all that is allocated at once */
-	uint64_t kv; /* which fills later */
-	uint64_t now_more, kv_more; /* of them what is not there already, in what is available */
+	uint64_t now; /* packed weights and everything that is allocated at once */
+	uint64_t kv; /* filled later */
+	/* the parts of them that are not allocated yet, to compare with what is available */
+	uint64_t now_more, kv_more;
 	struct experts_share experts;
 	struct memory_limit limit;
 };
@@ -222,8 +232,9 @@ static uint64_t beyond(uint64_t bytes, uint64_t there)
 	return bytes > there ? bytes - there : 0;
 }
 
-/* Beside the experts that the cache keeps now, and beside a full KV cache and the fewest that it can fall to: of a named budget
- * that leaves less than that it has said so. */
+/* Whether everything fits in addition to the experts that the cache may load now, and the full KV
+ * cache in addition to the fewest experts to which the cache can fall. A cache whose configured
+ * budget leaves less than that has said so itself. */
 static bool fits(const struct packed_room *r, uint64_t experts_least)
 {
 	const struct experts_share *e = &r->experts;
@@ -244,7 +255,7 @@ static int find_room(struct daemon *daemon, const struct resources_needs *needs,
 		.kv_more = beyond(needs->kv, needs->kv_there),
 	};
 	memory_limit_now(&r->limit);
-	/* Whatever the cache takes, or has already. */
+	/* Without asking the cache: whatever it takes, or has already. */
 	r->experts = (struct experts_share){.budget = needs->experts_all};
 	*room = fits(r, needs->experts);
 	if (*room || needs->experts == 0 || r->now_more + r->kv_more > r->limit.available ||
@@ -255,7 +266,8 @@ static int find_room(struct daemon *daemon, const struct resources_needs *needs,
 	int rc = ask_cache(daemon, needs, &r->experts, err);
 	if (rc != 0)
 		return rc;
-	/* After that: what it has loaded in between counts twice rather than never. */
+	/* Read after the cache was asked, so that what it loads in between is counted twice rather
+	 * than never. */
 	memory_limit_now(&r->limit);
 	*room = fits(r, needs->experts);
 	return 0;
@@ -317,7 +329,8 @@ int packed_open(struct daemon *daemon, struct broker *broker, int *left,
 		else
 			close(*left);
 		*left = -1;
-		/* It is as large as the new one: what there is room for is asked without it. */
+		/* It is as large as the new one, so it must not count in what is asked for room
+		 * below. */
 		if (!taken)
 			broker_abandon(broker, WEIGHTS_REGION);
 	}

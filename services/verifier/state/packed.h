@@ -1,6 +1,7 @@
 /*
- * The region "weights": the model's packed matrices (shared/model/arch/weights.h), which a restarted verifier takes over
- * instead of reading and packing the file again, if their checksum is the one that was made when they were packed.
+ * The region "weights": the model's packed matrices (shared/model/arch/weights.h). A restarted
+ * verifier takes it over instead of reading and packing the file again, if the checksum that was
+ * made after packing still fits.
  */
 #pragma once
 
@@ -12,13 +13,14 @@
 #define WEIGHTS_REGION "weights"
 #define WEIGHTS_REGION_LAYOUT 3
 
-/* Packs the model's matrices, or takes over a predecessor's, as the configuration says, and makes the model use them. Of
- * a configuration that leaves them in the file, or where memory has no room for them beside those needs and what the
- * expert-cache takes, which is asked where it matters, and that is allowed, out->header is NULL. left: the descriptor of a
- * predecessor's (regions.h), taken. -ENOMEM names the key, -ECANCELED: the daemon was told to stop.
- * Called before the engine is made; the region must outlive it. */
+/* Packs the model's matrices, or takes over a predecessor's, as the configuration says, and makes
+ * the model use them. out->header is NULL when they stay in the file: because the configuration
+ * says so, or because it allows that and memory has no room for them in addition to `needs` and the
+ * expert cache (which is asked where it matters). left: the descriptor of a predecessor's region
+ * (regions.h), which is taken. -ENOMEM names the key; -ECANCELED: the daemon was told to stop.
+ * Called before the engine is made; the region must outlive the engine. */
 int packed_open(struct daemon *daemon, struct broker *broker, int *left,
 	const struct verifier_config *config, const struct resources_needs *needs,
 	struct model *model, struct region *out, struct error *err);
-/* Notes the model's gguf_stamps as they are now, if there is a copy. */
+/* Stamps the region, if there is one, with the model's gguf_stamps as they are now. */
 void packed_stamp(const struct region *packed, const struct model *model);

@@ -28,7 +28,7 @@ static void work(struct summing *s, bool (*progress)(void *arg), void *arg)
 		s->sums[i] = checksum(i, s->data + at, left < BLOCK_BYTES ? left : BLOCK_BYTES);
 		if (progress != NULL && !progress(arg)) {
 			s->canceled = true;
-			/* The helpers find no block any more. */
+			/* The helpers find no more blocks. */
 			atomic_store_explicit(&s->next, s->n_blocks, memory_order_relaxed);
 		}
 	}
@@ -51,7 +51,7 @@ int packed_sum(const void *data, size_t bytes, uint32_t n_threads, bool (*progre
 	s.sums = calloc(s.n_blocks + 1, sizeof(*s.sums));
 	if (s.sums == NULL)
 		return -ENOMEM;
-	/* With fewer helpers than wanted it takes longer. */
+	/* With fewer helpers than wanted it only takes longer. */
 	while (started + 1 < n_threads && started < LIMIT_THREADS && started + 1 < s.n_blocks &&
 		pthread_create(&threads[started], NULL, helper, &s) == 0)
 		started++;

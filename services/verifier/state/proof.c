@@ -33,12 +33,13 @@ static enum proof_verdict look(struct proof *proof, const struct gguf *gguf)
 	if (proof->region.header == NULL)
 		return PROOF_NONE;
 	const struct file_digest *digest = region_payload(&proof->region);
-	/* Acquire pairs with the expert-cache's release: its origin is not older. */
+	/* Pairs with the expert cache's release, so the origin that is read next is not older than
+	 * the state. */
 	uint64_t state = atomic_load_explicit(&digest->state, memory_order_acquire);
 	uint64_t origin = atomic_load_explicit(&digest->origin, memory_order_relaxed);
 	bool whole = gguf_proven(gguf), here = state == gguf_state(gguf);
 	if (!proof->linked || proof->origin != origin) {
-		/* What happened before cannot be told from this digest, only what happens from now on. */
+		/* This digest cannot tell what happened before, only what happens from now on. */
 		proof->linked = here;
 		proof->origin = origin;
 		proof->gap |= here && !whole;
@@ -66,12 +67,12 @@ void proof_give(struct proof *proof, struct region *region, const struct gguf *g
 			     &ignored) != 0) {
 		region_close(region);
 	} else {
-		/* The old one's last word. */
+		/* Looks a last time at the old digest. */
 		(void)look(proof, gguf);
 		let_go(proof);
 		proof->region = *region;
 	}
-	/* Before anything touches the files, if it can be. */
+	/* Looks once now, if possible before anything touches the files. */
 	(void)look(proof, gguf);
 	pthread_mutex_unlock(&proof->lock);
 }
@@ -91,7 +92,7 @@ int proof_wait(struct proof *proof, const struct gguf *gguf, struct error *err)
 		return 0;
 	while (proof_look(proof, gguf) == PROOF_PENDING && clock_ns() < end_ns) {
 		usleep(LOOK_US);
-		/* It may be touched again, or cut. */
+		/* The file may be touched again, or truncated. */
 		if (gguf_watch(gguf, err) != 0)
 			break;
 	}

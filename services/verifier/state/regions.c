@@ -34,8 +34,9 @@ void regions_left_close(struct regions_left *left)
 	}
 }
 
-/* The predecessor's region *left, at least so long, or -ENOENT when there is none that can be
- * used. The caller looks whether what is in it has the shape that this configuration needs. */
+/* Takes the predecessor's region *left, if it has at least this payload. -ENOENT when there is none
+ * that can be used. The caller checks whether its content has the shape that this configuration
+ * needs. */
 static int adopt(int *left, const char *name, uint32_t layout, size_t payload, struct region *out)
 {
 	struct error err = {.text = ""};
@@ -52,10 +53,10 @@ static int adopt(int *left, const char *name, uint32_t layout, size_t payload, s
 	return 0;
 }
 
-/* Fingerprints are of a part of the bytes: under the name that the predecessor had open, what no
- * sample tells from his has to be his, not written to since. Under another name, and for a
- * packed copy beside its original, which says whose it is, the model's fingerprint is all there
- * is. */
+/* Fingerprints cover only part of the bytes. So a file with the predecessor's path and file
+ * fingerprint must have its stamps too: it is the same file, not written to since. With another
+ * path, or where a packed copy lies next to its original (the copy's header names it), only the
+ * model's fingerprint is compared. */
 static bool same_file(const struct sessions_header *header, const struct sessions_header *want)
 {
 	return header->model_stamps == want->model_stamps ||
@@ -72,7 +73,7 @@ static bool same_sessions(const struct sessions_header *header, const struct ses
 	       same_file(header, want);
 }
 
-/* One sum is right also where the predecessor died while it changed model_stamps. */
+/* Either sum may be right: the predecessor may have died while it changed model_stamps. */
 static bool is_sound(const struct sessions_header *header)
 {
 	uint64_t sum = sessions_sum(header);
@@ -80,8 +81,9 @@ static bool is_sound(const struct sessions_header *header)
 	return header->sums[0] == sum || header->sums[1] == sum;
 }
 
-/* Our own header to the region. Of one that is there already nothing changes but, where the same model is served from elsewhere
- * now, what says so: who is killed while that is written leaves sessions that are not taken over. */
+/* Copies our own header to the region. When the region was there already, this changes only the
+ * model's path and stamps, if the same model is served from another place now; a process that is
+ * killed while it writes them leaves sessions that are not taken over. */
 static void write_header(struct regions *regions)
 {
 	struct sessions_header *shared = region_payload(&regions->sessions);
@@ -90,7 +92,7 @@ static void write_header(struct regions *regions)
 	memcpy(shared, &regions->header, sizeof(*shared));
 }
 
-/* Of our own header model_stamps alone has changed. */
+/* Writes our own header, of which only model_stamps has changed. */
 static void write_stamps(struct regions *regions)
 {
 	struct sessions_header *own = &regions->header,
@@ -198,7 +200,7 @@ static int open_draft(int *left, struct regions *out, struct error *err)
 	return rc;
 }
 
-/* Nothing in it outlives a pass. */
+/* Takes over or makes "supports", whose content never outlives a pass. */
 static int open_supports(int *left, struct regions *out, struct error *err)
 {
 	if (out->recovered &&
@@ -208,7 +210,8 @@ static int open_supports(int *left, struct regions *out, struct error *err)
 		SUPPORTS_REGION, SUPPORTS_LAYOUT, SUPPORTS_BYTES, 0, &out->supports, err);
 }
 
-/* The predecessor's, when its cells are those of the sessions that were taken over. */
+/* Takes over the predecessor's KV cache, if its cells belong to the sessions that were taken over.
+ */
 static bool adopt_kv(
 	int *left, const struct kv_region_header *want, size_t payload, struct regions *out)
 {
@@ -251,7 +254,8 @@ static int open_kv(struct broker *broker, int *left, const struct verifier_confi
 	out->kv_layout = want.layout;
 	out->kv_recovered = adopt_kv(left, &want, payload, out);
 	if (!out->kv_recovered && was_left) {
-		/* It may be as large as the new one: what there is room for is asked without it. */
+		/* It may be as large as the new one, so it must not count in what is asked for
+		 * room. */
 		if (*left >= 0)
 			close(*left);
 		*left = -1;

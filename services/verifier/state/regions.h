@@ -1,7 +1,7 @@
 /*
- * The regions the verifier owns: "sessions", "draft", "supports" and "kv". Made new, or taken over from the predecessor through
- * the fd store or a peer that kept them; one that does not fit this model and configuration is let go. "weights" is
- * packed.h's.
+ * The regions that the verifier owns: "sessions", "draft", "supports" and "kv". They are made new,
+ * or taken over from the predecessor through the fd store or a peer that kept them; a region that
+ * does not fit this model and configuration is closed. packed.h owns "weights".
  */
 #pragma once
 
@@ -20,7 +20,7 @@
 /* The payload of "kv": this, then the map and the store of the KV cache (kv.h). */
 struct kv_region_header {
 	uint64_t model_fingerprint;
-	uint64_t arithmetic; /* KERNELS_ARITHMETIC of who filled it */
+	uint64_t arithmetic; /* KERNELS_ARITHMETIC of the process that filled it */
 	struct kv_layout layout;
 	unsigned char pad[128 - 2 * sizeof(uint64_t) - sizeof(struct kv_layout)];
 };
@@ -29,42 +29,44 @@ static_assert(sizeof(struct kv_region_header) == 128, "the cells stay 64-byte al
 struct regions {
 	struct region sessions, draft, supports, kv;
 	struct sessions_header
-		header; /* our own copy; that in sessions is written, and not read again */
+		header; /* our own copy; the one in the region is written, but never read again */
 	void *kv_mem; /* in kv */
 	struct kv_layout kv_layout;
 	bool recovered; /* the session pages are a predecessor's */
-	uint32_t places; /* pages that are used at a time, as the configuration was at the start */
-	bool kv_recovered; /* and so are the KV pages */
+	uint32_t places; /* pages that are used at a time, by the configuration of the start */
+	bool kv_recovered; /* the KV pages are a predecessor's */
 };
 
-/* What a predecessor left: descriptors, -1 where there is none or it has been taken. */
+/* Descriptors of what a predecessor left; -1 where there is none or it has been taken. */
 struct regions_left {
 	int sessions, draft, supports, kv, weights;
 };
 
-/* Before the broker opens. Nothing is touched yet: the predecessor may live. */
+/* Before the broker opens. Touches nothing, because the predecessor may still live. */
 void regions_recover(struct daemon *daemon, struct regions_left *left);
 /* Closes what has not been taken. */
 void regions_left_close(struct regions_left *left);
 
-/* The cache that this configuration makes. */
+/* The layout of the KV cache with this configuration. */
 struct kv_layout regions_kv_layout(const struct verifier_config *config, const struct model *model);
 
-/* With the broker open, so that no other process works in these regions. Takes what it can use from left. */
+/* With the broker open, so that no other process works in these regions. Takes what it can use from
+ * left. */
 int regions_open(struct broker *broker, struct regions_left *left,
 	const struct verifier_config *config, const struct model *model,
 	struct resources_needs *needs, uint64_t tokenizer_fingerprint, struct regions *out,
 	struct error *err);
-/* What these take of memory, and the weights of every token, of which packed has a copy if its header is not NULL. */
+/* The memory of these regions, and of the weights that every token needs, of which packed has a
+ * copy if its header is not NULL. */
 void regions_needs(const struct regions *regions, const struct region *packed,
 	const struct model *model, struct slots_needs *out);
-/* The model's files were looked at and have the same weights: who takes these regions over is to know them as they stand
- * now. */
+/* Call when the model's files were checked and have the same weights: stamps the regions with the
+ * files' present state, so that a successor recognises them. */
 void regions_stamp(struct regions *regions, const struct region *packed, const struct model *model);
-/* Of that, what they have already: it grows as the KV cache is filled. Bytes. */
+/* How much of regions_needs is allocated already, in bytes; it grows as the KV cache is filled. */
 uint64_t regions_there(const struct regions *regions, const struct region *packed);
 void regions_close(struct regions *regions);
-/* The page of the session of that index in the region. */
+/* The page of the session with that index in the region. */
 struct session_page *regions_page(const struct regions *regions, uint32_t index);
-/* The first session page, at `from` or behind it, that was ever written to; n_sessions: there is none. */
+/* The first session page from `from` on that was ever written; n_sessions: there is none. */
 uint32_t regions_next_page(const struct regions *regions, uint32_t from);

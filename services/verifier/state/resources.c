@@ -21,13 +21,15 @@
 #include <stdlib.h>
 
 #define MIB ((uint64_t)1 << 20)
-/* Stacks, sockets and tables of all four processes that are not counted one by one, and what the other three allocate: 16 MiB
- * with n-grams. Beside that, a part of the experts' memory for the tables of pages of who maps it: 8 bytes for each of 4096, in
- * three processes. */
+/* Allowances for what is not counted one by one: stacks, sockets and tables of all four processes,
+ * and what the other three allocate (16 MiB in all with n-grams). To this is added 1 / OTHERS_PART
+ * of the experts' memory, for the page tables of the three processes that map it (8 bytes for each
+ * page of 4096). */
 #define OWN_BYTES_MORE (2 * MIB)
 #define OTHERS_BYTES (14 * MIB)
 #define OTHERS_PART 64
-/* The process's own memory is another by a page or two at each start: what is named as the least is enough at the next. */
+/* The process's own memory differs by a page or two from start to start. With this allowance the
+ * least that is named now is enough at the next start. */
 #define LEAST_BYTES_MORE (4 * MIB)
 
 static uint64_t own_bytes(void)
@@ -49,7 +51,7 @@ static void experts_needs(const struct verifier_config *config, const struct mod
 	out->experts_all = geometry.n_total * geometry.slot_bytes;
 }
 
-/* Of passes with so many sessions in them. */
+/* Buffers of passes with this many sessions. */
 static uint64_t buffers(const struct verifier_config *config, const struct model *model,
 	struct backend *backend, int64_t sessions)
 {
@@ -83,7 +85,8 @@ void resources_needs(const struct verifier_config *config, const struct model *m
 		out->others = OTHERS_BYTES + out->experts / OTHERS_PART;
 }
 
-/* Where the expert-cache shares the limit its experts do. */
+/* What the other processes take where the expert cache shares the limit, its least number of
+ * experts included. */
 static uint64_t beside(const struct resources_needs *needs)
 {
 	return needs->others > 0 ? needs->others + needs->experts : 0;
@@ -93,7 +96,7 @@ uint64_t resources_least(const struct resources_needs *needs)
 {
 	uint64_t one = needs->kv_one + needs->buffers_one + beside(needs);
 
-	/* A cache that could never be filled is a mistake, whoever fills it. */
+	/* A KV cache that could never be filled is a mistake in any case. */
 	return one > needs->kv ? one : needs->kv;
 }
 
@@ -102,7 +105,7 @@ static uint64_t most(const struct resources_needs *needs)
 	return needs->kv + needs->rest + needs->buffers + beside(needs);
 }
 
-/* The part that is the other processes', of a sentence. */
+/* Writes the part of a message that is about the other processes. */
 static void describe_others(const struct resources_needs *needs, char *out, size_t out_bytes)
 {
 	out[0] = '\0';
@@ -159,7 +162,7 @@ int resources_memory(const struct verifier_config *config, const struct model *m
 	uint64_t kv_more = kv_bytes - needs->kv_there;
 	struct memory_limit limit;
 
-	/* Shared memory is had when it is touched, and then it is too late to say no. */
+	/* Shared memory is allocated when it is touched, and then it is too late to refuse. */
 	int rc = resources_check(config, needs, err);
 	if (rc != 0)
 		return rc;
@@ -172,7 +175,8 @@ int resources_memory(const struct verifier_config *config, const struct model *m
 			"more",
 			UNITS_SIZE(most(needs)), UNITS_SIZE(kv_bytes), (long long)config->kv_tokens,
 			(long long)config->sessions_max, limit.where, UNITS_SIZE(limit.bytes));
-	/* Weights come from the file again when their pages were taken away: it runs, at the speed of the disk. */
+	/* Weights whose pages were reclaimed are read from the file again: it runs, but at the
+	 * speed of the disk. */
 	if (kv_more + dense > limit.available)
 		log_notice("weights of every token (%s) and KV cache (%s) do not fit in the free "
 			   "%s of %s: weights will be read from the disk again and again; set a "

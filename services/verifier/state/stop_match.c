@@ -8,7 +8,7 @@ struct stop_match {
 	struct text_stream stream;
 	uint32_t n; /* output tokens matched */
 	uint32_t found_at; /* index of the token that completed a stop string; UINT32_MAX: none */
-	uint32_t back[]; /* [n] of stop_match_back(index + 1) */
+	uint32_t back[]; /* [n] the results of stop_match_back(index + 1) */
 };
 
 int stop_match_create(

@@ -4,28 +4,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A state is a beginning of some stop string; 0 is the empty one. They are numbered by length, and those that are one byte longer
- * than a state follow one another. */
+/* A state is a prefix of some stop string; state 0 is the empty one. States are numbered by length,
+ * and those that extend the same state by one byte have successive numbers. */
 struct text_stops {
 	uint32_t n, n_states;
 	char *text;
 	uint16_t *at; /* [n] where each string begins in text */
-	uint16_t *depth; /* [n_states] bytes */
+	uint16_t *depth; /* [n_states] length in bytes */
 	uint16_t *
-		children; /* [n_states + 1] the first state that is longer by a byte; they end where the next state's begin */
-	uint16_t *fail; /* the longest other state that this one ends with */
-	uint16_t *shorter; /* the longest other stop string that it ends with; 0: none */
-	int16_t *whole; /* the stop string that it is, or -1 */
-	uint8_t *byte; /* its last */
+		/* [n_states + 1] the first state that extends this one by a byte; the last is
+		 * before the first of the next state */
+		children;
+	uint16_t *fail; /* the longest other state that is a suffix of this one */
+	/* the longest other stop string that is a suffix of it, as a state; 0: none */
+	uint16_t *shorter;
+	int16_t *whole; /* index of the stop string that it equals, or -1 */
+	uint8_t *byte; /* its last byte */
 };
 static_assert(LIMIT_STOPS_BYTES < UINT16_MAX && LIMIT_STOPS < INT16_MAX, "states fit 16 bits");
 
 enum {
 	HIDDEN = 1, /* not to be shown */
-	INSIDE = 2, /* no match begins here: the control token began before */
+	INSIDE = 2, /* no match may begin here, in the middle of a control token */
 };
 
-/* The strings in order, and of each state which of them begin with it. */
+/* For the construction: the strings in sorted order, and for each state the range of those that
+ * begin with it. */
 struct build {
 	const struct text_stops *stops;
 	uint16_t *order;
@@ -60,12 +64,12 @@ static uint32_t child(const struct text_stops *stops, uint32_t state, uint8_t by
 	return low < stops->children[state + 1] && stops->byte[low] == byte ? low : 0;
 }
 
-/* The states that are one byte longer. */
+/* Adds the states that extend this one by a byte. */
 static void add_children(struct text_stops *stops, struct build *b, uint32_t state)
 {
 	uint32_t i = b->range[state].from, to = b->range[state].to, depth = stops->depth[state];
 	stops->whole[state] = -1;
-	/* Equal strings are one; the first counts. */
+	/* Of equal strings the first counts. */
 	if (state && byte_at(b, i, depth) == '\0')
 		stops->whole[state] = (int16_t)b->order[i];
 	while (i < to && byte_at(b, i, depth) == '\0')
@@ -117,7 +121,7 @@ int text_stops_create(const char *packed, uint32_t n, struct text_stops **out)
 		return 0;
 	for (uint32_t i = 0; i < n; i++)
 		bytes += strlen(packed + bytes) + 1;
-	/* No more states than bytes, and a place behind the last. */
+	/* There are no more states than bytes; one more entry ends the last range. */
 	size_t states = bytes + 2;
 	struct text_stops *stops = calloc(1, sizeof(*stops));
 	struct build b = {.stops = stops,
@@ -184,7 +188,8 @@ void text_stream_init(struct text_stream *stream, bool shown)
 	stream->state = stream->n_held = 0;
 }
 
-/* What is held and the token behind it: positions count from the first byte held. */
+/* The bytes that are held back, and those of the next token; positions count from the first byte
+ * held. */
 struct window {
 	const struct text_stream *stream;
 	const char *piece;
@@ -199,7 +204,7 @@ static uint8_t flags_at(const struct window *w, size_t position)
 	return w->hidden ? HIDDEN | (position > w->stream->n_held ? INSIDE : 0) : 0;
 }
 
-/* The longest beginning of a stop string that ends with the byte at this position. */
+/* The longest state that ends with the byte at this position. */
 static uint32_t advance(
 	const struct text_stops *stops, uint32_t state, const struct window *w, size_t position)
 {
@@ -218,7 +223,7 @@ static uint32_t advance(
 	}
 }
 
-/* The longest stop string that ends in front of this position, as a state; 0: none. */
+/* The longest stop string that ends before this position, as a state; 0: none. */
 static uint32_t completed(
 	const struct text_stops *stops, uint32_t state, const struct window *w, size_t end)
 {
@@ -229,7 +234,8 @@ static uint32_t completed(
 	return state;
 }
 
-/* How many of the window's bytes from this position on are part of the visible text. What is held was counted. */
+/* How many of the window's bytes from this position on are part of the visible text. What is held
+ * was counted. */
 static uint32_t visible(const struct window *w, size_t from)
 {
 	const struct text_stream *stream = w->stream;
@@ -243,7 +249,7 @@ static uint32_t visible(const struct window *w, size_t from)
 	return (uint32_t)n;
 }
 
-/* Holds the last bytes of the window, and no others. */
+/* Holds back the last `keep` bytes of the window, and no others. */
 static void hold(struct text_stream *stream, const struct window *w, size_t keep)
 {
 	size_t old = keep > w->bytes ? keep - w->bytes : 0, from = w->bytes - (keep - old);

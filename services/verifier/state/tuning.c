@@ -4,7 +4,7 @@
 
 int tuning_of(const struct verifier_config *config, struct tuning *out, struct error *err)
 {
-	/* With few CPUs whoever we wait for needs the one we would spin on. */
+	/* With few CPUs, the process for which we wait needs the CPU on which we would spin. */
 	bool few = config->few_cpus;
 
 	*out = (struct tuning){
@@ -17,7 +17,8 @@ int tuning_of(const struct verifier_config *config, struct tuning *out, struct e
 		.default_k = (uint32_t)config->default_k,
 		.follow_at_zero = config->follow_at_zero,
 	};
-	/* Between two parts of a pass a thread waits some microseconds: less spinning than that costs a futex each. */
+	/* Between two parts of a pass a thread waits for some microseconds; when it spins for less
+	 * than that, each wait costs a futex call. */
 	int rc = config_spin(
 		"pool_spin", config->pool_spin, few ? 50000 : 100000, &out->pool_spin, err);
 	if (rc == 0)

@@ -1,7 +1,8 @@
 /*
- * The settings that the engine follows while it runs: one snapshot of the configuration, which nobody changes once the engine has
- * it. The front makes another when a setting changes (engine_tune); the engine goes by that one from the start of an iteration
- * on, and frees the last. How long that took is counted, so that it can be looked at.
+ * The settings that the engine follows while it runs: one snapshot of the configuration, which is
+ * constant once the engine has it. When a setting changes, the front makes another (engine_tune);
+ * the engine follows that one from the beginning of an iteration on, and frees the last. How long
+ * that took is counted.
  */
 #pragma once
 
@@ -13,11 +14,12 @@ struct tuning {
 	uint32_t sessions_max, prefill_chunk;
 	uint32_t ahead_max, default_k;
 	bool follow_at_zero;
-	uint64_t given_ns, given_iteration; /* when, and which iteration was the last to end */
-	uint64_t number; /* counts those given */
+	/* when it was given, and the last iteration that had ended then */
+	uint64_t given_ns, given_iteration;
+	uint64_t number; /* counts the snapshots given */
 };
 
-/* "auto" becomes a time here. -ENOEXEC names the key. */
+/* Fills *out from the configuration; "auto" becomes a time. -ENOEXEC names the key. */
 int tuning_of(const struct verifier_config *config, struct tuning *out, struct error *err);
-/* The same, allocated, the caller's to free; also -ENOMEM. */
+/* The same in new memory, for the caller to free; also -ENOMEM. */
 int tuning_create(const struct verifier_config *config, struct tuning **out, struct error *err);
