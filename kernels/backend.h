@@ -1,19 +1,32 @@
 /*
- * What a forward pass runs on. One table, backend_ops, says what a back end can do; `cpu` (kernels/cpu/steps/backend_cpu.h) is the only
- * one so far. Whoever queues steps knows nothing of threads, instruction sets or devices: it describes a step by numbers,
- * by rows of buffers and by weights, and a step takes a whole batch at once.
+ * The interface of a back end: the machine that a forward pass runs on. One table, struct
+ * backend_ops, lists what a back end must implement; `cpu` (kernels/cpu/steps/backend_cpu.h) is the
+ * only one so far. The caller, shared/model/pass, queues steps (kernels/steps.h). It knows nothing
+ * of threads, instruction sets or devices: it describes a step by numbers, by rows of buffers and
+ * by weights, and each step takes a whole batch.
  *
- * Memory is buffers. Weights, and the vectors that go with them, are given by address (struct matrix, const float *): a
- * back end gets a model whose addresses it can read, which for the CPU is the mapping of the file or a packed copy.
- * The numbers of a batch (positions, cells, what the router chose) lie in buffers that host and back end both see.
+ * The order of a pass. First `embed`. Then for each layer: norm, products (queries, keys, values),
+ * one of attend, mla and delta, products (output), and norm again, which first adds the output to
+ * the residual stream x. A dense layer ends with dense_ffn. A layer with experts goes on: products
+ * (router), route, then the caller waits for a ticket and reads which experts were chosen;
+ * dense_ffn (the shared expert, if there is one); experts, once or several times, as the weights
+ * become available; combine. After the last layer: logits, and pick. For models with delta nets,
+ * replay follows between two passes, when it is known which drafts were accepted.
  *
- * Steps of one queue take effect in the order in which they were queued. A queue may run behind its caller: what a step reads
- * stays as it is until a ticket taken behind the step is reached. That holds for rows and weights. A descriptor itself, and the
- * arrays of descriptors that it points to, are the caller's again when the call returns. `behind` says whether a
- * back end's queues do: the CPU's run each step before the call returns, on its threads.
+ * Memory. A batch's rows and numbers lie in buffers. Numbers (positions, cells, the router's
+ * choice) lie in buffers that the host and the back end both see. Weights, and vectors that belong
+ * to them, are passed by address (struct matrix, const float *): the model's addresses must be
+ * readable by the back end. For the CPU they are the mapping of the file or a packed copy.
  *
- * A queue is used by the thread that made it. What a step computes is laid down in numerics.md to the bit, whatever the batch,
- * the threads and the back end.
+ * Order and lifetime. The steps of one queue take effect in the order in which they were queued. A
+ * queue may run behind its caller: the rows and weights that a step reads must stay unchanged until
+ * a ticket taken after the step is reached. The descriptor itself, and the arrays of descriptors
+ * that it points to, are the caller's again when the call returns. `behind` tells whether the back
+ * end's queues run behind. The CPU's do not: each step runs, on the queue's threads, before its
+ * call returns.
+ *
+ * A queue belongs to the thread that created it. numerics.md defines the result of every step to
+ * the bit, whatever the batch, the threads and the back end.
  */
 #pragma once
 
@@ -26,28 +39,33 @@
 
 struct backend_ops;
 
-/* The first member of a back end's own. */
+/* A back end's own struct begins with this. */
 struct backend {
 	const struct backend_ops *ops;
-	const char *variant; /* for messages: which of its forms runs, such as "avx512" */
+	const char *variant; /* for messages: which variant of its code runs, such as "avx512" */
 };
 
-/* What a queue has memory for. */
+/* The sizes for which a queue allocates memory. Steps must keep to them. */
 struct queue_limits {
-	uint32_t products; /* of one step */
-	uint32_t pairs; /* of a row of inputs and a product that takes it, of one step */
-	uint32_t ffn_pairs; /* the same of a row and a feed-forward */
-	uint32_t ffn_width; /* the widest; a multiple of Q8_BLOCK */
-	bool ffn_plain; /* some take float32 values to their last product */
-	uint32_t n_experts; /* of a layer */
-	/* Of attention, of one layer and batch: */
-	uint32_t n_tokens, n_kv_heads, n_heads; /* n_heads: per KV head */
-	uint32_t k_dim, v_dim; /* 0: no layer attends */
-	uint32_t mla_nope; /* of latent attention: queries that go to the latent; 0 without */
-	/* Of delta nets: */
-	uint32_t delta_channels, delta_d_k; /* 0 without */
-	uint32_t delta_drafts; /* of one lane */
-	uint32_t pick_vocab; /* logits of a row that is picked from; 0: none is */
+	uint32_t products; /* products, or experts, in one step */
+	/* in one `products` step: the sum over its products of their rows of inputs */
+	uint32_t pairs;
+	/* in one feed-forward step: the sum over its feed-forwards (experts) of their rows of
+	 * inputs */
+	uint32_t ffn_pairs;
+	uint32_t ffn_width; /* widest hidden layer of a feed-forward; a multiple of Q8_BLOCK */
+	/* some feed-forward has a plain `down` matrix, which takes float32 inputs */
+	bool ffn_plain;
+	uint32_t n_experts; /* experts in a layer */
+	/* Attention in one layer and batch: */
+	uint32_t n_tokens, n_kv_heads, n_heads; /* n_heads: query heads per KV head */
+	uint32_t k_dim, v_dim; /* values in a key and in a value; k_dim 0: no layer attends */
+	/* latent attention: values of a query that go to the latent space; 0: none */
+	uint32_t mla_nope;
+	/* Delta nets: */
+	uint32_t delta_channels, delta_d_k; /* 0: none */
+	uint32_t delta_drafts; /* drafts of one lane */
+	uint32_t pick_vocab; /* logits in a row that tokens are picked from; 0: no pick */
 };
 
 struct queue {
@@ -55,59 +73,68 @@ struct queue {
 	struct backend *backend;
 };
 
-/* A point of a queue. */
+/* A point in a queue: 1, 2, 3, ... */
 typedef uint64_t ticket;
 
 struct backend_ops {
-	const char *name; /* "cpu" */
-	/* Queues run behind their callers, which have time for something else until they wait. */
+	const char *name; /* such as "cpu" */
+	/* True when queues run behind their callers, which then have time for other work until they
+	 * wait. */
 	bool behind;
 	void (*destroy)(struct backend *backend);
 
-	/* Memory. -ENOMEM. */
+	/* Allocates a buffer. -ENOMEM. */
 	int (*alloc)(struct backend *backend, size_t bytes, enum buffer_kind kind,
 		struct buffer *out, struct error *err);
-	/* Memory of the host that the caller keeps, and unmaps after free. */
+	/* Makes a buffer of host memory that stays the caller's. Free the buffer before unmapping
+	 * the memory. */
 	int (*wrap)(struct backend *backend, void *memory, size_t bytes, struct buffer *out,
 		struct error *err);
-	/* A descriptor for another process, the caller's to close. -ENOTSUP for buffers of other kinds than BUFFER_SHARED. */
+	/* Returns a descriptor of the buffer for another process, the caller's to close. -ENOTSUP
+	 * for kinds other than BUFFER_SHARED. */
 	int (*export_fd)(const struct buffer *buffer, struct error *err);
-	/* The memory behind a descriptor, which stays the caller's; write: not only to be read. -EINVAL where it has fewer bytes. */
+	/* Maps the memory behind a descriptor, which stays the caller's. write: for writing too.
+	 * -EINVAL when it has fewer bytes. */
 	int (*import_fd)(struct backend *backend, int fd, size_t bytes, bool write,
 		struct buffer *out, struct error *err);
-	/* Of all of these. No step that is queued uses it any more. */
+	/* Frees a buffer, whichever function made it. No queued step may use it any more. */
 	void (*free)(struct buffer *buffer);
 
-	/* The weights of a matrix in Q8_0, rows as in a file, to memory of the host: rows * kv_vector_bytes(KV_Q8_0, cols) bytes,
-	 * where cols is whole blocks. In no queue, by any thread. -ENOMEM. */
+	/* Converts a matrix to Q8_0. Writes its rows, in the file's layout, to `to`: rows *
+	 * kv_vector_bytes(KV_Q8_0, cols) bytes of host memory. cols must be a multiple of the block
+	 * size. Uses no queue; any thread. -ENOMEM. */
 	int (*requantise)(
 		struct backend *backend, const struct matrix *from, void *to, struct error *err);
 
-	/* A queue allocates here, and nowhere else. */
+	/* Creates a queue for the calling thread. Everything that a queue allocates is allocated
+	 * here. queue_bytes returns how much that is. */
 	int (*queue)(struct backend *backend, const struct queue_limits *limits, struct queue **out,
 		struct error *err);
 	size_t (*queue_bytes)(const struct backend *backend, const struct queue_limits *limits);
 	void (*queue_free)(struct queue *q);
 
-	/* How long a queue's threads spin for its next step before they sleep; until another time is set. Nothing where there
-	 * are none. For the queue's thread. */
+	/* Sets how long the queue's threads spin for its next step before they sleep. Does nothing
+	 * in a back end without threads. Call from the queue's thread. */
 	void (*set_spin)(struct queue *q, uint64_t spin_ns);
 
-	/* Copies, and flags: words of 32 bits at multiples of 4 in buffers that host and back end see. wait_value waits until the
-	 * word is at least `value`, counted around (the difference, as a signed number, is not negative); write_value comes
-	 * behind everything that was queued before it. */
+	/* Copies, and flags. A flag is a 32-bit word at a multiple of 4 in a buffer that host and
+	 * back end see. wait_value holds up the queue until the word is at least `value`, modulo
+	 * 2^32: the difference, as a signed number, is not negative. write_value stores the word
+	 * after everything that was queued before it. */
 	void (*copy)(struct queue *q, struct place to, struct place from, size_t bytes);
 	void (*wait_value)(struct queue *q, struct place word, uint32_t value);
 	void (*write_value)(struct queue *q, struct place word, uint32_t value);
 
-	/* Behind everything that was queued so far; tickets of one queue ascend from 1 on, and a later one that is reached says
-	 * that all before it are. wait blocks until it is reached; -errno when the back end has failed since. */
+	/* `ticket` returns a point behind everything queued so far. The tickets of one queue count
+	 * up from 1; when one is reached, all before it are. `wait` blocks until the ticket is
+	 * reached. It returns -errno when the back end has failed since. */
 	ticket (*ticket)(struct queue *q);
 	bool (*reached)(struct queue *q, ticket t);
 	int (*wait)(struct queue *q, ticket t);
 
-	/* Steps between them are, with the same key, the same steps on the same rows and weights whenever they come: only what lies
-	 * in the buffers is another. A device keeps them as a graph. Calls do not nest. */
+	/* The steps between graph_begin and graph_end are the same whenever the key is the same:
+	 * the same steps on the same rows and weights, and only the content of buffers differs. A
+	 * device may record them as a graph. Calls do not nest. */
 	void (*graph_begin)(struct queue *q, uint64_t key);
 	void (*graph_end)(struct queue *q);
 

@@ -1,15 +1,16 @@
 /*
- * A hash of one position's logits, so that runs can be compared to the bit without storing them. For equality, not
- * against an adversary.
+ * A hash of the logits of one position, to compare runs to the bit without storing the logits. It
+ * detects differences, but is no protection against an adversary.
  */
 #pragma once
 
 #include <stdint.h>
 #include <string.h>
 
-/* FNV-1a's offset and prime over 64-bit words of two logits each (the first in the low half, as they lie in memory on a
- * little-endian machine; an odd last one alone, zero-extended), and after each product h ^= h >> 32, since a product
- * carries nothing downwards. Eight bytes a step take a fifth of the bytewise form's time (measured on 4,096 logits). */
+/* Uses FNV-1a's offset and prime, but over 64-bit words. A word holds two logits, the first in its
+ * low half, as they lie in memory on a little-endian machine; an odd last logit is zero-extended.
+ * After each product h ^= h >> 32, because a product carries nothing downwards. Eight bytes a step
+ * take a fifth of the time of the bytewise form (measured on 4,096 logits). */
 static inline uint64_t logits_hash(const float *logits, uint32_t n_vocab)
 {
 	uint64_t h = 0xcbf29ce484222325u;

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 enum {
-	SPINS_PER_LOOK = 32, /* pauses between two looks at the clock */
-	AHEAD_LINES = 4, /* fetched in place of a pause */
+	SPINS_PER_LOOK = 32, /* pauses between two readings of the clock */
+	AHEAD_LINES = 4, /* prefetched instead of a pause */
 	ITEM_BITS = 28,
 };
 static_assert(POOL_ITEMS_MAX == 1u << ITEM_BITS, "a part holds two bounds of items");
@@ -29,22 +29,23 @@ static void futex_wake(atomic_uint *word, uint32_t threads)
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, threads, NULL, NULL, 0);
 }
 
-/* Items first..end-1 of a run in which the threads 0..last_thread take part. */
+/* Encodes items first..end-1 of a run in which threads 0..last_thread take part. */
 static uint64_t make_part(uint32_t first, uint32_t end, uint32_t last_thread)
 {
 	return (uint64_t)last_thread << 2 * ITEM_BITS | (uint64_t)end << ITEM_BITS | first;
 }
 
 /*
- * Takes the first item of a part, or the last, for a thread. A part is only filled when all items of the run before are
- * done, so whoever gets an item may read fn and arg: they are those of the run that filled the part, however old the
- * value was that the exchange started from, and do not change before the item is done. A thread that was descheduled
- * thus takes no part and is not waited for, unless it holds an item. One that comes late out of a run in which more
- * threads took part finds in the part itself that it is not among them any more.
+ * Takes the first item of a part, or the last, for a thread. A part is filled only when all items
+ * of the previous run are done. A thread that gets an item may therefore read fn and arg: they are
+ * those of the run that filled the part, however old the value was from which the exchange started,
+ * and they do not change before the item is done. So a thread that was descheduled takes no part
+ * and is not waited for, unless it holds an item. A thread that comes late from a run with more
+ * threads finds in the part itself that it no longer takes part.
  */
 static bool take(_Atomic uint64_t *part, uint32_t thread, bool last, uint32_t *item)
 {
-	/* Acquire pairs with the release in pool_run, through the exchanges of others. */
+	/* Acquire pairs with the release in pool_run, through the exchanges of other threads. */
 	uint64_t now = atomic_load_explicit(part, memory_order_acquire);
 
 	for (;;) {
@@ -64,7 +65,7 @@ static bool take(_Atomic uint64_t *part, uint32_t thread, bool last, uint32_t *i
 	}
 }
 
-/* Does items while take gets some; false when the thread must leave its CPU first. */
+/* Computes items while `take` gets some. False when the thread must leave its CPU first. */
 static bool take_all(struct pool_thread *t, _Atomic uint64_t *part, bool last, uint32_t *mine)
 {
 	struct pool *pool = t->pool;
@@ -80,7 +81,8 @@ static bool take_all(struct pool_thread *t, _Atomic uint64_t *part, bool last, u
 	return true;
 }
 
-/* Its own part, then what is left of the others': neighbours first, of its own node before other nodes. */
+/* Computes its own part, then what is left of the others': neighbours first, and its own node
+ * before other nodes. */
 static bool work(struct pool_thread *t, uint32_t *mine)
 {
 	struct pool *pool = t->pool;
@@ -88,7 +90,7 @@ static bool work(struct pool_thread *t, uint32_t *mine)
 	uint32_t node = atomic_load_explicit(&t->node, memory_order_relaxed);
 	bool one = atomic_load_explicit(&pool->nodes, memory_order_relaxed) == 1;
 
-	/* pool_destroy sets more than there are. */
+	/* pool_destroy sets `active` to more than there are. */
 	active = active < pool->threads ? active : pool->threads;
 	if (!take_all(t, &t->part, false, mine))
 		return false;
@@ -108,20 +110,22 @@ static bool work(struct pool_thread *t, uint32_t *mine)
 
 static void report(struct pool *pool, uint32_t mine)
 {
-	/* Release pairs with the acquire of done in pool_run, which then sees what the items wrote; and
-	 * sequential consistency orders it before the look at caller_asleep, or both could miss each other. */
+	/* Release pairs with the acquire of `done` in pool_run, which then sees what the items
+	 * wrote. Sequential consistency orders it before the load of caller_asleep; otherwise each
+	 * side could miss the other's store. */
 	atomic_fetch_add(&pool->done, mine);
 	if (atomic_load(&pool->caller_asleep))
 		futex_wake(&pool->done, 1);
 }
 
-/* What is left to fetch. */
+/* The lines that are left to prefetch. */
 struct ahead {
 	uintptr_t at;
 	size_t lines;
 };
 
-/* Half of what the caller changes meanwhile is fetched in vain, and does no harm. */
+/* If the caller changes one of the two between these loads, the wrong lines are prefetched, which
+ * does no harm. */
 static struct ahead ahead_of(const struct pool_thread *t)
 {
 	size_t bytes = atomic_load_explicit(&t->ahead_bytes, memory_order_relaxed);
@@ -130,7 +134,7 @@ static struct ahead ahead_of(const struct pool_thread *t)
 		(bytes + CACHE_LINE - 1) / CACHE_LINE};
 }
 
-/* Between two looks whether waiting is over: a few lines, or a pause when all are fetched. */
+/* Passes time between two checks: prefetches a few lines, or pauses when all are fetched. */
 static void pass_time(struct ahead *ahead)
 {
 	size_t n = ahead->lines < AHEAD_LINES ? ahead->lines : AHEAD_LINES;
@@ -151,8 +155,8 @@ void pool_ahead(struct pool *pool, uint32_t thread, const void *data, size_t byt
 		memory_order_relaxed);
 }
 
-/* Spins until there is another run than seen, for spin_ns; false when the time is over. now: when it was last looked, so
- * that a run that comes need not wait for the clock. */
+/* Spins for spin_ns until there is a run other than `seen`; false when the time is over. *now: the
+ * last reading of the clock, so that a run that comes need not read it. */
 static bool spin(struct pool_thread *t, uint32_t seen, uint64_t *now)
 {
 	struct pool *pool = t->pool;
@@ -176,8 +180,9 @@ static bool spin(struct pool_thread *t, uint32_t seen, uint64_t *now)
 
 static void sleep_until_run(struct pool *pool, uint32_t seen)
 {
-	/* Sequentially consistent with pool_run, which changes runs and then reads sleepers: either it sees us and wakes,
-	 * or we (or the kernel) see that runs has changed. */
+	/* Sequentially consistent with pool_run, which changes `runs` and then reads `sleepers`:
+	 * either pool_run sees us and wakes us, or we (or the kernel) see that `runs` has changed.
+	 */
 	atomic_fetch_add(&pool->sleepers, 1);
 	if (atomic_load(&pool->runs) == seen)
 		futex_wait(&pool->runs, seen);
@@ -195,7 +200,8 @@ static void *thread_main(void *arg)
 	for (;;) {
 		uint32_t mine = 0;
 
-		/* Before stop and active are looked at: who changes those changes runs after. */
+		/* Read before stop and active: a change of those is followed by a change of runs.
+		 */
 		seen = atomic_load(&pool->runs);
 		if (atomic_load(&pool->stop))
 			return NULL;
@@ -235,7 +241,7 @@ static void wake(struct pool *pool, uint32_t most)
 		futex_wake(&pool->runs, asleep < most ? asleep : most);
 }
 
-/* Returns whether it took longer than spinning is worth. */
+/* Returns true when it took longer than spinning is worth. */
 static bool wait_done(struct pool *pool, uint32_t n)
 {
 	uint64_t patience = atomic_load_explicit(&pool->spin_ns, memory_order_relaxed), end = 0;
@@ -245,7 +251,8 @@ static bool wait_done(struct pool *pool, uint32_t n)
 		if (i % SPINS_PER_LOOK == 0) {
 			uint64_t now = clock_ns();
 
-			/* Its own items are done; what follows is no pause of its own. */
+			/* Its own items are done; waiting for others is not time in which it was
+			 * stopped. */
 			if (i == 0)
 				pool_watch(&pool->of[0], pool->ran_ns, now);
 			pool->ran_ns = now;
@@ -272,7 +279,7 @@ static void deal(struct pool *pool, uint32_t n, uint32_t active)
 	for (uint32_t i = 0; i < active; i++) {
 		uint32_t end = pool_first(n, i + 1, active);
 
-		/* Releases fn, arg and done to whoever takes an item of it. */
+		/* Releases fn, arg and done to every thread that takes an item of the part. */
 		if (end > first)
 			atomic_store_explicit(&pool->of[i].part, make_part(first, end, active - 1),
 				memory_order_release);
@@ -294,7 +301,8 @@ void pool_run(struct pool *pool, void (*fn)(void *arg, uint32_t item, uint32_t t
 		atomic_fetch_add(&pool->runs, 1);
 		wake(pool, (n < active ? n : active) - 1);
 		uint64_t now = clock_ns();
-		/* From run to run the caller does little else: it notices by this that it was stopped. */
+		/* Between two runs the caller does little else, so a long gap shows that it was
+		 * stopped. */
 		pool_watch(&pool->of[0], pool->ran_ns, now);
 		pool->ran_ns = now;
 		work(&pool->of[0], &mine);
@@ -368,7 +376,7 @@ int pool_create(uint32_t threads, int pin, uint64_t spin_ns, struct pool **out, 
 	pool->pin = pin != 0;
 	for (uint32_t i = 0; i < threads; i++)
 		pool->of[i].schedstat = -1;
-	atomic_store(&pool->active, 1); /* those that start before pool_place wait */
+	atomic_store(&pool->active, 1); /* threads that start before pool_place wait */
 	cpus_mask(&pool->mask);
 	pool->ran_ns = pool->checked_ns = clock_ns();
 	rc = start_threads(pool, threads, err);
@@ -396,7 +404,7 @@ void pool_destroy(struct pool **handle)
 		return;
 	*handle = NULL;
 	atomic_store(&pool->stop, true);
-	/* Another value, or one who is about to sleep on the old one would miss it. */
+	/* A different value, so that a thread about to sleep on the old one does not miss it. */
 	atomic_store(&pool->active, LIMIT_THREADS + 1);
 	pool_rouse(pool);
 	for (uint32_t i = 1; i < pool->threads; i++)

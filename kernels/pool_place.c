@@ -1,4 +1,5 @@
-/* Where the threads of a pool are, how many take part, and what they do when others want their CPUs. */
+/* Where the threads of a pool run, how many take part, and what they do when other processes want
+ * their CPUs. */
 #include "kernels/pool_internal.h"
 #include "shared/base/clock.h"
 #include "shared/base/cpus.h"
@@ -8,13 +9,15 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Longer than any pause of ours between two looks at the clock, shorter than what a scheduler gives another process. */
+/* Longer than any of our own pauses between two readings of the clock, and shorter than the time
+ * that a scheduler gives another process. */
 #define CUT_NS 1000000u
 #define SLICE_NS_MIN 2000000u
 #define SLICE_NS_MAX 20000000u
-/* The caller could not run for more than one part of so many of the time between two checks: its CPU is wanted. */
+/* The caller's CPU counts as contended when it could not run for more than this part (a tenth) of
+ * the time between two checks. */
 #define LOST_SHARE 10
-/* A CPU that comes back from a yield sooner was not wanted by anyone. */
+/* If the CPU comes back from a yield sooner than this, nobody else wanted it. */
 #define YIELD_NS 20000u
 #define VAIN_YIELDS 8
 
@@ -24,7 +27,8 @@ static void bind_to(struct pool_thread *t, uint32_t cpu)
 
 	CPU_ZERO(&one);
 	CPU_SET(cpu, &one);
-	/* Advice: where it fails, the CPU has just gone, and the next check sees another mask. */
+	/* Only advice: if it fails, the CPU has just gone away, and the next check sees another
+	 * mask. */
 	(void)pthread_setaffinity_np(t->thread, sizeof(one), &one);
 }
 
@@ -51,17 +55,18 @@ void pool_place(struct pool *pool)
 	for (uint32_t i = 0; i < pool->threads; i++)
 		look(&pool->of[i], &pool->of[i].seen);
 	atomic_store_explicit(&pool->nodes, nodes, memory_order_relaxed);
-	/* Who spins on a CPU that another one needs to go on only makes both wait. */
+	/* A thread that spins on a CPU that another thread needs makes both wait. */
 	pool->crowded = active > cpus;
 	atomic_store_explicit(
 		&pool->spin_ns, pool->crowded ? 0 : pool->spin_ns_wanted, memory_order_relaxed);
 	atomic_store(&pool->active, active);
-	/* Those who do not take part any more must not be asleep where runs wake a thread. */
+	/* Threads that no longer take part must not sleep where runs wake a thread. */
 	if (active != before)
 		pool_rouse(pool);
 }
 
-/* The caller's CPU is contended: another thread loses less there, because the others need not wait for its runs. */
+/* The caller's CPU is contended. It exchanges places with another thread, which loses less there,
+ * because the others need not wait for it to start a run. */
 static void give_place_away(struct pool *pool)
 {
 	uint32_t active = atomic_load_explicit(&pool->active, memory_order_relaxed);
@@ -90,8 +95,9 @@ void pool_check(struct pool *pool)
 
 	pool->unchecked_runs = 0;
 	CPU_ZERO(&all);
-	/* All masks together are what is left of the process's: a thread whose CPU went away has been given others, and one
-	 * that takes no part has kept its mask, so that a CPU that comes back shows in it. */
+	/* Together, the masks of all threads are what is left of the process's. A thread whose CPU
+	 * went away was given others; a thread that takes no part has kept its mask, so that a CPU
+	 * that comes back shows in it. */
 	for (uint32_t i = 0; i < pool->threads; i++) {
 		cpu_set_t mask;
 
@@ -109,7 +115,7 @@ void pool_check(struct pool *pool)
 	pool->checked_ns = now;
 }
 
-/* The second number of three. */
+/* Reads the second of three numbers. */
 static uint64_t delay_of(const struct pool_thread *t)
 {
 	char text[96];
@@ -139,7 +145,7 @@ void pool_watch(struct pool_thread *t, uint64_t began_ns, uint64_t now_ns)
 		return;
 	t->delay_ns = delay;
 	t->lost_ns += delay - before;
-	/* What it ran before it was cut is what the kernel lets it. */
+	/* The time that it ran before it was stopped is the time that the kernel allows. */
 	if (atomic_load_explicit(&t->contended, memory_order_relaxed))
 		t->slice_ns = began_ns - t->slice_began_ns;
 	else
@@ -165,7 +171,7 @@ uint64_t pool_leave(struct pool_thread *t)
 	sched_yield();
 	t->slice_began_ns = clock_ns();
 	if (t->slice_began_ns - began > YIELD_NS) {
-		/* Perhaps it may run longer than we know. */
+		/* It may be allowed more than we know. */
 		t->slice_ns += t->slice_ns / 16;
 		t->vain_yields = 0;
 	} else if (++t->vain_yields >= VAIN_YIELDS) {

@@ -1,6 +1,9 @@
 /*
- * What steps of a forward pass are told (kernels/backend.h): rows of buffers, weights, and numbers. Nothing here points to memory
- * of a batch but through a buffer.
+ * The descriptors of the steps of a forward pass: what shared/model/pass passes to a back end
+ * (kernels/backend.h). A step is described by rows of buffers, weights and numbers. A batch's
+ * memory is reached through buffers only, never through plain pointers. "[n]" after a field gives
+ * the shape of each row, or of the array. "out" marks the fields that a step writes. numerics.md
+ * has the formulas.
  */
 #pragma once
 
@@ -14,41 +17,43 @@
 
 struct backend;
 
-/* Memory of a back end. host is where this process sees it: NULL where it does not, as on a device. */
+/* Memory of a back end. host: its address in this process; NULL where the process cannot see it, as
+ * on a device. */
 struct buffer {
 	struct backend *backend;
 	unsigned char *host;
 	size_t bytes;
-	/* The back end's own: how the memory is given back, and a descriptor of it. */
+	/* Private to the back end: how it frees the memory, and a descriptor of it. */
 	int handle, fd;
 };
 
 enum buffer_kind {
-	BUFFER_OWN, /* the back end's alone: host may be NULL; what it holds at first is of no meaning */
-	BUFFER_HOST, /* host and back end both read and write it */
-	BUFFER_SHARED, /* as BUFFER_OWN, and can be handed to other processes (export_fd) */
+	/* seen by the back end only: host may be NULL; its initial content is undefined */
+	BUFFER_OWN,
+	BUFFER_HOST, /* read and written by both the host and the back end */
+	BUFFER_SHARED, /* as BUFFER_OWN, and can be passed to other processes (export_fd) */
 };
 
-/* n rows of a buffer, each `stride` bytes behind the last; from `offset` on. buffer NULL: there are none. */
+/* n rows of a buffer: row i begins at byte offset + i * stride. buffer NULL: there are no rows. */
 struct rows {
 	const struct buffer *buffer;
 	size_t offset, stride;
 	uint32_t n;
 };
 
-/* Inputs of products, in the forms that their weights want (struct activation). */
+/* Inputs of products, in the forms that their weights need (struct activation). */
 struct inputs {
 	struct rows f32, q8;
 };
 
-/* Where something begins. */
+/* A position in a buffer, in bytes. */
 struct place {
 	const struct buffer *buffer;
 	size_t offset;
 };
 
-/* Weights that the steps behind this one read first, as far as they are known, with the number of their rows of inputs. A back
- * end may fetch them early. */
+/* Weights that the following steps will read first, as far as the caller knows them, and the number
+ * of input rows that they will be multiplied with. A back end may prefetch them. */
 #define STEP_NEXT 6
 struct step_next {
 	uint32_t n, n_rows;
@@ -58,284 +63,318 @@ struct step_next {
 /* A token of the batch, as embed and attend read it. */
 struct step_token {
 	uint32_t id, position;
-	int32_t parent; /* row of the token before it in the batch; -1: its sequence's committed ones are */
-	uint32_t cell; /* that keeps its keys and values */
-	uint32_t map; /* of its sequence, among the maps */
-	uint32_t shared; /* positions from which on its own ancestors count, not the map */
+	/* row of the preceding token in the batch; -1: the last committed token of its sequence
+	 * precedes it */
+	int32_t parent;
+	uint32_t cell; /* that stores its keys and values */
+	uint32_t map; /* index of its sequence in batch_cells.maps */
+	/* number of positions that the token finds in its sequence's map; from there on it follows
+	 * its ancestors in the batch */
+	uint32_t shared;
 };
 
-/* A batch as attention reads it. A token attends to the cells that its sequence's map has for positions below `shared`, then to
- * those of its ancestors in the batch, then to its own. */
+/* A batch, as attention reads it. A token attends to the cells that its sequence's map gives for
+ * positions below its `shared`, then to the cells of its ancestors in the batch, then to its own
+ * cell. */
 struct batch_cells {
 	struct rows tokens; /* struct step_token */
-	const struct buffer *const *maps; /* uint32_t: from positions to cells, of each sequence */
-	uint32_t window; /* positions that a token attends to, its own counted; 0: all */
-	struct rows cos_sin; /* [n_rot] of each token */
+	const struct buffer *const *maps; /* for each sequence: uint32_t, from position to cell */
+	uint32_t window; /* positions that a token attends to, its own included; 0: all */
+	struct rows cos_sin; /* [n_rot] cosines and sines of each token's position */
 	uint32_t n_rot;
 };
 
-/* Where one layer's keys and values lie (kernels/kv_format.h). */
+/* Where the keys and values of one layer lie (kernels/kv_format.h). Offsets and sizes are in bytes.
+ */
 struct kv_cells {
 	const struct buffer *buffer;
-	size_t k, v; /* cell 0 of the first head */
-	size_t k_head_bytes, v_head_bytes; /* from a head to the next one */
-	size_t k_bytes, v_bytes; /* from a cell to the next one */
+	size_t k, v; /* offset of cell 0 of the first head */
+	size_t k_head_bytes, v_head_bytes; /* distance between heads */
+	size_t k_bytes, v_bytes; /* distance between cells */
 	enum kv_type type;
 	bool k_turned, v_paired;
-	struct place of; /* uint32_t: the layer's own cell of a cell; buffer NULL: the same */
+	/* uint32_t: from cell to this layer's own cell; buffer NULL: they are the same */
+	struct place of;
 };
 
-/* The start of a pass: embeddings, and the angles of every position. */
+/* The start of a pass: embeds the tokens and computes the rotation of every position. */
 struct step_embed {
 	struct rows tokens; /* struct step_token */
-	struct matrix table; /* {vocabulary, n_embd} */
+	struct matrix table; /* [vocabulary][n_embd] */
 	struct rows x; /* out: [n_embd] */
-	uint32_t n_rot; /* 0: no angles are wanted */
+	uint32_t n_rot; /* 0: no rotation is needed */
 	const double *frequency; /* [n_rot / 2] radians per position */
-	double magnitude; /* of cosine and sine */
-	struct rows cos_sin; /* out: [n_rot] */
+	double magnitude; /* factor for cosine and sine */
+	struct rows cos_sin; /* out: [n_rot], as n_rot / 2 pairs (cosine, sine) */
 };
 
-/* x += add + add_bias, then y = norm(x) * w, and y_q8 its quantised form, or without a norm that of x. Each part is left out where
- * it is not given. */
+/* Three parts in this order, each optional: x += add + add_bias; y = norm(x) * w, with bias added;
+ * y_q8 = quantised y, or quantised x when there is no norm. */
 struct step_norm {
 	uint32_t width;
 	struct rows x, add; /* [width] */
-	const float *add_bias; /* [width] or NULL */
-	const float *w, *bias; /* [width]; with bias LayerNorm, else RMSNorm; w NULL: no norm */
+	const float *add_bias; /* [width], or NULL */
+	/* [width]. With bias: LayerNorm; without: RMSNorm; w NULL: no norm and no y */
+	const float *w, *bias;
 	float eps;
-	struct rows y, y_q8; /* y may be x */
+	struct rows y, y_q8; /* out; y may be x */
 };
 
-/* y = w * x, of each row. */
+/* One product of a step: y = w * x, for each row. */
 struct step_product {
 	struct matrix w;
 	struct inputs x;
-	struct rows y; /* [w.rows] */
-	/* Where some results are kept beyond the next layer: keep, uint32_t [y.n], says which row of `kept` takes the place of row i
-	 * of y, UINT32_MAX: none. keep.buffer NULL: all are y's. */
+	struct rows y; /* out: [w.rows] */
+	/* Some result rows can be written elsewhere, to be kept beyond the next layer. keep:
+	 * uint32_t [y.n]; keep[i] is the row of `kept` that replaces row i of y, UINT32_MAX: none
+	 * does. keep.buffer NULL: all results go to y. */
 	struct place keep;
 	struct rows kept;
 };
 
 struct step_products {
-	const struct step_product *of; /* n of them */
+	const struct step_product *of; /* [n] */
 	uint32_t n;
-	bool alone; /* too little to be shared out, as the caller knows */
+	bool alone; /* too little work to be divided among threads, as the caller knows */
 	struct step_next next;
 };
 
-/* Attention from the products on: biases, norms and rotation of each head, keys and values into their cells, and what each
- * query head reads. */
+/* Attention, from the results of the products on. It adds the biases, normalises and rotates each
+ * head, stores keys and values in their cells, and lets each query head attend. */
 struct step_attend {
 	struct batch_cells batch;
 	struct kv_cells cells;
 	uint32_t n_heads, n_kv_heads, dim;
-	bool gated; /* each query head has as many values of a gate behind it: out * sigmoid(gate) */
+	bool gated; /* each query head is followed by as many gate values: out * sigmoid(gate) */
 	bool rope_neox;
-	bool norm_vectors; /* all heads of q, and of k, are normed as one vector, else each by itself */
+	/* q, and k, is normalised as one vector over all heads; otherwise each head on its own */
+	bool norm_vectors;
 	const float *q_bias, *k_bias, *v_bias; /* or NULL */
-	const float *q_norm, *k_norm; /* or NULL */
+	const float *q_norm, *k_norm; /* [dim], or [heads * dim] with norm_vectors; or NULL */
 	float eps;
-	float scale; /* of the scores */
-	const float *sinks; /* [n_heads] or NULL */
-	struct rows q, k, v; /* overwritten */
-	struct rows out, out_q8; /* [n_heads * dim]; out_q8 may be none */
+	float scale; /* factor for the scores */
+	const float *sinks; /* [n_heads], or NULL */
+	struct rows q, k, v; /* the products' results; overwritten */
+	struct rows out, out_q8; /* out: [n_heads * dim]; out_q8 may be absent */
 };
 
-/* Multi-head latent attention in its absorbed form (kernels/cpu/steps/mla.c), from the products on. */
+/* Multi-head latent attention in its absorbed form (kernels/cpu/steps/mla.c), from the results of
+ * the products on. */
 struct step_mla {
 	struct batch_cells batch;
 	struct kv_cells cells;
-	uint32_t n_heads, nope, rope, kv_rank,
-		v; /* of a head: without rotation, with it; the latent; its value */
+	/* sizes: of a head's query without and with rotation; of the latent; of a head's value */
+	uint32_t n_heads, nope, rope, kv_rank, v;
 	const float *q_bias, *kv_bias; /* or NULL */
 	const float *kv_norm; /* [kv_rank] */
 	float eps, scale;
-	struct matrix k_b, v_b; /* of the first head */
-	size_t k_b_head_bytes, v_b_head_bytes; /* to the next head's */
+	struct matrix k_b, v_b; /* the matrices of the first head */
+	size_t k_b_head_bytes, v_b_head_bytes; /* bytes to the next head's matrix */
 	bool k_b_transposed;
-	struct rows q; /* [n_heads][nope + rope], overwritten */
-	struct rows kv; /* [kv_rank + rope], overwritten */
-	struct rows out, out_q8; /* [n_heads * v]; out_q8 may be none */
+	struct rows q; /* [n_heads][nope + rope] the products' results; overwritten */
+	struct rows kv; /* [kv_rank + rope] the products' results; overwritten */
+	struct rows out, out_q8; /* out: [n_heads * v]; out_q8 may be absent */
 };
 
-/* A sequence's tokens of a batch in layers with a recurrent state: certain ones, then drafts, linked by state_token.next. Offsets
- * count from step_delta.states. */
+/* A lane: one sequence's tokens of the batch, for layers with a recurrent state. First come the
+ * certain tokens, which are committed as a whole or not at all, then the drafts; state_token.next
+ * links them. `current` and `next` are byte offsets from step_delta.states. */
 struct state_lane {
 	uint32_t first;
-	int32_t last_certain; /* -1: there is none */
-	uint64_t current,
-		next; /* the state before the batch; that after the certain tokens, or those replayed */
-	uint32_t begins; /* there is no state before the batch */
-	uint32_t accepted_first, n_accepted; /* of step_replay.accepted */
+	int32_t last_certain; /* row of the last certain token; -1: there is none */
+	/* current: the state before the batch; next: out: the state after the certain tokens, or
+	 * after the replayed ones */
+	uint64_t current, next;
+	uint32_t begins; /* nonzero: there is no state before the batch; it begins as zeros */
+	uint32_t accepted_first, n_accepted; /* its part of step_replay.accepted */
 };
 
 struct state_token {
-	int32_t before; /* the token before it, -1: the sequence's state is */
-	uint32_t next; /* UINT32_MAX: none */
+	int32_t before; /* row of the preceding token; -1: the sequence's state precedes it */
+	uint32_t next; /* row of the lane's next token; UINT32_MAX: none */
 	uint32_t lane;
-	uint32_t writes_window; /* the window after it goes to the lane's next state */
+	/* nonzero: the convolution's window after this token is stored in the lane's next state */
+	uint32_t writes_window;
 };
 
-/* Of the convolution in front of a delta net: q, k and v of all heads. */
+/* Channels of the convolution in front of a delta net: q, k and v of all heads. */
 static inline uint32_t delta_channels(
 	uint32_t n_k_heads, uint32_t d_k, uint32_t n_v_heads, uint32_t d_v)
 {
 	return 2 * n_k_heads * d_k + n_v_heads * d_v;
 }
 
-/* A gated delta net from the products on (shared/model/pass/delta_net.h has the definitions): K = n_k_heads * d_k, V = n_v_heads * d_v. */
+/* A gated delta net, from the results of the products on (shared/model/pass/delta_net.h has the
+ * definitions). Let K = n_k_heads * d_k and V = n_v_heads * d_v. */
 struct step_delta {
 	uint32_t n_k_heads, n_v_heads, d_k, d_v, taps;
-	bool tiled; /* value head h goes with key head h % n_k_heads, else with h / (n_v_heads / n_k_heads) */
+	/* value head h uses key head h % n_k_heads; otherwise key head h / (n_v_heads / n_k_heads)
+	 */
+	bool tiled;
 	struct rows tokens; /* struct state_token */
 	struct place lanes; /* struct state_lane [n_lanes] */
 	uint32_t n_lanes;
-	struct place states; /* of this layer: each a window of so many floats, then the heads */
+	/* this layer's states; each is a window of window_floats floats, then the heads' [d_k][d_v]
+	 */
+	struct place states;
 	size_t window_floats;
-	struct place conv; /* [taps][2K + V] */
+	struct place conv; /* [taps][2K + V] weights of the convolution */
 	const float *a, *dt; /* [n_v_heads] */
 	const float *norm; /* [d_v] */
 	float eps, q_scale;
-	struct rows in; /* [2K + V] the products, then [n_v_heads] decays and as many rates */
-	struct place keep; /* as step_product has them: rows of `in` that are kept for a replay */
+	/* [2K + V] the products' results; the step writes behind them [n_v_heads] decays and
+	 * [n_v_heads] rates */
+	struct rows in;
+	struct place keep; /* as in struct step_product: rows of `in` that are kept for a replay */
 	struct rows kept;
-	struct rows
-		mixed; /* [2K + 2V], which q, k, v and z are taken from, by key heads; or none */
-	struct rows ba; /* [2 n_v_heads], which beta and alpha are taken from; or none */
-	struct rows alpha_beta; /* [2][n_v_heads] */
-	struct rows z; /* [V] */
+	/* [2K + 2V] from which q, k, v and z are taken, ordered by key head; or absent */
+	struct rows mixed;
+	/* [2 * n_v_heads] from which beta and alpha are taken, ordered by key head; or absent */
+	struct rows ba;
+	struct rows alpha_beta; /* [2][n_v_heads] alpha, then beta */
+	struct rows z; /* [V] the gate of the output */
 	struct rows qkv; /* scratch: [2K + V] */
-	struct rows out, out_q8; /* [V]; out_q8 may be none */
+	struct rows out, out_q8; /* out: [V]; out_q8 may be absent */
 };
 
-/* Drafts of the last pass that were accepted, onto the states of their sequences: delta.tokens and lanes as in that pass, but
- * for `before`, `writes_window` and the accepted ones. */
+/* Applies the accepted drafts of the last pass to the states of their sequences. delta.tokens and
+ * delta.lanes are those of that pass, except for `before`, `writes_window`, `current`, `next` and
+ * the accepted tokens. */
 struct step_replay {
 	struct step_delta delta;
-	struct place lanes; /* uint32_t [n_lanes]: those that have some */
+	struct place lanes; /* uint32_t [n_lanes]: the lanes that have accepted drafts */
 	uint32_t n_lanes;
-	struct place accepted; /* uint32_t [n_accepted]: tokens, a lane's one after the other */
+	/* uint32_t [n_accepted]: rows of accepted tokens, grouped by lane, in order */
+	struct place accepted;
 	uint32_t n_accepted;
 };
 
 enum activation_kind { ACTIVATION_SILU, ACTIVATION_SWIGLU_OAI };
 
-/* h = activation(gate * x + gate_bias, up * x + up_bias), y = down * h. Biases may be NULL. */
+/* A feed-forward: h = activation(gate * x + gate_bias, up * x + up_bias), y = down * h. Biases may
+ * be NULL. */
 struct ffn {
 	struct matrix gate, up, down;
 	const float *gate_bias, *up_bias;
 	enum activation_kind activation;
 };
 
-/* A feed-forward that every row goes through: y, then x += y + bias where there is an x. */
+/* A feed-forward that every row goes through. Computes y; if there is an x, then x += y + bias. */
 struct step_dense_ffn {
 	struct ffn ffn;
 	struct inputs in;
 	struct rows y; /* out: [ffn.down.rows] */
 	struct rows x;
-	const float *bias; /* [ffn.down.rows] or NULL; with x only */
+	const float *bias; /* [ffn.down.rows], or NULL; used only with x */
 	struct step_next next;
 };
 
-/* From router outputs to experts and weights. */
+/* The rule that makes weights from the router's outputs. */
 enum gating {
-	GATING_SOFTMAX = 1, /* 1 and 2: as the key expert_gating_func counts */
+	GATING_SOFTMAX = 1, /* 1 and 2 are the values of the GGUF key expert_gating_func */
 	GATING_SIGMOID = 2,
-	GATING_TOP_SOFTMAX = 3, /* softmax of the chosen ones only */
+	GATING_TOP_SOFTMAX = 3, /* softmax over the chosen experts only */
 	GATING_SPARSEMIXER = 4,
 };
 
 struct routing_config {
 	enum gating gating;
 	bool norm; /* the chosen weights are divided by their sum */
-	float scale; /* then multiplied with this */
-	uint32_t n_groups,
-		n_groups_used; /* only experts of the best groups may be chosen; 1, 1 without */
+	float scale; /* the weights are then multiplied by this */
+	/* only experts of the n_groups_used best of n_groups groups may be chosen; 1 and 1: no
+	 * groups */
+	uint32_t n_groups, n_groups_used;
 };
 
-/* An expert that rows of the batch chose: its pairs are first..first+n-1 of the order. */
+/* An expert that rows of the batch chose; its pairs are pairs[first] to pairs[first + n - 1] of the
+ * order. */
 struct expert_use {
 	uint16_t expert, n;
 	uint32_t first;
 };
 
-/* The choices of a batch by expert, and of one expert by row. */
+/* The choices of a batch, ordered by expert, and for one expert by row. */
 struct expert_order {
 	struct place pairs; /* uint32_t [rows * n_used]: row * n_used + rank */
-	struct place uses; /* struct expert_use, by rising expert: as many as experts were chosen */
-	struct place n_uses; /* uint32_t */
+	/* struct expert_use, by ascending expert, one for each distinct expert */
+	struct place uses;
+	struct place n_uses; /* uint32_t: the number of distinct experts */
 };
 
-/* Always distinct experts, even of scores that are not numbers. */
+/* Chooses n_used experts for each row. They are always distinct, even when scores are NaN. */
 struct step_route {
 	struct routing_config rule;
 	uint32_t n_experts, n_used;
-	const float *bias; /* [n_experts] of the router, or NULL */
-	const float
-		*selection_bias; /* [n_experts] added to the scores for the choice only, or NULL */
+	const float *bias; /* [n_experts] bias of the router, or NULL */
+	/* [n_experts] added to the scores for the choice only, or NULL */
+	const float *selection_bias;
 	struct rows scores; /* [n_experts] the router's products; overwritten */
-	struct rows
-		chosen; /* out: uint16_t [n_used], by falling weight (sparsemixer: in the order of choosing) */
+	/* out: uint16_t [n_used], by descending weight (sparsemixer: in the order of the choice) */
+	struct rows chosen;
 	struct rows weights; /* out: [n_used] */
-	struct expert_order order; /* out; pairs.buffer NULL: it is not wanted */
+	struct expert_order order; /* out; pairs.buffer NULL: not wanted */
 };
 
-/* One expert, where it lies: each matrix by itself. */
+/* One expert: where each of its matrices lies. */
 struct step_expert {
 	struct place gate, up, down;
-	enum matrix_layout layout; /* of those that can lie in tiles */
-	float gate_scale, up_scale, down_scale; /* where the matrix is scaled */
+	/* of the matrices whose type allows tiles; the others lie in rows */
+	enum matrix_layout layout;
+	float gate_scale, up_scale, down_scale; /* used where the matrix is scaled */
 	const float *gate_bias, *up_bias; /* or NULL */
-	uint32_t first, n; /* its pairs */
+	uint32_t first, n; /* its pairs, as in struct expert_use */
 };
 
-/* Experts of one layer, for the rows that chose them. */
+/* Some experts of one layer, for the rows that chose them. The experts of a layer may come in
+ * several such steps. */
 struct step_experts {
-	struct ffn shape; /* matrices without data and scale; biases are each expert's own */
+	/* the matrices without data and scale; biases are taken from each expert */
+	struct ffn shape;
 	const struct step_expert *of;
 	uint32_t n;
 	uint32_t n_used;
 	struct place pairs; /* expert_order.pairs */
 	struct inputs in;
-	struct rows y; /* out: [shape.down.rows], of pair p at row p */
+	struct rows y; /* out: [shape.down.rows], the result of pair p at row p */
 	struct step_next next;
 };
 
-/* x += the experts' results times their weights, by rank, then what every row's own expert gave: s = +0, s = fma(weight_j, y_j +
- * bias_j, s) for j = 0.., then s = fma(sigmoid(shared_weight), shared + bias, s), or without a weight s + shared; x + s. */
+/* Adds the results of the experts, and of the shared expert that every row takes, to x. For each
+ * row s starts from +0; then for j = 0, 1, .. (by rank) s = fma(weight_j, y_j + bias_j, s). The
+ * shared expert adds s = fma(sigmoid(shared_weight), shared + bias, s), or s = s + (shared + bias)
+ * when it has no weight. Last, x = x + s. */
 struct step_combine {
 	uint32_t width, n_used;
-	struct rows chosen, weights; /* of route */
-	struct rows y; /* of experts; bias is added to it in place */
-	const float *bias; /* row e is expert e's, bias_stride values further; or NULL */
+	struct rows chosen, weights; /* as route wrote them */
+	struct rows y; /* as experts wrote them; bias is added to them in place */
+	const float *bias; /* expert e's bias begins at bias + e * bias_stride; or NULL */
 	size_t bias_stride;
-	struct rows shared, shared_weight; /* [width], [1], both overwritten; or none */
+	struct rows shared, shared_weight; /* [width] and [1]; both overwritten; or absent */
 	const float *shared_bias; /* [width] or NULL */
 	struct rows sum; /* scratch: [width] */
 	struct rows x; /* [width] */
 };
 
-/* The end of a pass: norm and product of some rows. */
+/* The end of a pass: norm and output product of some rows. */
 struct step_logits {
 	struct rows x; /* [output.cols] */
-	struct rows which; /* uint32_t: rows of x, one for each row of logits */
-	const float *w, *bias; /* as step_norm */
+	struct rows which; /* uint32_t: for each row of logits, its row of x */
+	const float *w, *bias; /* as in struct step_norm */
 	float eps;
 	struct inputs h; /* scratch: which.n rows of [output.cols] */
-	struct matrix output; /* {vocabulary, n_embd} */
+	struct matrix output; /* [vocabulary][n_embd] */
 	const float *output_bias; /* [vocabulary] or NULL */
 	struct rows logits; /* out: [vocabulary] */
 	struct step_next next;
 };
 
-/* Tokens from rows of logits, which stay as they are. What the rows of picks point to, and the results, are memory of the host: all of
- * it is the caller's again, and the results are there, when a ticket taken behind the step is reached. */
+/* Picks tokens from rows of logits, which stay unchanged (kernels/pick.h). The memory that the pick
+ * rows point to, and the results, are host memory. They are the caller's again, with the results
+ * written, when a ticket taken after the step is reached. */
 struct step_pick {
 	struct rows logits; /* [vocabulary] */
-	const struct pick_row *rows; /* [first + n], which pass pick_check */
-	uint32_t first, n; /* those to be picked */
-	const uint32_t *which; /* [n] rows of logits */
-	struct pick_result *results; /* [first + n] */
+	const struct pick_row *rows; /* [first + n]; pick_check must have accepted them */
+	uint32_t first, n; /* the step picks rows[first] to rows[first + n - 1] */
+	const uint32_t *which; /* [n] for each pick, its row of logits */
+	struct pick_result *results; /* out: [first + n] */
 };

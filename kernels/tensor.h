@@ -1,5 +1,6 @@
 /*
- * Tensors as products read them: GGUF's types, matrices of weights, and rows of activations in their two forms.
+ * Tensors as products read them: GGUF's types, matrices of weights, and rows of activations in two
+ * forms.
  */
 #pragma once
 
@@ -7,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* GGUF's tensor type ids, those the engine computes with. */
+/* GGUF's ids of the tensor types that the engine computes with. */
 enum tensor_type {
 	TENSOR_F32 = 0,
 	TENSOR_F16 = 1,
@@ -42,62 +43,68 @@ struct tensor_type_info {
 	const char *name;
 	uint32_t block_weights; /* weights per block; 1 for plain types */
 	uint32_t block_bytes;
-	bool quantised; /* multiplied with 8-bit activations; else with float32 ones (LANES) */
+	bool quantised; /* multiplied with 8-bit activations; otherwise with float32 ones (LANES) */
 };
 
-/* NULL when the engine cannot compute with the type. */
+/* NULL when the engine cannot compute with this type. */
 const struct tensor_type_info *tensor_type_info(uint32_t type);
 
-/* The names of all types, "F32, F16, ...", for messages. As snprintf: cut short to fit, the whole length returned. */
+/* Writes the names of all types, "F32, F16, ...", for messages. Like snprintf: cuts the text to fit
+ * and returns the full length. */
 #define TENSOR_TYPE_NAMES 224
 size_t tensor_type_names(char *text, size_t bytes);
 
 #define Q8_BLOCK 32
-/* 32 activations of one row. */
+/* 32 activations of one row in 8 bits: q, with the scale d (numerics.md). */
 struct q8_block {
 	float d;
-	/* What products would otherwise work out again for every row, from d and the sum of q: */
-	float d_sum; /* d * (float)sum, NaN where d is not finite */
-	int32_t minus_128; /* -128 * sum: where a product took signed weights 128 higher */
-	int16_t sums[2]; /* of the first and the last 16 of q */
+	/* Derived from d and the sum of q once, so that the products of each row need not compute
+	 * it: */
+	float d_sum; /* d * (float)sum; NaN where d is not finite */
+	int32_t minus_128; /* -128 * sum: corrects products that took signed weights 128 too high */
+	int16_t sums[2]; /* of the first 16 and of the last 16 of q */
 	int8_t q[Q8_BLOCK];
 };
 
-/* Of all its q. */
+/* The sum of all its q. */
 static inline int32_t q8_sum(const struct q8_block *x)
 {
 	return x->sums[0] + x->sums[1];
 }
 
-/* How the blocks of a matrix lie: row after row as in the file, or sixteen rows interleaved (kernels/tiles.h). */
+/* The order of a matrix's blocks in memory: row after row as in the file, or sixteen rows
+ * interleaved (kernels/tiles.h). */
 enum matrix_layout { LAYOUT_ROWS = 0, LAYOUT_TILES };
 
-/* A weight matrix: rows = outputs, cols = inputs; a row takes row_bytes in either layout. data is borrowed and
- * read-only. */
+/* A weight matrix. rows: outputs; cols: inputs. A row takes row_bytes in either layout. data is
+ * borrowed and read-only. */
 struct matrix {
 	enum tensor_type type;
 	uint32_t rows, cols;
 	size_t row_bytes;
 	const void *data;
 	enum matrix_layout layout;
-	bool scaled; /* products and values are multiplied by scale last, one more rounding */
+	/* products and values are multiplied by `scale` last, which rounds once more */
+	bool scaled;
 	float scale;
 };
 
-/* Whether products take their inputs quantised: all types but the plain ones. */
+/* True when products with the matrix take quantised inputs: all types but the plain ones. */
 static inline bool matrix_quantised(const struct matrix *w)
 {
 	return w->type != TENSOR_F32 && w->type != TENSOR_F16 && w->type != TENSOR_BF16;
 }
 
-/* Whether no weight of the row is infinite or NaN, which for blocks means: no scale is. row < rows. */
+/* True when no weight of the row is infinite or NaN. For types in blocks: when no scale is. row <
+ * w->rows. */
 bool tensor_row_finite(const struct matrix *w, uint32_t row);
 
-/* Products of quantised weights are summed in segments of so many columns (kernels/numerics.md, BLOCKS). */
+/* Columns of a segment, in which products of quantised weights are summed (kernels/numerics.md,
+ * BLOCKS). */
 #define PRODUCT_SEGMENT 1024
 
-/* One activation row in both forms; q8 may be NULL when only plain types will be multiplied, f32 when only
- * quantised ones will. cols and cols / 32 elements. */
+/* One row of activations in both forms. f32: [cols], may be NULL when only quantised types are
+ * multiplied. q8: [cols / 32], may be NULL when only plain types are. */
 struct activation {
 	const float *f32;
 	const struct q8_block *q8;

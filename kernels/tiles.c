@@ -57,7 +57,8 @@ static four_words load_four(const uint8_t *at)
 	return words;
 }
 
-/* Four words of each of four rows -> four words of those rows each, TILE_LANES words apart. */
+/* Moves four words of each of four rows to four planes, TILE_LANES words apart; each plane gets one
+ * word of every row. */
 static void transpose_four(const uint8_t *rows, size_t row_bytes, uint8_t *planes)
 {
 	four_words row0 = load_four(rows), row1 = load_four(rows + row_bytes);
@@ -77,7 +78,7 @@ static void transpose_four(const uint8_t *rows, size_t row_bytes, uint8_t *plane
 		memcpy(planes + i * TILE_LANES * 4, &out[i], sizeof(out[i]));
 }
 
-/* One unit of sixteen rows. Sizes that are known become single moves. */
+/* Moves one unit of sixteen rows. With constant sizes these become single moves. */
 static void pack_unit(uint8_t unit, const uint8_t *at, size_t row_bytes, uint8_t *planes)
 {
 	for (uint32_t r = 0; r < TILE_LANES; r++, at += row_bytes, planes += unit) {
@@ -90,7 +91,7 @@ static void pack_unit(uint8_t unit, const uint8_t *at, size_t row_bytes, uint8_t
 	}
 }
 
-/* A field of one block of sixteen rows -> its planes. */
+/* Moves a field of one block of sixteen rows to its planes. */
 static void pack_field(
 	const struct tiles_field *field, const uint8_t *at, size_t row_bytes, uint8_t *planes)
 {
@@ -105,7 +106,8 @@ static void pack_field(
 			planes + (size_t)u * TILE_LANES * field->unit);
 }
 
-/* n blocks of sixteen rows -> the group's planes. blocks: row 0's, row_bytes apart. */
+/* Moves n blocks of sixteen rows to the group's planes. blocks: those of row 0; the other rows' are
+ * row_bytes apart. */
 static void pack_group(const struct tiles_field *field, uint32_t block_bytes, uint32_t n,
 	const uint8_t *blocks, size_t row_bytes, uint8_t *planes)
 {

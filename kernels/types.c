@@ -2,7 +2,8 @@
 
 #include <stdio.h>
 
-/* By type: products ask once for every item. Types that there are not have no name. */
+/* Indexed by type, because products look one up for every item. Types that do not exist have no
+ * name. */
 static const struct tensor_type_info types[] = {
 	[TENSOR_F32] = {TENSOR_F32, "F32", 1, 4, false},
 	[TENSOR_F16] = {TENSOR_F16, "F16", 1, 2, false},

@@ -1,4 +1,4 @@
-/* The AVX2 backend: needs AVX2, FMA and F16C. */
+/* The table of functions for AVX2; needs AVX2, FMA and F16C. */
 #include "kernels/cpu/vec_avx2.h"
 
 #include "kernels/cpu/cpu.h"

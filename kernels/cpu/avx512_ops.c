@@ -1,4 +1,4 @@
-/* The AVX-512 backend: needs F, BW, VL, DQ and VNNI. */
+/* The table of functions for AVX-512; needs F, BW, VL, DQ and VNNI. */
 #include "kernels/cpu/vec_avx512.h"
 
 #include "kernels/cpu/cpu.h"

@@ -1,4 +1,4 @@
-/* Quantised products of matrices that lie as in the file; template_runs.h and few_avx512.h say how. */
+/* Quantised products of matrices in the file's layout (template_runs.h and few_avx512.h). */
 #include "kernels/cpu/lanes_avx512.h"
 
 #include "kernels/cpu/cpu.h"

@@ -1,4 +1,4 @@
-/* Quantised products of matrices in TILES, as template_tiles.h has them, and the choice by layout. */
+/* Quantised products of matrices in TILES (template_tiles.h), and the choice by layout. */
 #include "kernels/cpu/lanes_avx512.h"
 
 #include "kernels/cpu/cpu.h"

@@ -1,6 +1,6 @@
 /*
- * Blocks of the types of three bits a weight and fewer, and NVFP4, in plain C: beside blocks.c, the definition that the
- * instruction sets are compared with.
+ * Blocks of the types with three bits a weight or fewer, and of NVFP4, in plain C. With blocks.c,
+ * this is the definition that the instruction sets are compared with.
  */
 #include "kernels/cpu/blocks.h"
 #include "kernels/cpu/grids.h"
@@ -16,7 +16,8 @@ static uint32_t load_u32(const uint8_t *p)
 	return (uint32_t)load_i32(p);
 }
 
-/* n weights of a grid's entry, eight or four; bit i of `signs` chooses the table's upper half for weight i. */
+/* Looks up n weights of a grid's entry, eight or four; bit i of `signs` selects the table's upper
+ * half for weight i. */
 static void look_up(uint32_t entry, uint32_t n, uint32_t signs, const int8_t table[16], int8_t *q)
 {
 	for (uint32_t i = 0; i < n; i++) {
@@ -112,7 +113,8 @@ void kernels_read_iq3_s(const uint8_t *row, uint32_t r, struct run *out)
 			signs >> 4 * i, iq3_s_table, out->q + (size_t)4 * i);
 }
 
-/* d, the low bytes of 32 indices, then for each run a word: the indices' upper three bits, the scale, the shift's sign. */
+/* d, the low bytes of 32 indices, then a word for each run: the indices' upper three bits, the
+ * scale, and the sign of the shift. */
 void kernels_read_iq1_s(const uint8_t *row, uint32_t r, struct run *out)
 {
 	const uint8_t *block = row + (size_t)(r / RUNS_256) * 50;
@@ -125,8 +127,9 @@ void kernels_read_iq1_s(const uint8_t *row, uint32_t r, struct run *out)
 			word >> 15 ? 255 : 0, iq1_table, out->q + (size_t)8 * i);
 }
 
-/* The low bytes of 32 indices, a nibble for each with its upper three bits and the shift's sign, then four words with a
- * scale of three bits for each 16 weights and four bits of d. */
+/* The low bytes of 32 indices; for each index a nibble with its upper three bits and the sign of
+ * the shift; then four words, each with scales of three bits for 16 weights each and four bits of
+ * d. */
 void kernels_read_iq1_m(const uint8_t *row, uint32_t r, struct run *out)
 {
 	const uint8_t *block = row + (size_t)(r / RUNS_256) * 56;
@@ -143,7 +146,7 @@ void kernels_read_iq1_m(const uint8_t *row, uint32_t r, struct run *out)
 	}
 }
 
-/* Digit `place` of a byte, which is a fraction in base three: 0..2. */
+/* Digit `place` of a byte that is a fraction in base three: 0..2. */
 static int third(uint8_t byte, uint32_t place)
 {
 	static const uint8_t powers[5] = {1, 3, 9, 27, 81};
@@ -151,7 +154,8 @@ static int third(uint8_t byte, uint32_t place)
 	return (uint8_t)(byte * powers[place]) * 3 >> 8;
 }
 
-/* 32 bytes of five digits, a run by digit; 16 of five, half a run by digit; 4 of four; d. */
+/* 32 bytes with five digits each, where a run has the same digit of all bytes; 16 bytes with five,
+ * where half a run has; 4 bytes with four; d. */
 void kernels_read_tq1_0(const uint8_t *row, uint32_t r, struct run *out)
 {
 	const uint8_t *block = row + (size_t)(r / RUNS_256) * 54;

@@ -1,4 +1,5 @@
-/* What is done with blocks a run at a time: dequantising, the scalar product, and the search for bad scales. */
+/* Functions that take blocks a run at a time: dequantising, the scalar product, and the search for
+ * bad scales. */
 #include "kernels/cpu/blocks.h"
 #include "kernels/cpu/fma.h"
 #include "kernels/tiles.h"
@@ -106,10 +107,10 @@ static float add_run(const struct run *run, const struct block_reader *reader,
 	return reader->has_m ? fma32(run->m, x->d * (float)esum, acc) : acc;
 }
 
-/* Tokens that a run is read for. */
+/* Tokens for which a run is read once. */
 #define SCALAR_TOKENS 64
 
-/* Products of a row with n <= SCALAR_TOKENS rows of activations. */
+/* Products of one row with n <= SCALAR_TOKENS rows of activations. */
 static void scalar_row(const struct matrix *w, uint32_t row, const struct block_reader *reader,
 	const struct activation *x, uint32_t n, float *const *y)
 {
@@ -149,8 +150,8 @@ static bool is_finite(float x)
 	return (bits_of_float(x) & 0x7f800000u) != 0x7f800000u;
 }
 
-/* MXFP4's 255 is NaN in the OCP standard, though the value that others compute with it may be a number; the scales
- * just below it are numbers, but not times every value. */
+/* MXFP4's 255 is NaN in the OCP standard, even if others compute a number from it. The scales just
+ * below it are numbers, but not every product with them is. */
 static bool mxfp4_finite(const uint8_t *block)
 {
 	float values[RUN_WEIGHTS];
@@ -164,7 +165,7 @@ static bool mxfp4_finite(const uint8_t *block)
 	return block[0] < 255;
 }
 
-/* Where a block's float16 scales are: how many, and their offsets. */
+/* Where the float16 scales of a block are: their number and offsets. */
 static uint32_t scales_at(enum tensor_type type, uint32_t at[2])
 {
 	static const struct {
@@ -207,7 +208,7 @@ static bool half_finite(uint16_t half)
 	return (half & 0x7c00u) != 0x7c00u;
 }
 
-/* Of NVFP4's scales, 0x7f and 0xff are NaN in E4M3, though they are computed with as numbers. */
+/* Of NVFP4's scales, 0x7f and 0xff are NaN in E4M3, although products treat them as numbers. */
 static bool nvfp4_finite(const uint8_t *block)
 {
 	for (uint32_t i = 0; i < 4; i++)
@@ -216,7 +217,8 @@ static bool nvfp4_finite(const uint8_t *block)
 	return true;
 }
 
-/* A finite float16 times the integers of a block stays finite; an infinity or a NaN is not, times 0 either. */
+/* A finite float16 times the integers of a block is finite. An infinity or a NaN stays one, even
+ * times 0. */
 static bool block_finite(enum tensor_type type, const uint8_t *block)
 {
 	uint32_t at[2] = {0, 0}, n;

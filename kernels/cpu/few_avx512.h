@@ -1,8 +1,9 @@
 /*
- * Products of rows as they lie in the file with one or two tokens, for the types that models are mostly stored in. Rows are
- * multiplied where they lie, 64 weights or more of one at a time, and what is turned into a lane per row is not the weights
- * but their sums, of which there are fewer: isum of BLOCKS (numerics.md) is exact in any order. With more tokens there are as
- * many sums as weights, and template_runs.h is faster. Included after template_runs.h.
+ * Products of rows in the file's layout with one or two tokens, for the types that models mostly
+ * use. Rows are multiplied in place, 64 weights or more of one row at a time. Not the weights but
+ * their sums, which are fewer, are then rearranged to a lane per row; isum of BLOCKS (numerics.md)
+ * is exact in any order. With more tokens there are as many sums as weights, and template_runs.h is
+ * faster. Include after template_runs.h.
  */
 #pragma once
 
@@ -10,8 +11,8 @@
 
 #define FEW_TOKENS 2
 
-/* Four rows, each with three behind it at multiples of the stride that an address can have: hidden in this way, the sixteen
- * addresses are not kept in registers, which are too few. */
+/* Four rows; three more follow each at multiples of the stride that an address can express. Without
+ * this, the compiler keeps sixteen addresses in registers, of which there are too few. */
 struct few_rows {
 	const uint8_t *p[4];
 	size_t stride;
@@ -32,7 +33,7 @@ ALWAYS_INLINE __m512i four_quarters(const uint8_t *p, size_t apart)
 	return _mm512_inserti32x4(all, sixteen_at(p + 3 * apart), 3);
 }
 
-/* The sums of the four dwords of every quarter: dword i of the result is s[i]'s. */
+/* Sums the four dwords of every quarter; dword i of each quarter of the result belongs to s[i]. */
 ALWAYS_INLINE __m512i sum_quarters(const __m512i s[4])
 {
 	__m512i a = _mm512_add_epi32(
@@ -43,7 +44,8 @@ ALWAYS_INLINE __m512i sum_quarters(const __m512i s[4])
 	return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
 }
 
-/* s[i]: four rows from 4 * i on, what quarters 0..3 are of -> out[k]: quarter k of all sixteen. */
+/* s[i] holds four rows from 4 * i on in its quarters 0..3. out[k] gets quarter k of all sixteen
+ * rows. */
 ALWAYS_INLINE void turn_quarters(const __m512i s[4], ilanes out[4])
 {
 	__m512i a = _mm512_shuffle_i32x4(s[0], s[1], 0x44);
@@ -57,7 +59,7 @@ ALWAYS_INLINE void turn_quarters(const __m512i s[4], ilanes out[4])
 	out[3] = _mm512_shuffle_i32x4(c, d, 0xdd);
 }
 
-/* The same of halves, each the sum of its quarters. */
+/* The same with halves, each the sum of its quarters. */
 ALWAYS_INLINE void turn_halves(const __m512i s[4], ilanes *first, ilanes *second)
 {
 	__m512i a = _mm512_add_epi32(
@@ -69,13 +71,14 @@ ALWAYS_INLINE void turn_halves(const __m512i s[4], ilanes *first, ilanes *second
 	*second = _mm512_shuffle_i32x4(a, b, 0xdd);
 }
 
-/* Activations as weights of a type are multiplied with: those of a load's low and high parts, and what their sums begin
- * with. */
+/* Activations in the form that a type's weights are multiplied with: for the low and the high part
+ * of a load, and the value that their sums begin with. */
 struct few_factors {
 	__m512i low, high, begin;
 };
 
-/* For four blocks of nibbles: their first 16 values, their last, and offset / 128 of what weights 128 too high add. */
+/* For four blocks of nibbles: their first 16 values, their last 16, and offset / 128 of the surplus
+ * that weights 128 too high add. */
 ALWAYS_INLINE struct few_factors factors_nibbles(const struct q8_block *x, int16_t offset)
 {
 	const size_t apart = sizeof(*x);
@@ -90,7 +93,8 @@ ALWAYS_INLINE struct few_factors factors_nibbles(const struct q8_block *x, int16
 		four_quarters((const uint8_t *)x->q + 16, apart), begin};
 }
 
-/* Sixteen bytes of nibbles of each of four blocks, at p and so many bytes apart. */
+/* Loads sixteen bytes of nibbles of each of four blocks, which lie `apart` bytes apart from p on.
+ */
 ALWAYS_INLINE __m512i nibbles_of_four(const uint8_t *p, uint32_t apart)
 {
 	const __m512i words = _mm512_setr_epi32(0x00020001, 0x00040003, 0x00060005, 0x00080007,
@@ -99,7 +103,7 @@ ALWAYS_INLINE __m512i nibbles_of_four(const uint8_t *p, uint32_t apart)
 
 	if (apart != 18)
 		return four_quarters(p, apart);
-	/* The last four words are at their place when a load begins four later. */
+	/* The last four words are in their place when a load begins four words later. */
 	return _mm512_mask_loadu_epi16(
 		_mm512_permutexvar_epi16(words, _mm512_loadu_si512((const void *)(p - 2))),
 		0xf0000000, p + 6);
@@ -110,8 +114,9 @@ ALWAYS_INLINE __m512i dot_64(__m512i sum, __m512i weights, __m512i x)
 	return _mm512_dpbusd_epi32(sum, weights, x);
 }
 
-/* isum of four blocks of nibbles, at p and so many bytes apart, which are weights + offset, or codes of a table of such. All
- * but p, stride and x are constants where this is inlined. */
+/* isum of four blocks of nibbles, `apart` bytes apart from p on. A nibble is weight + offset, or a
+ * code of a table of such values. All arguments except p, stride and x are constants where this is
+ * inlined. */
 ALWAYS_INLINE void dots_nibbles(const uint8_t *p, size_t stride, uint32_t apart,
 	const int8_t table[16], int16_t offset, const struct activation *x, uint32_t at,
 	const uint32_t T, ilanes dot[FEW_TOKENS][GROUP_RUNS])
@@ -252,7 +257,7 @@ ALWAYS_INLINE void dots_q4_k(const uint8_t *p, size_t stride, const struct activ
 	}
 }
 
-/* What c_0 and c_1 of Q6_K are multiplied with, runs r and r + 1. */
+/* The sums that c_0 and c_1 of Q6_K are multiplied with, for runs r and r + 1. */
 ALWAYS_INLINE void dots_factors(
 	const __m512i sums[4], const struct group *group, uint32_t r, ilanes dot[GROUP_RUNS])
 {
@@ -268,7 +273,8 @@ ALWAYS_INLINE void dots_factors(
 	}
 }
 
-/* Of two runs: what their halves' sums begin with, as their weights are 32 too high. */
+/* For two runs: the values that the sums of their halves begin with, because their weights are 32
+ * too high. */
 ALWAYS_INLINE __m512i begin_32(const struct q8_block *x)
 {
 	__m512i begin = _mm512_castsi128_si512(_mm_cvtsi32_si128(-32 * x[0].sums[0]));
@@ -278,8 +284,8 @@ ALWAYS_INLINE __m512i begin_32(const struct q8_block *x)
 	return _mm512_inserti32x4(begin, _mm_cvtsi32_si128(-32 * x[1].sums[1]), 3);
 }
 
-/* out[0]: runs 0 and 1 of half a block of a row, out[1]: runs 2 and 3. low: its 64 bytes of nibbles, high: the 32 of the bits
- * above them. */
+/* Weights of half a block of a row: out[0] gets runs 0 and 1, out[1] runs 2 and 3. low: its 64
+ * bytes of nibbles; high: the 32 bytes of the bits above them. */
 ALWAYS_INLINE void weights_q6_k(const uint8_t *low, const uint8_t *high, __m512i out[2])
 {
 	const __m512i third = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi32(2), 1);
@@ -298,7 +304,7 @@ ALWAYS_INLINE void dots_q6_k(const uint8_t *p, size_t stride, const struct activ
 	for (uint32_t half = 0; half < 2; half++) {
 		const struct few_rows rows = few_rows(p + (size_t)64 * half, stride);
 		const size_t high =
-			128 - (size_t)32 * half; /* from the low bits to the high ones */
+			128 - (size_t)32 * half; /* distance from the low bits to the high ones */
 		const uint32_t r = 4 * half;
 		__m512i in[FEW_TOKENS][2], begin[FEW_TOKENS][2], sums[FEW_TOKENS][2][4];
 
@@ -338,7 +344,8 @@ ALWAYS_INLINE void dots_q6_k(const uint8_t *p, size_t stride, const struct activ
 	}
 }
 
-/* Of the words, counted from p, in which eight units begin that lie so many bytes apart, those from 32 * k on. */
+/* Eight units begin at multiples of `apart` bytes from p on. The mask of the words that hold them,
+ * for the load of words from 32 * k on. */
 ALWAYS_INLINE __mmask32 words_from(uint32_t apart, uint32_t k)
 {
 	__mmask32 words = 0;
@@ -349,8 +356,8 @@ ALWAYS_INLINE __mmask32 words_from(uint32_t apart, uint32_t k)
 	return words;
 }
 
-/* Of a row, word i at i % 32, which is a place of its own for each of the eight: true of the blocks of every type. Nothing is
- * read behind the last of them, as it is masked. */
+/* Word i of a row goes to place i % 32. Each of the eight words has a place of its own, in the
+ * blocks of every type. The mask keeps the load from reading behind the last of them. */
 ALWAYS_INLINE ilanes eight_words(const uint8_t *p, uint32_t apart)
 {
 	ilanes words = _mm512_loadu_si512((const void *)p);
@@ -361,8 +368,8 @@ ALWAYS_INLINE ilanes eight_words(const uint8_t *p, uint32_t apart)
 	return words;
 }
 
-/* Eight units of each row, of 2 bytes or 1, so many bytes apart -> 16 bits of sixteen rows each; of units of 1 byte the upper
- * half is open. */
+/* Eight units of each row, of 2 bytes or 1, `apart` bytes apart. out[i] gets unit i of sixteen rows
+ * in 16 bits each; for units of 1 byte the upper half is undefined. */
 ALWAYS_INLINE void turn_units(
 	const uint8_t *p, size_t stride, uint32_t apart, __m256i out[GROUP_RUNS])
 {
@@ -434,7 +441,8 @@ ALWAYS_INLINE void heads_mxfp4(const uint8_t *p, size_t stride, struct group *ou
 		out->run[r].d = mxfp4_scales(byte_of(_mm512_cvtepu16_epi32(e[r]), 0));
 }
 
-/* A tile times few tokens: all but tile, x and y are constants where this is inlined. */
+/* A tile times few tokens. All arguments except tile, x and y are constants where this is inlined.
+ */
 ALWAYS_INLINE void few_product(bool has_m, uint32_t group_bytes,
 	void (*heads)(const uint8_t *, size_t, struct group *),
 	void (*dots)(const uint8_t *, size_t, const struct activation *, uint32_t, uint32_t,
@@ -465,7 +473,7 @@ ALWAYS_INLINE void few_product(bool has_m, uint32_t group_bytes,
 		f_store_some(y[t] + tile->row, acc[t], tile->from, tile->to);
 }
 
-/* The types: in groups of eight runs, blocks of them or one block. */
+/* The types that this file multiplies, in groups of eight runs: eight blocks, or one. */
 #define FEW_TYPES(X)                                     \
 	X(Q8_0, false, 8 * 34, heads_34, dots_q8_0)      \
 	X(Q4_0, false, 8 * 18, heads_18, dots_q4_0)      \
@@ -491,7 +499,7 @@ static const struct {
 	tile_function *functions[FEW_TOKENS];
 } few_types[] = {FEW_TYPES(FEW_ROW)};
 
-/* Of a matrix of this type and so many columns times n tokens, or NULL. */
+/* The function for a matrix of this type and number of columns times n tokens, or NULL. */
 static tile_function *few_function(enum tensor_type type, uint32_t cols, uint32_t n)
 {
 	tile_function *found = NULL;

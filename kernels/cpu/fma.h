@@ -1,6 +1,6 @@
 /*
- * fma32(a, b, c): a * b + c with one rounding. Where the instruction set has it, the instruction; elsewhere
- * our own, because the base x86-64 has none and the forward pass calls no libm.
+ * fma32(a, b, c): a * b + c with one rounding. It is the instruction where there is one. The base
+ * x86-64 has none, and the forward pass calls no libm, so otherwise it is computed here.
  */
 #pragma once
 
@@ -12,9 +12,10 @@ static inline float fma32(float a, float b, float c)
 #ifdef __FMA__
 	return __builtin_fmaf(a, b, c);
 #else
-	/* The product of two 24-bit numbers is exact in a double; the sum is rounded to odd there (Boldo and
-	 * Melquiond, "Emulation of FMA and correctly rounded sums", 2008), so that the second rounding, to
-	 * float32, gives what one rounding would have given, subnormal results included. */
+	/* The product of two 24-bit numbers is exact in a double. The sum is rounded to odd (Boldo
+	 * and Melquiond, "Emulation of FMA and correctly rounded sums", 2008), so that the second
+	 * rounding, to float32, gives the same as one rounding would, also for subnormal results.
+	 */
 	double product = (double)a * (double)b;
 	double sum = product + (double)c;
 	double back = sum - product;
@@ -25,7 +26,7 @@ static inline float fma32(float a, float b, float c)
 
 		memcpy(&bits, &sum, sizeof(bits));
 		if ((bits & 1) == 0) {
-			/* Magnitude grows when the lost part points away from zero. */
+			/* The magnitude grows when the lost part points away from zero. */
 			bits = (error > 0) == (sum > 0) ? bits + 1 : bits - 1;
 			memcpy(&sum, &bits, sizeof(sum));
 		}

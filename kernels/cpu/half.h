@@ -1,6 +1,7 @@
 /*
- * float16 and bfloat16, exactly, in integer arithmetic: the bits the F16C instructions give, subnormals,
- * infinities and NaNs included (a signalling NaN becomes quiet and keeps its payload).
+ * Conversions of float16 and bfloat16 in integer arithmetic. They give exactly the bits of the F16C
+ * instructions, for subnormals, infinities and NaNs too (a signalling NaN becomes quiet and keeps
+ * its payload).
  */
 #pragma once
 
@@ -54,14 +55,15 @@ static inline uint16_t half_of_float(float f)
 	if (magnitude >= 0x477ff000u) /* 65520 and more round to infinity */
 		return (uint16_t)(sign | 0x7c00u);
 	if (magnitude < 0x38800000u) {
-		/* Below 2^-14 a half's last place is 2^-24. Adding 0.5, whose last place in float32 is
-		 * 2^-24 too, rounds there to nearest even, and the sum's low bits are the fraction. */
+		/* Below 2^-14 the last place of a float16 is 2^-24. Adding 0.5, whose last place in
+		 * float32 is also 2^-24, rounds there to nearest even, and the low bits of the sum
+		 * are the fraction. */
 		float sum = float_of_bits(magnitude) + 0.5f;
 
 		return (uint16_t)(sign | (bits_of_float(sum) - 0x3f000000u));
 	}
-	/* Rebias the exponent and round to nearest even on the 13 bits that go; a carry out of the fraction
-	 * is the next exponent, as it should be. */
+	/* Changes the exponent's bias and rounds to nearest even on the 13 bits that are dropped. A
+	 * carry out of the fraction correctly gives the next exponent. */
 	magnitude -= 112u << 23;
 	magnitude += 0xfffu + (magnitude >> 13 & 1u);
 	return (uint16_t)(sign | magnitude >> 13);
@@ -72,7 +74,7 @@ static inline float float_of_bfloat(uint16_t b)
 	return float_of_bits((uint32_t)b << 16);
 }
 
-/* The 16 bits of a file, wherever they lie. */
+/* 16 bits in the file's byte order, at any address. */
 static inline uint16_t load_u16(const void *p)
 {
 	uint16_t v;

@@ -1,5 +1,5 @@
-/* Eight 32-bit lanes, a row of weights each, for template_unpack.h and template_runs.h; lanes_avx512.h has the same
- * functions for sixteen. */
+/* Eight 32-bit lanes, one row of weights in each, for template_unpack.h and template_runs.h.
+ * lanes_avx512.h has the same functions for sixteen lanes. */
 #pragma once
 
 #include "kernels/cpu/half.h"
@@ -9,17 +9,19 @@
 
 #define TILE_ROWS 8
 #define TILE_TOKENS 8
-/* Tokens up to which the runs of a block of 256 are unrolled: with more, half as many registers do not hold what would be
- * shared (a Zen 4, in cache: Q4_K with 4 tokens 11.1 to 10.1 GB/s, with 16 3.1 to 2.9). */
+/* Up to this many tokens, the runs of a block of 256 are unrolled. With more tokens, AVX2's
+ * registers do not hold what unrolled runs would share (Zen 4, in cache: Q4_K with 4 tokens falls
+ * from 11.1 to 10.1 GB/s, with 16 from 3.1 to 2.9). */
 #define TILES_UNROLLED 2
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
-/* IQ4's weights are kept signed, as maddubs would saturate on larger unsigned ones. */
+/* IQ4's weights stay signed, because maddubs would saturate with larger unsigned ones. */
 #define IQ4_BIAS 0
 
 typedef __m256i ilanes;
 typedef __m256 flanes;
 
-/* c_0 and c_1 of a run, each in both halves of the lane, and what takes the weights' offset off. */
+/* c_0 and c_1 of a run, each in both halves of the lane, and the factor that removes the weights'
+ * offset. */
 struct factors {
 	ilanes c[2], more;
 };
@@ -79,19 +81,20 @@ ALWAYS_INLINE ilanes i_right(ilanes a, uint32_t n)
 	return _mm256_srli_epi32(a, (int)n);
 }
 
-/* With copies of the sign. */
+/* Fills the upper bits with copies of the sign. */
 ALWAYS_INLINE ilanes i_right_signed(ilanes a, uint32_t n)
 {
 	return _mm256_srai_epi32(a, (int)n);
 }
 
-/* Bits `from` and on of every byte as its bits `to` and on; the bits around them are open. from < 8, and to <= 4. */
+/* Moves bits `from` and on of every byte to bits `to` and on; the other bits are undefined. from <
+ * 8, to <= 4. */
 ALWAYS_INLINE ilanes bits_moved(ilanes a, uint32_t from, uint32_t to)
 {
 	return i_left(i_right(a, from), to);
 }
 
-/* Both 16-bit halves of a times those of b, summed. */
+/* The sum of the products of both 16-bit halves of a and b. */
 ALWAYS_INLINE ilanes i_madd(ilanes a, ilanes b)
 {
 	return _mm256_madd_epi16(a, b);
@@ -105,8 +108,9 @@ ALWAYS_INLINE ilanes i_look_up(const int8_t table[16], ilanes codes)
 	return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(once), codes);
 }
 
-/* table[index] for each lane. By loads: qemu 7.2, by which tests run as on a CPU that has AVX2 alone, gives wrong results for
- * vpgatherdd, which is a fifth faster (a Rocket Lake, in cache, IQ2_XXS with one token: 14.8 and 12.3 G weights/s). */
+/* table[index] for each lane, by plain loads. vpgatherdd would be a fifth faster (Rocket Lake, in
+ * cache, IQ2_XXS with one token: 14.8 against 12.3 G weights/s), but qemu 7.2, which the tests use
+ * as a CPU that has AVX2 alone, computes it wrongly. */
 ALWAYS_INLINE ilanes i_gather(const uint32_t *table, ilanes index)
 {
 	uint32_t i[8];
@@ -117,8 +121,8 @@ ALWAYS_INLINE ilanes i_gather(const uint32_t *table, ilanes index)
 		(int)table[i[7]]);
 }
 
-/* Adds bit i of a lane to weight i as this bit of it, 8 or 16. Each four bits are put, as the upper half of a byte, into four
- * bytes, of which each keeps one. */
+/* Adds bit i of a lane to weight i as the bit `as` of it, 8 or 16. Every four bits are put, as the
+ * upper half of a byte, into four bytes, each of which keeps one. */
 ALWAYS_INLINE void add_one_bits(ilanes bits, int as, ilanes w[8])
 {
 	const ilanes low = i_left(bits, 4), one = i_set1((int32_t)0x80402010),
@@ -176,7 +180,7 @@ ALWAYS_INLINE flanes f_of_bits(ilanes a)
 	return _mm256_castsi256_ps(a);
 }
 
-/* The float16 in the low half of each lane, widened. */
+/* The float16 in the low half of each lane, as float32. */
 ALWAYS_INLINE flanes f_of_half(ilanes a)
 {
 	ilanes low = _mm256_and_si256(a, _mm256_set1_epi32(0xffff));
@@ -193,7 +197,7 @@ ALWAYS_INLINE ilanes load_dwords(const uint8_t *p, size_t s)
 		load_i32(p + 7 * s));
 }
 
-/* What lies at p for each lane, dwords, 16 bits or bytes, widened with zeros. */
+/* Loads a dword, 16 bits or a byte at p for each lane, and widens it with zeros. */
 ALWAYS_INLINE ilanes lanes_32(const uint8_t *p)
 {
 	return _mm256_loadu_si256((const __m256i *)(const void *)p);
@@ -214,7 +218,7 @@ ALWAYS_INLINE flanes lanes_half(const uint8_t *p)
 	return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
 
-/* 16 bytes of each row -> lane r of out[k] = dword k of row r. */
+/* Loads 16 bytes of each row; lane r of out[k] is dword k of row r. */
 ALWAYS_INLINE void load_16(const uint8_t *p, size_t row_bytes, ilanes out[4])
 {
 	__m256i in[4], a, b, c, d;
@@ -237,14 +241,14 @@ ALWAYS_INLINE void load_16(const uint8_t *p, size_t row_bytes, ilanes out[4])
 	out[3] = _mm256_unpackhi_epi64(c, d);
 }
 
-/* 32 bytes of each row. */
+/* The same with 32 bytes of each row. */
 ALWAYS_INLINE void load_32(const uint8_t *p, size_t row_bytes, ilanes out[8])
 {
 	load_16(p, row_bytes, out);
 	load_16(p + 16, row_bytes, out + 4);
 }
 
-/* Two numbers of 16 bits, the second one in the upper half of the lane. */
+/* Joins two 16-bit numbers in each lane; the second goes to the upper half. */
 ALWAYS_INLINE ilanes pair_of(ilanes first, ilanes last)
 {
 	return _mm256_blend_epi16(first, i_left(last, 16), 0xaa);
@@ -255,8 +259,8 @@ ALWAYS_INLINE ilanes four_of(const int8_t *q, uint32_t k)
 	return _mm256_set1_epi32(load_i32(q + (size_t)4 * k));
 }
 
-/* Lane r: sum of w * q over 32 weights 0..31 of each row. A pair is at most 2 * 31 * 127 = 7874 in magnitude, so
- * 16 bits hold four of them. */
+/* Lane r: the sum of w * q over the 32 weights (0..31) of row r. A pair is at most 2 * 31 * 127 =
+ * 7874 in magnitude, so 16 bits hold the sum of four pairs. */
 ALWAYS_INLINE ilanes dot_32(const ilanes w[8], const int8_t *q)
 {
 	ilanes low = _mm256_maddubs_epi16(w[0], four_of(q, 0));
@@ -270,7 +274,8 @@ ALWAYS_INLINE ilanes dot_32(const ilanes w[8], const int8_t *q)
 	return i_add(i_madd(low, _mm256_set1_epi16(1)), i_madd(high, _mm256_set1_epi16(1)));
 }
 
-/* The same for weights -128..127: the sign of w goes to q, and a pair is at most 2 * 128 * 127 = 32512. */
+/* The same for weights -128..127: q takes over the sign of w, and a pair is at most 2 * 128 * 127 =
+ * 32512. */
 ALWAYS_INLINE ilanes dot_signed(const ilanes w[8], const int8_t *q)
 {
 	ilanes dot = _mm256_setzero_si256();
@@ -285,8 +290,8 @@ ALWAYS_INLINE ilanes dot_signed(const ilanes w[8], const int8_t *q)
 	return dot;
 }
 
-/* The sums of the first and of the last 16 products of weights less IQ4_BIAS, -64..63: two pairs are at most 4 * 64 * 127 =
- * 32512. */
+/* The sums over the first and over the last 16 products, for weights less IQ4_BIAS, -64..63: two
+ * pairs are at most 4 * 64 * 127 = 32512. */
 ALWAYS_INLINE void dot_halves_signed(const ilanes w[8], const struct q8_block *x, ilanes sum[2])
 {
 #pragma GCC unroll 2
@@ -306,7 +311,8 @@ ALWAYS_INLINE void dot_halves_signed(const ilanes w[8], const struct q8_block *x
 	}
 }
 
-/* Eight 16-bit pairs of larger weights could saturate: the offset stays what the type has. */
+/* With larger weights, a sum of eight 16-bit pairs could saturate, so the weights keep the offset
+ * of their type. */
 #define TILES_OFFSET(offset) (offset)
 ALWAYS_INLINE void raise_all(int8_t offset, ilanes w[8])
 {
@@ -314,20 +320,20 @@ ALWAYS_INLINE void raise_all(int8_t offset, ilanes w[8])
 	(void)w;
 }
 
-/* dot_32 of weights that are `offset` too high, without what that adds. */
+/* dot_32 of weights that are `offset` too high, with the surplus subtracted. */
 ALWAYS_INLINE ilanes dot_less(const ilanes w[8], const struct q8_block *x, int16_t offset)
 {
 	return i_sub(dot_32(w, x->q), i_set1(offset * q8_sum(x)));
 }
 
-/* The weights of dot_signed less IQ4_BIAS, that is, as they are. */
+/* dot_signed of weights less IQ4_BIAS, which is 0 here. */
 ALWAYS_INLINE ilanes dot_signed_less(const ilanes w[8], const struct q8_block *x)
 {
 	return dot_signed(w, x->q);
 }
 
-/* Lane r: c_0 * (sum over weights 0..15) + c_1 * (over 16..31), weights 0..63: a pair is at most 2 * 63 * 127 =
- * 16002, so 16 bits hold two. */
+/* Lane r: c_0 * (sum over weights 0..15) + c_1 * (sum over 16..31), for weights 0..63. A pair is at
+ * most 2 * 63 * 127 = 16002, so 16 bits hold two pairs. */
 ALWAYS_INLINE ilanes dot_factors_0(
 	const ilanes w[8], const struct factors *factors, const struct q8_block *x)
 {
@@ -343,7 +349,8 @@ ALWAYS_INLINE ilanes dot_factors_0(
 	return dot;
 }
 
-/* Factors of dot_factors_*(), -128..127 in each lane: of weights as they are, and of those 4 or 32 too high. */
+/* Prepare the factors of dot_factors_*(), -128..127 in each lane: for exact weights, and for
+ * weights 4 or 32 too high. */
 ALWAYS_INLINE void factors_0(ilanes first, ilanes last, struct factors *out)
 {
 	out->c[0] = pair_of(first, first);
@@ -362,7 +369,8 @@ ALWAYS_INLINE void factors_32(ilanes first, ilanes last, struct factors *out)
 	out->more = pair_of(i_left(first, 5), i_left(last, 5));
 }
 
-/* The same without what the weights are too high by: 0..7 and 0..63. */
+/* dot_factors_0 of weights that are too high (stored as 0..7 and 0..63), with the surplus
+ * subtracted. */
 ALWAYS_INLINE ilanes dot_factors_4(
 	const ilanes w[8], const struct factors *factors, const struct q8_block *x)
 {
@@ -377,7 +385,7 @@ ALWAYS_INLINE ilanes dot_factors_32(
 	return dot_factors_4(w, factors, x);
 }
 
-/* Lanes from..to-1 to y[from..to-1]. */
+/* Stores lanes from..to-1 to y[from..to-1]. */
 ALWAYS_INLINE void f_store_some(float *y, flanes a, uint32_t from, uint32_t to)
 {
 	float whole[TILE_ROWS];

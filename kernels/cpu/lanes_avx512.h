@@ -1,4 +1,4 @@
-/* Sixteen 32-bit lanes, a row of weights each; lanes_avx2.h says what each function does. */
+/* Sixteen 32-bit lanes, one row of weights in each. lanes_avx2.h describes each function. */
 #pragma once
 
 #include "kernels/cpu/half.h"
@@ -10,13 +10,13 @@
 #define TILE_TOKENS 16
 #define TILES_UNROLLED 16
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
-/* VNNI multiplies unsigned by signed bytes: IQ4's weights are taken 128 higher. */
+/* VNNI multiplies unsigned by signed bytes, so IQ4's weights are stored 128 higher. */
 #define IQ4_BIAS 128
 
 typedef __m512i ilanes;
 typedef __m512 flanes;
 
-/* c_0 and c_1 of a run, or pair_of() them in the first. */
+/* c_0 and c_1 of a run, or pair_of() both in c[0]. */
 struct factors {
 	ilanes c[2];
 };
@@ -196,7 +196,8 @@ ALWAYS_INLINE flanes lanes_half(const uint8_t *p)
 	return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
 }
 
-/* rows i, 4 + i, 8 + i and 12 + i of 16 bytes each -> lane r of out[k] = dword k of row r. */
+/* in[i] holds 16 bytes each of rows i, 4 + i, 8 + i and 12 + i. Lane r of out[k] becomes dword k of
+ * row r. */
 ALWAYS_INLINE void transpose_16x4(const ilanes in[4], ilanes out[4])
 {
 	__m512i a = _mm512_unpacklo_epi32(in[0], in[1]), b = _mm512_unpacklo_epi32(in[2], in[3]);
@@ -244,7 +245,8 @@ ALWAYS_INLINE void load_32(const uint8_t *p, size_t row_bytes, ilanes out[8])
 		in[i] = two_rows(p + i * row_bytes, p + (4 + i) * row_bytes);
 		in[4 + i] = two_rows(p + (8 + i) * row_bytes, p + (12 + i) * row_bytes);
 	}
-	/* 128-bit lanes of t[k]: dword k of rows 0-3, dword 4 + k of them, then the same of rows 4-7. */
+	/* 128-bit lanes of t[k]: dword k of rows 0-3, dword 4 + k of the same rows, then both for
+	 * rows 4-7. */
 	transpose_16x4(in, t);
 	transpose_16x4(in + 4, t + 4);
 #pragma GCC unroll 4
@@ -254,18 +256,19 @@ ALWAYS_INLINE void load_32(const uint8_t *p, size_t row_bytes, ilanes out[8])
 	}
 }
 
-/* sum + products of four weights of each row, unsigned bytes, with q[4k..4k+3]. */
+/* Adds to `sum` the products of four weights of each row, unsigned bytes, with q[4k..4k+3]. */
 ALWAYS_INLINE ilanes add_four(ilanes sum, ilanes w, const int8_t *q, uint32_t k)
 {
-	/* The broadcast as the product's operand, which GCC 12 does not make of it: so a run's weights and the sums of 16
-	 * tokens stay in registers. Q4_0 with 16 tokens: 65 to 71 % of the VNNI peak of a Zen 5. */
+	/* Assembler, because GCC 12 does not make the broadcast an operand of the product. With it,
+	 * a run's weights and the sums of 16 tokens stay in registers. Q4_0 with 16 tokens: from 65
+	 * to 71 % of the VNNI peak of a Zen 5. */
 	__asm__("vpdpbusd %2%{1to16%}, %1, %0"
 		: "+v"(sum)
 		: "v"(w), "m"(*(const int8_t(*)[4])(q + (size_t)4 * k)));
 	return sum;
 }
 
-/* Weights 0..255. Two chains hide half the latency. */
+/* For weights 0..255. Two chains hide half the latency. */
 ALWAYS_INLINE ilanes dot_32(const ilanes w[8], const int8_t *q)
 {
 	ilanes even = _mm512_setzero_si512(), odd = even;
@@ -278,7 +281,7 @@ ALWAYS_INLINE ilanes dot_32(const ilanes w[8], const int8_t *q)
 	return i_add(even, odd);
 }
 
-/* IQ4_BIAS has made the weights unsigned. */
+/* The weights are unsigned, thanks to IQ4_BIAS. */
 ALWAYS_INLINE ilanes dot_signed(const ilanes w[8], const int8_t *q)
 {
 	return dot_32(w, q);
@@ -289,7 +292,7 @@ ALWAYS_INLINE ilanes pair_of(ilanes first, ilanes last)
 	return _mm512_mask_blend_epi16(0xaaaaaaaa, first, i_left(last, 16));
 }
 
-/* The sums of the products of the first and the last 16 weights. */
+/* The sums of the products of the first and of the last 16 weights. */
 ALWAYS_INLINE void dot_halves(const ilanes w[8], const int8_t *q, ilanes sum[2])
 {
 	sum[0] = sum[1] = _mm512_setzero_si512();
@@ -306,8 +309,8 @@ ALWAYS_INLINE void factors_32(ilanes first, ilanes last, struct factors *out)
 	out->c[1] = last;
 }
 
-/* dot_halves of weights that are 2^bits too high, which is taken off by shifts, for which there are other pipes than for
- * products. */
+/* dot_halves of weights that are 2^bits too high. The surplus is subtracted by shifts, which use
+ * other execution pipes than products do. */
 ALWAYS_INLINE void dot_halves_less(
 	const ilanes w[8], const struct q8_block *x, uint32_t bits, ilanes sum[2])
 {
@@ -337,7 +340,7 @@ ALWAYS_INLINE void factors_4(ilanes first, ilanes last, struct factors *out)
 	out->c[0] = pair_of(first, last);
 }
 
-/* Both sums are at most 16 * 7 * 127 = 14224 in magnitude, and lie in one lane. */
+/* Both sums are at most 16 * 7 * 127 = 14224 in magnitude, and fit one lane. */
 ALWAYS_INLINE ilanes pair_dot(const ilanes w[8], const struct q8_block *x)
 {
 	const __m128i low_words = _mm_setr_epi32(0x01000100, 0x05040504, 0x09080908, 0x0d0c0d0c);
@@ -367,7 +370,7 @@ ALWAYS_INLINE ilanes dot_factors_0(
 	return i_madd(pair_dot(w, x), factors->c[0]);
 }
 
-/* Weights of dot_less() that are `offset` too high are made 128 too high, signed ones too. */
+/* Makes weights that are `offset` too high 128 too high, for dot_less(); signed weights too. */
 #define TILES_OFFSET(offset) 128
 ALWAYS_INLINE void raise_all(int8_t offset, ilanes w[8])
 {
@@ -376,7 +379,7 @@ ALWAYS_INLINE void raise_all(int8_t offset, ilanes w[8])
 		w[k] = i_add_8(w[k], i_set1_8(TILES_OFFSET(offset) - offset));
 }
 
-/* dot_32 of weights that are 128 too high, without what that adds. */
+/* dot_32 of weights that are 128 too high, with the surplus subtracted. */
 ALWAYS_INLINE ilanes dot_less(const ilanes w[8], const struct q8_block *x, int16_t offset)
 {
 	ilanes even = i_set1(x->minus_128), odd = _mm512_setzero_si512();

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #define ANGLE_END 1073741824.0 /* 2^30: where kernels_sincos stops */
-#define LN2_HIGH 0x1.62e42feep-1 /* 32 bits: times an exponent it is exact */
+#define LN2_HIGH 0x1.62e42feep-1 /* 32 bits, so that its product with an exponent is exact */
 #define LN2_LOW 0x1.a39ef35793c76p-33
 
 /* A value as the exact sum of two doubles, the second at most half a last place of the first. */
@@ -59,7 +59,7 @@ float kernels_exp(float x)
 static int32_t split_exponent(double x, double *m)
 {
 	uint64_t bits = bits_of_double(x);
-	/* The bits of sqrt(1/2): subtracting them makes the exponent field count from there. */
+	/* Subtracting the bits of sqrt(1/2) makes the exponent field count from there. */
 	uint64_t shifted = bits - 0x3fe6a09e667f3bcdu;
 	int32_t exponent = (int32_t)((int64_t)shifted >> 52);
 
@@ -68,8 +68,9 @@ static int32_t split_exponent(double x, double *m)
 }
 
 /*
- * log m = 2 atanh s, s = (m - 1) / (m + 1), |s| < 0.1716: in double six terms leave a relative error below
- * 2^-33, so that the one rounding to float32 decides. Every float32 is a normal double, subnormals too.
+ * log m = 2 atanh s, s = (m - 1) / (m + 1), |s| < 0.1716. Six terms in double leave a relative
+ * error below 2^-33, so that the single rounding to float32 decides. Every float32 is a normal
+ * double, subnormals included.
  */
 float kernels_log(float x)
 {
@@ -152,14 +153,15 @@ static void sincos_reduced(double high, double low, double *sine, double *cosine
 		c = 1 - z * cosine_terms[k] * c;
 	}
 	*sine = high + (low * top - high * z * (1 / 6.0) * s);
-	/* 1 - half rounds; what it lost comes back with the small terms. */
+	/* 1 - half is rounded; the small terms restore what it lost. */
 	*cosine = top + (((1 - top) - half) + (half * z * (1 / 12.0) * c - high * low));
 }
 
 /*
- * Cody and Waite's reduction: n = angle / (pi/2) to the nearest integer, pi/2 as three parts of which the first
- * two have 33 bits, so that times n < 2^20 they are exact. Exact to the last place up to 2^20 rad; beyond it
- * the error grows with the angle, and past 2^30 there is no answer.
+ * Cody and Waite's reduction: n = angle / (pi/2), to the nearest integer. pi/2 is split into three
+ * parts, the first two of 33 bits, so that their products with n < 2^20 are exact. The result is
+ * exact to the last place up to 2^20 rad. Beyond that the error grows with the angle, and from 2^30
+ * on the result is NaN.
  */
 void kernels_sincos(double angle, double *sine, double *cosine)
 {

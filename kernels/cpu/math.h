@@ -1,7 +1,7 @@
 /*
- * The constants of exp, shared by every form of it. The forms (exp32 here, v16_exp in vec_avx2.h and
- * vec_avx512.h) do the same float32 operations down to p, and then give the same bits: AVX-512 multiplies p by 2^n
- * (vscalefps) where the others add n to its exponent.
+ * The constants of exp, shared by all its forms: exp32 here, v16_exp in vec_avx2.h and in
+ * vec_avx512.h. They do the same float32 operations down to p and give the same bits after it:
+ * AVX-512 multiplies p by 2^n (vscalefps), the others add n to p's exponent.
  *
  *   t = fma(x, log2 e, 1.5 * 2^23)      the integer n nearest to x * log2 e, in the low bits of t
  *   n = t - 1.5 * 2^23
@@ -10,8 +10,9 @@
  *   bits(result) = bits(p) + (bits(t) << 23)
  *   less than EXP_LEAST: +0; more than EXP_MOST: inf; NaN: NaN
  *
- * |r| < 0.3466, so the series' remainder is below 2^-27. p is in (0.70, 1.42) and every result between the
- * limits is a normal number, so adding n to the exponent field is exact, and multiplying by 2^n as well.
+ * |r| < 0.3466, so the remainder of the series is below 2^-27. p lies in (0.70, 1.42), and every
+ * result between the limits is a normal number. So adding n to the exponent field is exact, and so
+ * is multiplying by 2^n.
  */
 #pragma once
 

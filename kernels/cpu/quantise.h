@@ -1,15 +1,17 @@
-/* What quantising a block of activations decides once for its 32 values, the same in every backend. */
+/* The parts of quantising a block of 32 activations that are decided once per block, the same for
+ * every instruction set. */
 #pragma once
 
 #include "kernels/cpu/half.h"
 #include "kernels/tensor.h"
 
-/* Below this a block counts as zero: 127 / amax would come near float32's end (and be inf for subnormals). */
+/* Blocks whose greatest value is below this become zeros: 127 / amax would come near the end of
+ * float32's range, and be inf for subnormals. */
 #define QUANTISE_LEAST 0x1p-110f
 
-/* amax_bits: the greatest of the bit patterns of |x|, so that inf beats every number and NaN beats inf. Sets the
- * block to zeros with its d, and returns what to multiply x by: positive, or 0 or NaN (amax too small, infinite
- * or NaN) when the block stays zeros. */
+/* Sets the block to zeros with its d, and returns the factor for x: positive, or 0 or NaN when the
+ * block stays zeros (amax too small, infinite, or NaN). amax_bits: the greatest of the bit patterns
+ * of |x|, in which inf is above every number and NaN above inf. */
 static inline float quantise_scale(uint32_t amax_bits, struct q8_block *block)
 {
 	float amax = float_of_bits(amax_bits);
@@ -22,7 +24,7 @@ static inline float quantise_scale(uint32_t amax_bits, struct q8_block *block)
 	return 127.0f / amax;
 }
 
-/* The sums of a block, once its q are there. */
+/* Sets the sums of a block; first and last are the sums over its first and its last 16 q. */
 static inline void quantise_sums(int32_t first, int32_t last, struct q8_block *block)
 {
 	block->sums[0] = (int16_t)first;
@@ -31,7 +33,7 @@ static inline void quantise_sums(int32_t first, int32_t last, struct q8_block *b
 	block->minus_128 = -128 * (first + last);
 }
 
-/* A block of a query whose keys are of KV_Q16_0. */
+/* A block of a query whose keys are KV_Q16_0. */
 struct q16_block {
 	float d;
 	int16_t q[Q8_BLOCK];

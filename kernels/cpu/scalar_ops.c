@@ -1,5 +1,6 @@
-/* The scalar backend: plain C for any CPU, in the order numerics.md defines, and as simple as that allows; and the
- * reference backend, which differs from it in the product of quantised weights alone. */
+/* The scalar table: plain C for any CPU, in the order that numerics.md defines, and as simple as
+ * that allows. Also the reference table, which differs from it only in the product of quantised
+ * weights. */
 #include "kernels/cpu/vec_scalar.h"
 
 #include "kernels/cpu/blocks.h"
@@ -26,7 +27,8 @@ static void op_quantise_q8(const float *x, uint32_t cols, struct q8_block *out)
 		}
 		inverse = quantise_scale(amax_bits, &out[b]);
 		for (uint32_t i = 0; inverse > 0 && i < Q8_BLOCK; i++) {
-			/* Adding 1.5 * 2^23 rounds to an integer, ties to even, and leaves it in the low bits. */
+			/* Adding 1.5 * 2^23 rounds to an integer, ties to even, and leaves it in
+			 * the low bits. */
 			float shifted = in[i] * inverse + EXP_SHIFT;
 			int32_t q = (int32_t)(bits_of_float(shifted) - 0x4b400000u);
 
@@ -45,7 +47,7 @@ static void op_quantise_q8(const float *x, uint32_t cols, struct q8_block *out)
 #include "kernels/cpu/template_sample.h"
 #include "kernels/cpu/template_ops.h"
 
-/* Weights widened at once, a group of kernels/tiles.h, and tokens that share them. */
+/* Weights that are widened at once (a group of kernels/tiles.h), and tokens that share them. */
 #define REFERENCE_WEIGHTS 256
 #define REFERENCE_TOKENS 8
 

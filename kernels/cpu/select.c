@@ -72,7 +72,7 @@ const struct kernels *kernels_select(const char *name, struct error *err)
 			return NULL;
 		}
 	}
-	/* Cut short if it were ever longer than that: it is only told to a person. */
+	/* Cut short if it ever became longer: it is text for a person. */
 	for (size_t i = 0; kernels_names[i] && used < sizeof(known); i++)
 		used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s",
 			i > 0 ? ", " : "", kernels_names[i]);

@@ -1,12 +1,14 @@
 /*
- * Attention (numerics.md says in which order, and after which papers): included after vec_*.h and template_elementwise.h.
+ * Attention (numerics.md defines the order and names the papers). Include after vec_*.h and
+ * template_elementwise.h.
  *
- * A chunk is two small matrix products, of queries with keys and of weights with values, and both are limited by the
- * multiply-adds when many heads or tokens share a KV head, by memory otherwise. So the keys are used dimension by
- * dimension (template_keys.h, template_scores.h), so that a lane is a cell and no sum goes across lanes; sums are kept
- * in registers by tiles of V16_TILE, of several rows (a row is one head of one token) and several cells or values; and
- * what one product reads of memory is fetched while the other computes. For many rows plain keys and values of a chunk are
- * widened to float32 once; those of blocks are multiplied as the integers they are (template_weights.h).
+ * A chunk is two small matrix products: queries with keys, and weights with values. When many heads
+ * or tokens share a KV head, both are limited by multiply-adds; otherwise by memory. So keys are
+ * used dimension by dimension (template_keys.h, template_scores.h): a lane is a cell, and no sum
+ * crosses lanes. Sums are kept in registers in tiles of V16_TILE, of several rows (a row is one
+ * head of one token) and several cells or values. Memory that one product reads is prefetched while
+ * the other computes. For many rows, a chunk's plain keys and values are widened to float32 once.
+ * Those in blocks are multiplied as integers (template_weights.h).
  */
 #pragma once
 
@@ -14,11 +16,11 @@
 
 #include <assert.h>
 
-/* From so many rows on the values of a chunk, and its keys, are widened for all of them. */
+/* The number of rows from which a chunk's values, and its keys, are widened once for all rows. */
 #define ATTENTION_WIDE_ROWS 17
 #define ATTENTION_WIDE_KEYS (V16_TILE == 16 ? 17u : 3u)
 
-/* Of a copy of a chunk's vectors, of any form. */
+/* Size of a copy of a chunk's vectors, in any form. */
 static size_t copy_floats(uint32_t dim)
 {
 	return (size_t)kv_blocks(dim) * Q8_BLOCK * ATTENTION_CHUNK;
@@ -26,7 +28,7 @@ static size_t copy_floats(uint32_t dim)
 
 static_assert(sizeof(struct q16_block) > sizeof(struct q8_block), "room for both");
 
-/* Floats, or what is as long, from the beginning of the scratch to each part of it: whole vectors. */
+/* Offsets of the parts of the scratch memory, in floats; each part is a whole number of vectors. */
 struct scratch_parts {
 	size_t scores, factor, keys, blocks, values, scales, integers, end;
 };
@@ -52,8 +54,9 @@ static size_t op_attention_scratch(uint32_t rows, uint32_t k_dim, uint32_t v_dim
 	return scratch_parts(rows, k_dim, v_dim).end;
 }
 
-/* out[r][e] = out[r][e] * factor[r], then fma(p[r][i], v[i][e], out[r][e]) for the cells i in order, of H rows and the
- * 16 * D values e from d on, or the `some` < 16 last ones (D == 1). */
+/* out[r][e] = out[r][e] * factor[r], then out[r][e] = fma(p[r][i], v[i][e], out[r][e]) for the
+ * cells i in order. For H rows and the 16 * D values e from d on; with D == 1 perhaps only the
+ * `some` < 16 last ones. */
 ATTENTION_INLINE void value_tile(enum kv_type type, const struct attention_pass *pass,
 	const struct kv_view *values, const struct attention_run *run, size_t row, const uint32_t H,
 	size_t d, const uint32_t D, uint32_t some, struct kv_fetch *fetch)
@@ -101,7 +104,7 @@ ATTENTION_INLINE void value_tile(enum kv_type type, const struct attention_pass 
 		}
 }
 
-/* All values of H rows: the widest tiles as far as they fit, narrower ones behind. */
+/* All values of H rows: with the widest tiles as far as they fit, then with narrower ones. */
 ATTENTION_INLINE void value_rows(enum kv_type type, const struct attention_pass *pass,
 	const struct kv_view *values, const struct attention_run *run, uint32_t row,
 	const uint32_t H, struct kv_fetch *fetch)
@@ -138,7 +141,7 @@ ATTENTION_INLINE void values_of(enum kv_type type, const struct attention_pass *
 		value_rows(type, pass, values, run, row, 1, fetch);
 }
 
-/* `dim` values of vectors first..last-1, [ATTENTION_CHUNK][dim]. */
+/* Widens `dim` values of vectors first..last-1 to [ATTENTION_CHUNK][dim]. */
 ATTENTION_INLINE void widen(enum kv_type type, const struct kv_view *from, uint32_t first,
 	uint32_t last, uint32_t dim, float *to)
 {
@@ -154,7 +157,8 @@ ATTENTION_INLINE void widen(enum kv_type type, const struct kv_view *from, uint3
 	}
 }
 
-/* Each type's loops are functions of their own: all in one would be large and optimised badly. */
+/* The loops of each type are functions of their own: one function for all would be large and badly
+ * optimised. */
 #define ATTENTION_APART static __attribute__((noinline))
 #define ATTENTION_SCORES(name, type)                                             \
 	ATTENTION_APART void scores_##name(const struct attention_pass *pass,    \
@@ -215,12 +219,12 @@ static const struct attention_typed {
 		uint32_t k_dim, float *out);
 	void (*scores)(const struct attention_pass *pass, const struct chunk_turns *keys,
 		const struct attention_run *run, struct kv_fetch *fetch);
-	/* Of plain types. */
+	/* For plain types. */
 	void (*values)(const struct attention_pass *pass, const struct kv_view *values,
 		const struct attention_run *run, struct kv_fetch *fetch);
 	void (*widen)(
 		const struct kv_view *from, uint32_t first, uint32_t last, uint32_t dim, float *to);
-	/* Of blocks. */
+	/* For types in blocks. */
 	void (*block_values)(const struct attention_pass *pass, const struct chunk_turns *values,
 		const struct attention_run *run, struct kv_fetch *fetch);
 	void (*scales)(const struct attention_pass *pass, const struct chunk_turns *values,
@@ -248,13 +252,13 @@ static const struct attention_typed {
 		.pairs = pairs_q16},
 };
 
-/* What a chunk's keys and values are read from, and what is fetched meanwhile. */
+/* Where the keys and values of a chunk are read from, and what is prefetched meanwhile. */
 struct attention_chunk {
 	struct kv_view keys, values;
 	struct chunk_turns turned;
 	struct chunk_turns paired; /* values of blocks */
-	enum kv_type value_type; /* of `values`, if not of blocks */
-	uint32_t first, last; /* positions that any token attends to */
+	enum kv_type value_type; /* of `values`, for plain types */
+	uint32_t first, last; /* positions that any of the tokens attends to */
 	struct kv_fetch with_scores, with_values;
 };
 
@@ -273,7 +277,7 @@ static void attention_run(const struct attention_pass *pass, const struct attent
 		attention_typed[chunk->value_type].values(pass, &values, run, &with_values);
 		return;
 	}
-	/* For the first run, and not before its scores: they are on their way meanwhile. */
+	/* Only for the first run, and after its scores: meanwhile the values arrive from memory. */
 	if (fetch)
 		attention_typed[chunk->paired.type].scales(
 			pass, &chunk->paired, chunk->first, chunk->last);
@@ -292,7 +296,7 @@ static struct attention_run run_of(const struct attention_job *job, uint32_t t, 
 		t * job->n_heads, job->n_heads, first - from, last > first ? last - first : 0};
 }
 
-/* The chunk's values in float32, in place of the stored ones. */
+/* Replaces the chunk's stored values by float32 copies. */
 static void widen_values(const struct attention_pass *pass, struct attention_chunk *chunk)
 {
 	static const uint32_t ascending[ATTENTION_CHUNK] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11,
@@ -307,7 +311,8 @@ static void widen_values(const struct attention_pass *pass, struct attention_chu
 	chunk->value_type = KV_F32;
 }
 
-/* Whether keys, and values of blocks, can be used as they lie, if they lie in order: whole blocks together. */
+/* True when keys, and values in blocks, can be used in place if their cells lie in order: in whole
+ * blocks. */
 static bool keys_usable(const struct attention_job *job, uint32_t rows)
 {
 	return job->k_turned && (kv_in_blocks(job->kv_type) ? job->k_dim % Q8_BLOCK == 0
@@ -319,7 +324,7 @@ static bool pairs_usable(const struct attention_job *job)
 	return job->v_paired && job->v_dim % Q8_BLOCK == 0;
 }
 
-/* The chunk's keys where they are, if they can be used there; else a copy. */
+/* Uses the chunk's keys in place if possible, otherwise copies them. */
 static void take_keys(const struct attention_pass *pass, struct attention_chunk *chunk)
 {
 	const struct attention_job *job = pass->job;
@@ -337,7 +342,7 @@ static void take_keys(const struct attention_pass *pass, struct attention_chunk 
 			pass->keys, job->k_dim * KV_TURN * sizeof(float), KV_F32, &chunk->turned);
 }
 
-/* Values of blocks, likewise. */
+/* The same for values in blocks. */
 static void take_pairs(const struct attention_pass *pass, struct attention_chunk *chunk)
 {
 	const struct attention_job *job = pass->job;
@@ -351,8 +356,8 @@ static void take_pairs(const struct attention_pass *pass, struct attention_chunk
 		&chunk->paired);
 }
 
-/* Memory is read while something is computed: the values while the keys of their chunk are used and the next keys while
- * the values are; when a chunk is copied first, the next chunk in its place. */
+/* Plans what is prefetched while something is computed: a chunk's values while its keys are used,
+ * and the next keys while the values are. When chunks are copied first, the whole next chunk. */
 static void plan_fetches(
 	const struct attention_pass *pass, struct attention_chunk *chunk, uint32_t from)
 {
@@ -424,7 +429,7 @@ static void attention_chunk(const struct attention_pass *pass, uint32_t from)
 	}
 }
 
-/* The greatest |x| becomes KV_Q16_QUERY_MOST; an infinity or NaN is left to the scale. */
+/* Scales the greatest |x| to KV_Q16_QUERY_MOST. An infinity or NaN only shows in the scale. */
 static void quantise_q16(const float *x, struct q16_block *out)
 {
 	const float amax = float_of_bits(block_amax(x));
@@ -436,7 +441,7 @@ static void quantise_q16(const float *x, struct q16_block *out)
 		memset(out->q, 0, sizeof(out->q));
 }
 
-/* Query row r in the form that keys of blocks are multiplied with. */
+/* Quantises query row r to the form that keys in blocks are multiplied with. */
 static void quantise_query(const struct attention_pass *pass, uint32_t r)
 {
 	const uint32_t k_dim = pass->job->k_dim, n_blocks = kv_blocks(k_dim);
@@ -453,7 +458,7 @@ static void quantise_query(const struct attention_pass *pass, uint32_t r)
 	}
 }
 
-/* The job's queries into the scratch, in the forms that keys are multiplied with. */
+/* Puts the job's queries into the scratch memory, in the forms that keys are multiplied with. */
 static void take_queries(const struct attention_pass *pass)
 {
 	const struct attention_job *job = pass->job;

@@ -1,7 +1,8 @@
 /*
- * From the blocks of NVFP4 and of the types of three bits a weight and fewer to runs, for both layouts: template_runs.h
- * multiplies what lies unpacked in the first-level cache, since finding eight weights by an index takes longer than reading
- * them back. blocks_coded.c reads the same layouts, one weight at a time, and says where each bit lies. Included after lanes_*.h.
+ * Unpacking of NVFP4 and of the types with three bits a weight or fewer, from blocks to runs, for
+ * both layouts. The runs lie in the first-level cache, where template_runs.h multiplies them:
+ * finding eight weights by an index takes longer than reading them back. blocks_coded.c reads the
+ * same layouts one weight at a time, and says where each bit lies. Include after lanes_*.h.
  */
 #pragma once
 
@@ -9,15 +10,16 @@
 #include "kernels/cpu/template_scales.h"
 #include "kernels/tiles.h"
 
-/* A group of each lane's row. tiles is a constant where functions are inlined. */
+/* A group of each lane's row. `tiles` is a constant where functions are inlined. */
 struct coded {
-	const uint8_t *p; /* the group of the first lane's row, or the group's planes */
+	const uint8_t *p; /* the group in the first lane's row, or the group's planes */
 	size_t row_bytes;
-	uint32_t lane; /* of the planes, the first one wanted */
+	uint32_t lane; /* in the planes: the first lane wanted */
 	bool tiles;
 };
 
-/* Four bytes of each lane's group, from byte `at` of it on; a unit of a field that has units of four. */
+/* Four bytes of each lane's group, from byte `at` on, which is a unit of a field with units of four
+ * bytes. */
 ALWAYS_INLINE ilanes coded_32(const struct coded *c, uint32_t at)
 {
 	if (c->tiles)
@@ -25,7 +27,7 @@ ALWAYS_INLINE ilanes coded_32(const struct coded *c, uint32_t at)
 	return load_dwords(c->p + at, c->row_bytes);
 }
 
-/* A float16, at the beginning of a block or, behind at least two bytes, at its end. */
+/* A float16 at the beginning of a block, or at its end after at least two bytes. */
 ALWAYS_INLINE flanes coded_half(const struct coded *c, uint32_t at)
 {
 	if (c->tiles)
@@ -35,7 +37,7 @@ ALWAYS_INLINE flanes coded_half(const struct coded *c, uint32_t at)
 	return f_of_half(i_right(load_dwords(c->p + at - 2, c->row_bytes), 16));
 }
 
-/* Codes of the eight weights that an entry has. */
+/* Looks up the codes of the eight weights of an entry. */
 ALWAYS_INLINE void find_eight(const uint32_t *grid, ilanes index, ilanes w[2])
 {
 	ilanes entry = i_gather(grid, index);
@@ -103,7 +105,8 @@ ALWAYS_INLINE void coded_iq2_xs(const struct coded *c, uint32_t n, struct group 
 	}
 }
 
-/* Bits of an index above its byte: those from `from` on of each lane. */
+/* Joins an index from its low byte and its upper bits, which begin at bit `from` of each lane of
+ * `high`. */
 ALWAYS_INLINE ilanes index_of(ilanes low, uint32_t i, ilanes high, uint32_t from, int mask)
 {
 	return i_or(byte_of(low, i), i_left(i_and(i_right(high, from), i_set1(mask)), 8));
@@ -164,7 +167,7 @@ ALWAYS_INLINE void coded_iq3_s(const struct coded *c, uint32_t n, struct group *
 	}
 }
 
-/* Bit 3 of all codes of an entry, from the top bit of each lane. */
+/* Sets bit 3 of all codes of an entry to the top bit of each lane. */
 ALWAYS_INLINE void shift_eight(ilanes bit, ilanes w[2])
 {
 	const ilanes shift = i_and(i_right_signed(bit, 31), i_set1_8(8));
@@ -219,12 +222,12 @@ ALWAYS_INLINE void coded_iq1_m(const struct coded *c, uint32_t n, struct group *
 	}
 }
 
-/* The first digits, and what is behind them. */
+/* Removes the first base-three digit of each byte and returns it. */
 ALWAYS_INLINE ilanes take_digits(ilanes *bytes)
 {
 	const ilanes digits = first_digits(*bytes);
 
-	/* Three times a byte, modulo 256. */
+	/* Three times each byte, modulo 256. */
 	*bytes = i_add_8(*bytes, i_add_8(*bytes, *bytes));
 	return digits;
 }
@@ -303,7 +306,7 @@ ALWAYS_INLINE void coded_nvfp4(const struct coded *c, uint32_t n, struct group *
 	}
 }
 
-/* The two functions of a type. */
+/* Defines the two unpacking functions of a type. */
 #define CODED(type)                                                                \
 	static void unpack_##type(                                                 \
 		const uint8_t *p, size_t row_bytes, uint32_t n, struct group *out) \

@@ -1,5 +1,5 @@
 /*
- * The gated delta net of one backend (numerics.md says in which order): included after vec_*.h and
+ * The gated delta net (numerics.md defines the order). Include after vec_*.h and
  * template_elementwise.h.
  */
 #pragma once
@@ -9,7 +9,7 @@
 
 #include <assert.h>
 
-/* Beyond this softplus(x) is x to the last bit of a float32 (e^-20 < 2^-28). */
+/* Above this, softplus(x) equals x to the last bit of a float32 (e^-20 < 2^-28). */
 #define SOFTPLUS_LINEAR 20.0f
 
 static inline struct v16 load_up_to_16(const float *p, uint32_t n)
@@ -61,7 +61,8 @@ static void op_l2_norm(const float *x, float eps, float scale, uint32_t n, float
 	}
 }
 
-/* log(1 + e), e = exp(x). The quotient gives back what 1 + e rounded away (Kahan), so that a small e is not lost. */
+/* log(1 + e) with e = exp(x). The quotient restores what rounding 1 + e has lost (Kahan), so that a
+ * small e keeps its effect. */
 static inline float softplus32(float x)
 {
 	float e, u;
@@ -90,7 +91,7 @@ static inline struct v16 fold_4(const struct v16 *r)
 	return v16_add(v16_add(r[0], r[2]), v16_add(r[1], r[3]));
 }
 
-/* Row i of n <= 16 columns: decay, write, read. */
+/* Row i of n <= 16 columns: decays it, writes it, and adds it to the output. */
 static inline __attribute__((always_inline)) void delta_row(const struct delta_step *step,
 	uint32_t i, float *row, struct v16 decay, struct v16 change, const uint32_t n,
 	const bool out, struct v16 *sum)
@@ -103,8 +104,8 @@ static inline __attribute__((always_inline)) void delta_row(const struct delta_s
 		*sum = v16_fma(s, v16_set1(step->q[i]), *sum);
 }
 
-/* n and whether there is an output are constants where this is inlined. Rows by four: their partial sums are
- * independent, so that additions overlap. */
+/* n and `out` are constants where this is inlined. Rows are taken by fours: their partial sums are
+ * independent, so additions overlap. */
 static inline __attribute__((always_inline)) void delta_columns(
 	const struct delta_step *step, uint32_t first, const uint32_t n, const bool out)
 {

@@ -1,15 +1,16 @@
 /*
- * Norm, rope, activation, softmax and conversions of one backend: included after its vec_*.h by the file that
- * defines the backend. The order of every operation is that of numerics.md.
+ * Norms, rope, activations, softmax and conversions. The file that defines a table of functions
+ * includes this after its vec_*.h. The order of every operation is that of numerics.md.
  */
 #pragma once
 
 #include <assert.h>
 
-/* Partial sums of a norm, in vectors. */
+/* Partial sums of a norm, counted in vectors. */
 #define NORM_VECTORS 16
 
-/* Folds the vectors that hold partial sums, pairs of neighbours first; the others would be +0, which adds nothing. */
+/* Folds the vectors that hold partial sums, neighbours first. The others would be +0, which adds
+ * nothing. */
 static inline __attribute__((always_inline)) float norm_fold(
 	struct v16 sum[NORM_VECTORS], const uint32_t vectors)
 {
@@ -21,7 +22,8 @@ static inline __attribute__((always_inline)) float norm_fold(
 	return v16_sum(sum[0]);
 }
 
-/* The sum of so many full vectors of one head, a partial sum each; vectors and square are constants where this is inlined. */
+/* The sum of `vectors` full vectors of one head, with a partial sum each. vectors and square are
+ * constants where this is inlined. */
 static inline __attribute__((always_inline)) float norm_sum_head(
 	const float *x, const uint32_t vectors, const bool square)
 {
@@ -37,7 +39,8 @@ static inline __attribute__((always_inline)) float norm_sum_head(
 	return norm_fold(sum, vectors);
 }
 
-/* A vector at a time, so that one register is enough for its partial sums; the next vector does not wait for them. */
+/* One vector of partial sums at a time, so that one register is enough for it; the next one does
+ * not depend on it. */
 static inline __attribute__((always_inline)) float norm_sum_any(
 	const float *x, uint32_t n, const bool square)
 {
@@ -120,8 +123,8 @@ static void op_layer_norm(
 			n - i);
 }
 
-/* Pair i is a[i * step], b[i * step]; step is a constant where this is inlined, so that pairs that lie one behind the other
- * are turned many at once. */
+/* Pair i is a[i * step], b[i * step]. step is a constant where this is inlined, so that adjacent
+ * pairs are rotated many at once. */
 static inline __attribute__((always_inline)) void rope_pairs(float *restrict a, float *restrict b,
 	const uint32_t step, const float *restrict cos_sin, uint32_t pairs)
 {
@@ -181,7 +184,7 @@ static void op_sigmoid(float *x, uint32_t n)
 		v16_store_n(x + i, sigmoid_16(v16_load_n(x + i, n - i)), n - i);
 }
 
-/* v16_max gives its second operand when one is NaN; -max(-a, -b) is the smaller of two. */
+/* v16_max returns its second operand when one is NaN; -max(-a, -b) is the smaller of a and b. */
 static inline struct v16 at_most(struct v16 x, float most)
 {
 	const struct v16 zero = v16_set1(-0.0f);
@@ -231,7 +234,7 @@ static void op_axpy(float *y, float a, const float *x, uint32_t n)
 			v16_fma(factor, v16_load_n(x + i, n - i), v16_load_n(y + i, n - i)), n - i);
 }
 
-/* The greatest of x[0..n-1]. A NaN may be passed over: what is computed from x is NaN all the same. */
+/* The greatest of x[0..n-1]. It may ignore a NaN: everything computed from x is NaN anyway. */
 static inline float greatest(const float *x, uint32_t n)
 {
 	struct v16 most = v16_set1(-__builtin_inff());

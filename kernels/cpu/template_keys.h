@@ -1,16 +1,18 @@
 /*
- * The keys of a chunk as scores take them, a cell in each lane, and values of blocks as weights take them: included by template_attention.h.
+ * Brings the keys of a chunk into the form that scores need, a cell in each lane, and values in
+ * blocks into the form that weights need. template_attention.h includes this.
  *
- * Keys that lie turned (kv_format.h) are used where they are when the chunk's cells lie in the order of its positions, as
- * those of a prompt and of accepted chains do. Otherwise, and where many rows share the work, they are first put into
- * float32 of the same form: picked from the turned ones, or turned from those that lie cell after cell. Vectors of blocks are
- * copied as blocks, and so are their values.
+ * Keys that lie turned (kv_format.h) are used in place when the chunk's cells lie in the order of
+ * its positions, as those of a prompt and of accepted chains do. Otherwise, and where many rows
+ * share the work, they are first copied to float32 in the same form: picked from turned keys, or
+ * turned from keys that lie cell after cell. Vectors in blocks are copied as blocks, and so are
+ * their values.
  */
 #pragma once
 
 #include "kernels/cpu/template_kv.h"
 
-/* Vectors of some cells: cell i's is at base + cells[i] * bytes. */
+/* Vectors of some cells: entry i's is at base + cells[i] * bytes. */
 struct kv_view {
 	const uint8_t *base;
 	size_t bytes;
@@ -19,14 +21,14 @@ struct kv_view {
 
 enum { CHUNK_TURNS = ATTENTION_CHUNK / KV_TURN };
 
-/* A chunk's keys or values, KV_TURN positions together; none where nobody attends. Keys: [dim][KV_TURN] of `type`, or turned
- * whole blocks; values: paired whole blocks. */
+/* A chunk's keys or values, KV_TURN positions together; unset where no query attends. Keys:
+ * [dim][KV_TURN] of `type`, or turned whole blocks. Values: paired whole blocks. */
 struct chunk_turns {
 	const uint8_t *at[CHUNK_TURNS];
 	enum kv_type type;
 };
 
-/* Of whole blocks of 16 vectors together. */
+/* Bytes of 16 vectors of whole blocks. */
 ATTENTION_INLINE size_t kv_turn_bytes(enum kv_type type, uint32_t n_blocks)
 {
 	return n_blocks * (KV_TURN_SCALES_BYTES + kv_turn_block_bytes(type));
@@ -37,13 +39,14 @@ static inline const uint8_t *kv_at(const struct kv_view *view, size_t i)
 	return view->base + view->cells[i] * view->bytes;
 }
 
-/* Where a cell's vector lies turned, with those of its neighbours. */
+/* Where the turn of a cell begins, which holds the cell and its neighbours. */
 static inline const uint8_t *kv_turn_at(const struct kv_view *view, uint32_t cell)
 {
 	return view->base + cell / KV_TURN * KV_TURN * view->bytes;
 }
 
-/* Values d.. of 16 cells, each in a lane: 32 of them by pairs of float16, else 16. */
+/* Transposes values d.. of 16 cells, so that each cell has a lane: 32 values, as pairs of float16,
+ * or 16. */
 ATTENTION_INLINE void turn_values(enum kv_type type, const struct kv_view *keys, const uint32_t *at,
 	size_t d, size_t n, float *out)
 {
@@ -67,7 +70,7 @@ ATTENTION_INLINE void turn_values(enum kv_type type, const struct kv_view *keys,
 		v16_store(out + (size_t)i * KV_TURN, a[i]);
 }
 
-/* Keys that lie cell after cell: those of the view's entries at[0..15]. */
+/* Turns keys that lie cell after cell: entries at[0..15] of the view. */
 ATTENTION_INLINE void turn_keys(enum kv_type type, const struct kv_view *keys, const uint32_t *at,
 	uint32_t k_dim, float *out)
 {
@@ -81,14 +84,15 @@ ATTENTION_INLINE void turn_keys(enum kv_type type, const struct kv_view *keys, c
 		turn_values(type, keys, at, d, k_dim - d, out + d * KV_TURN);
 }
 
-/* Turned keys, all 16 as they lie. */
+/* Widens all 16 turned keys in their order. */
 ATTENTION_INLINE void widen_keys(enum kv_type type, const uint8_t *from, uint32_t k_dim, float *out)
 {
 	for (uint32_t d = 0; d < k_dim; d++, out += KV_TURN)
 		v16_store(out, kv_turned_16(type, from, d));
 }
 
-/* Lanes of turned keys: lane i of `out` is lane lanes[i] of `from`, or what it was where there is no such lane. */
+/* Lane i of `out` becomes lane lanes[i] of the turned keys at `from`; it stays as it is where there
+ * is no such lane. */
 ATTENTION_INLINE void pick_lanes(
 	enum kv_type type, const uint8_t *from, const uint32_t *lanes, uint32_t k_dim, float *out)
 {
@@ -96,7 +100,8 @@ ATTENTION_INLINE void pick_lanes(
 		v16_store(out, v16_pick(kv_turned_16(type, from, d), lanes, v16_load(out)));
 }
 
-/* Turned keys of any cells: those of the view's entries at[0..15], from each place that has some of them. */
+/* Collects the turned keys of any cells, entries at[0..15] of the view, from each turn that holds
+ * some of them. */
 ATTENTION_INLINE void pick_keys(enum kv_type type, const struct kv_view *keys, const uint32_t *at,
 	uint32_t k_dim, float *out)
 {
@@ -116,7 +121,8 @@ ATTENTION_INLINE void pick_keys(enum kv_type type, const struct kv_view *keys, c
 	}
 }
 
-/* Whether the cells of positions first..last-1, of one 16 of a chunk, lie as the positions do. */
+/* True when the cells of positions first..last-1, within one turn of a chunk, lie in the order of
+ * the positions. */
 static bool in_order(const struct kv_view *keys, uint32_t first, uint32_t last)
 {
 	const uint32_t start = keys->cells[first] - first % KV_TURN;
@@ -127,7 +133,8 @@ static bool in_order(const struct kv_view *keys, uint32_t first, uint32_t last)
 	return other == 0;
 }
 
-/* Where the view's entries first..last-1 lie together, if all of a turn lie in the order of their positions. */
+/* Sets where the turns of entries first..last-1 lie, if the cells of each turn lie in the order of
+ * their positions; otherwise false. */
 static bool turns_there(const struct kv_view *view, uint32_t first, uint32_t last,
 	enum kv_type type, struct chunk_turns *out)
 {
@@ -142,7 +149,7 @@ static bool turns_there(const struct kv_view *view, uint32_t first, uint32_t las
 	return true;
 }
 
-/* Turns of `bytes` one after the other. */
+/* Points to copied turns of `bytes` bytes each, one after the other. */
 static void turns_from(const float *copy, size_t bytes, enum kv_type type, struct chunk_turns *out)
 {
 	out->type = type;
@@ -150,7 +157,8 @@ static void turns_from(const float *copy, size_t bytes, enum kv_type type, struc
 		out->at[i] = (const uint8_t *)copy + i * bytes;
 }
 
-/* Which of a view's entries the lanes of positions i..i+15 take: their own, or another's of first..last-1. */
+/* Chooses the view's entries for the lanes of positions i..i+15: their own, or for lanes outside
+ * first..last-1 some entry inside. */
 static inline void lanes_at(uint32_t i, uint32_t first, uint32_t last, uint32_t *at)
 {
 	for (uint32_t c = 0; c < KV_TURN; c++) {
@@ -159,8 +167,8 @@ static inline void lanes_at(uint32_t i, uint32_t first, uint32_t last, uint32_t 
 	}
 }
 
-/* Positions first..last-1 of a chunk into `out`, [CHUNK_TURNS][k_dim][KV_TURN]. Lanes without a cell get another's key, and
- * their scores are not used. */
+/* Copies positions first..last-1 of a chunk to `out`, [CHUNK_TURNS][k_dim][KV_TURN]. Lanes without
+ * a cell get another cell's key; their scores are not used. */
 ATTENTION_INLINE void put_keys(enum kv_type type, bool turned, const struct kv_view *keys,
 	uint32_t first, uint32_t last, uint32_t k_dim, float *out)
 {
@@ -179,12 +187,13 @@ ATTENTION_INLINE void put_keys(enum kv_type type, bool turned, const struct kv_v
 	}
 }
 
-/* A cell's block: its scale, and the first of its integers or of the 16 cells' that it lies together with. */
+/* One cell's block: its scale, and its first integer, or that of the 16 cells with which it lies
+ * together. */
 struct cell_block {
 	const uint8_t *scale, *units;
 };
 
-/* Block b of the view's entry i, of vectors that lie by themselves. */
+/* Block b of the view's entry i, for vectors that lie separately. */
 static inline struct cell_block block_alone(
 	enum kv_type type, const struct kv_view *view, size_t i, uint32_t b)
 {
@@ -193,7 +202,7 @@ static inline struct cell_block block_alone(
 	return (struct cell_block){p, p + KV_SCALE_BYTES};
 }
 
-/* The same of vectors of n values that lie together. */
+/* The same for vectors of n values that lie together. */
 static inline struct cell_block block_together(
 	enum kv_type type, const struct kv_view *view, uint32_t n, size_t i, uint32_t b)
 {
@@ -204,8 +213,8 @@ static inline struct cell_block block_together(
 		p + kv_blocks(n) * KV_TURN_SCALES_BYTES + b * kv_turn_block_bytes(type)};
 }
 
-/* `bytes` of one key's block, by fours, which lie `step` bytes apart and are lane `from`'s there, to a lane of turned ones,
- * filled up with zeros to a block's. */
+/* Copies `bytes` bytes of one key's block to a lane of turned ones, by fours, and fills up with
+ * zeros. The fours lie `step` bytes apart, in lane `from`. */
 static inline void copy_fours(const uint8_t *units, size_t step, uint32_t from, size_t bytes,
 	size_t all, uint8_t *out, uint32_t lane)
 {
@@ -223,7 +232,8 @@ static inline void copy_fours(const uint8_t *units, size_t step, uint32_t from, 
 	}
 }
 
-/* A whole block of each of 16 keys that lie alone, turned: its units are moved as if they were float32. */
+/* Turns a whole block of 16 keys that lie separately: its units are moved as if they were float32.
+ */
 ATTENTION_INLINE void turn_block(
 	enum kv_type type, const struct kv_view *keys, const uint32_t *at, uint32_t b, uint8_t *out)
 {
@@ -241,7 +251,7 @@ ATTENTION_INLINE void turn_block(
 		v16_store((float *)(void *)out + (size_t)i * KV_TURN, a[i]);
 }
 
-/* As put_keys, but in their own form: [CHUNK_TURNS] of turned whole blocks. */
+/* Like put_keys, in the stored form: [CHUNK_TURNS] of turned whole blocks. */
 ATTENTION_INLINE void put_block_keys(enum kv_type type, bool turned, const struct kv_view *keys,
 	uint32_t first, uint32_t last, uint32_t k_dim, uint8_t *out)
 {
@@ -276,7 +286,8 @@ ATTENTION_INLINE void put_block_keys(enum kv_type type, bool turned, const struc
 	}
 }
 
-/* Two cells' blocks of `some` values, `step` bytes apart, as a pair of them, filled up with zeros. */
+/* Interleaves two cells' blocks of `some` values, which lie `step` bytes apart, and fills up with
+ * zeros. */
 ATTENTION_INLINE void pair_up(const uint8_t *a, const uint8_t *b, size_t step, uint32_t some,
 	const size_t value, uint8_t *out)
 {
@@ -287,7 +298,7 @@ ATTENTION_INLINE void pair_up(const uint8_t *a, const uint8_t *b, size_t step, u
 	memset(out + 2 * some * value, 0, 2 * (Q8_BLOCK - some) * value);
 }
 
-/* A block of a cell's values, of `some`, that lies paired. */
+/* A cell's block of `some` values, from paired values. */
 static inline struct cell_block block_paired(enum kv_type type, const struct kv_view *values,
 	uint32_t v_dim, size_t i, uint32_t b, uint32_t some)
 {
@@ -298,7 +309,7 @@ static inline struct cell_block block_paired(enum kv_type type, const struct kv_
 	return block;
 }
 
-/* Block b of the entries at[0] and at[1]: their values as a pair, and their scales. */
+/* Copies block b of entries at[0] and at[1]: their values as a pair, and their scales. */
 ATTENTION_INLINE void put_pair(enum kv_type type, bool paired, const struct kv_view *values,
 	uint32_t v_dim, const uint32_t *at, uint32_t b, uint8_t *pair, uint8_t *scales)
 {
@@ -313,14 +324,14 @@ ATTENTION_INLINE void put_pair(enum kv_type type, bool paired, const struct kv_v
 		units[i] = cell.units;
 		memcpy(scales + i * KV_SCALE_BYTES, cell.scale, KV_SCALE_BYTES);
 	}
-	/* Constants, which unroll its loop. */
+	/* With constants the compiler unrolls its loop. */
 	if (!paired && some == Q8_BLOCK)
 		pair_up(units[0], units[1], value, Q8_BLOCK, value, pair);
 	else
 		pair_up(units[0], units[1], paired ? 2 * value : value, some, value, pair);
 }
 
-/* Values of positions first..last-1 of a chunk, as put_block_keys: [CHUNK_TURNS] of paired whole blocks. */
+/* Copies the values of positions first..last-1 of a chunk: [CHUNK_TURNS] of paired whole blocks. */
 ATTENTION_INLINE void put_block_values(enum kv_type type, bool paired, const struct kv_view *values,
 	uint32_t first, uint32_t last, uint32_t v_dim, uint8_t *out)
 {
@@ -333,7 +344,7 @@ ATTENTION_INLINE void put_block_values(enum kv_type type, bool paired, const str
 		uint32_t at[KV_TURN];
 
 		lanes_at(i, first, last, at);
-		/* Both follow each other without gaps. */
+		/* Pairs and scales each follow without gaps. */
 		for (uint32_t b = 0; b < n_blocks; b++)
 			for (uint32_t c = 0; c < KV_TURN; c += 2) {
 				put_pair(type, paired, values, v_dim, at + c, b, pair, scales);

@@ -1,4 +1,4 @@
-/* Stored keys and values of attention, read as float32 and written: included after vec_*.h. */
+/* Reading stored keys and values as float32, and storing them. Include after vec_*.h. */
 #pragma once
 
 #include "kernels/cpu/quantise.h"
@@ -7,16 +7,17 @@
 
 #include <assert.h>
 
-/* The types are constants where these are inlined, so that a chunk's loops hold one type's code. */
+/* The types are constants where these functions are inlined, so that a chunk's loops contain the
+ * code of one type. */
 #define ATTENTION_INLINE static inline __attribute__((always_inline))
 
-/* Blocks of a vector of n values, the last one filled up. */
+/* Blocks of a vector of n values; the last may be filled up. */
 static inline uint32_t kv_blocks(uint32_t n)
 {
 	return (n + Q8_BLOCK - 1) / Q8_BLOCK;
 }
 
-/* Values of its block b, which are fewer in the last. */
+/* Values in block b of a vector of n; the last block may have fewer. */
 static inline uint32_t kv_block_values(uint32_t n, uint32_t b)
 {
 	const uint32_t left = n - b * Q8_BLOCK;
@@ -24,7 +25,7 @@ static inline uint32_t kv_block_values(uint32_t n, uint32_t b)
 	return left < Q8_BLOCK ? left : Q8_BLOCK;
 }
 
-/* Block b of n values, zeros behind those of a short one; how many it has. */
+/* Copies block b of n values and fills it up with zeros; returns how many values it has. */
 static inline uint32_t pad_block(const float *x, uint32_t n, uint32_t b, float *block)
 {
 	const uint32_t some = kv_block_values(n, b);
@@ -34,7 +35,7 @@ static inline uint32_t pad_block(const float *x, uint32_t n, uint32_t b, float *
 	return some;
 }
 
-/* Of a block's scale, and of its integers in a vector and in KV_TURN of them together. */
+/* Bytes of one block's scale, and of those of a turn. */
 enum { KV_SCALE_BYTES = 2, KV_TURN_SCALES_BYTES = KV_TURN * KV_SCALE_BYTES };
 
 ATTENTION_INLINE size_t kv_block_bytes(enum kv_type type)
@@ -47,7 +48,8 @@ ATTENTION_INLINE size_t kv_turn_block_bytes(enum kv_type type)
 	return KV_TURN * kv_block_bytes(type);
 }
 
-/* Values d..d+15, or d..d+n-1 with zeros behind, of a stored vector of plain values; d % 16 == 0. */
+/* Values d..d+15, or d..d+n-1 followed by zeros, of a stored vector of plain values; d % 16 == 0.
+ */
 ATTENTION_INLINE struct v16 kv_16(enum kv_type type, const uint8_t *p, size_t d)
 {
 	if (type == KV_F32)
@@ -62,7 +64,7 @@ ATTENTION_INLINE struct v16 kv_n(enum kv_type type, const uint8_t *p, size_t d, 
 	return v16_load_f16_n((const uint16_t *)(const void *)p + d, n);
 }
 
-/* The scales of a block of 16 vectors that lie together. */
+/* The scales of one block of the 16 vectors of a turn. */
 ATTENTION_INLINE struct v16 kv_scales_16(enum kv_type type, const uint8_t *p)
 {
 	const uint16_t *scales = (const uint16_t *)(const void *)p;
@@ -78,7 +80,7 @@ ATTENTION_INLINE struct v16 kv_turned_16(enum kv_type type, const uint8_t *p, si
 	return v16_load_f16((const uint16_t *)(const void *)p + d * KV_TURN);
 }
 
-/* A padded block as a stored one of `some` values. */
+/* Stores a filled-up block as one of `some` values. */
 static void store_block_q8(const float *x, uint32_t some, uint8_t *out)
 {
 	struct q8_block block;
@@ -90,7 +92,8 @@ static void store_block_q8(const float *x, uint32_t some, uint8_t *out)
 	memcpy(out + KV_SCALE_BYTES, block.q, some);
 }
 
-/* The bits of the greatest |x| of a block: an infinity's are above a number's, a NaN's above both. */
+/* The bits of the greatest |x| of a block. An infinity's bits are above any number's, a NaN's above
+ * both. */
 static inline uint32_t block_amax(const float *x)
 {
 	uint32_t most = 0;
@@ -103,7 +106,7 @@ static inline uint32_t block_amax(const float *x)
 	return most;
 }
 
-/* x * by in integers. */
+/* q = x * by, as integers. */
 static inline void block_integers(const float *x, float by, int16_t *q)
 {
 	for (uint32_t i = 0; i < Q8_BLOCK; i += 16)
@@ -163,14 +166,14 @@ static void op_kv_store(const float *x, uint32_t n, enum kv_type type, void *out
 		v16_store_f16_n(half + i, v16_load_n(x + i, n - i), n - i);
 }
 
-/* The value at `row`, of `bytes` bytes, and those behind it, `step` bytes apart. */
+/* Copies n values of `bytes` bytes from `row`, to places `step` bytes apart. */
 ATTENTION_INLINE void spread(const uint8_t *row, uint32_t n, size_t bytes, uint8_t *to, size_t step)
 {
 	for (uint32_t i = 0; i < n; i++)
 		memcpy(to + i * step, row + i * bytes, bytes);
 }
 
-/* One cell's bytes of a block, `bytes` of them, to those of a lane of turned ones: by fours. */
+/* Copies one cell's block of `bytes` bytes to a lane of turned ones, by fours. */
 static inline void spread_fours(const uint8_t *row, size_t bytes, uint8_t *to, uint32_t lane)
 {
 	for (size_t i = 0; i < bytes; i += 4) {
@@ -183,7 +186,7 @@ static inline void spread_fours(const uint8_t *row, size_t bytes, uint8_t *to, u
 	}
 }
 
-/* A vector of blocks of n values among those of 16 cells, from a stored one. `pairs`: paired, else turned. */
+/* Copies a stored vector of n values in blocks to its place among 16 cells, paired or turned. */
 static void place_blocks(const uint8_t *row, uint32_t n, enum kv_type type, bool pairs,
 	uint8_t *cells, uint32_t lane)
 {
@@ -219,7 +222,8 @@ static void op_kv_store_turned(
 	const size_t bytes = kv_value_bytes(type);
 
 	op_kv_store(x, n, type, row);
-	/* Each with the bytes of a value as a constant, for a copy without a call. */
+	/* Each call has the size of a value as a constant, so that the copy needs no function call.
+	 */
 	if (kv_in_blocks(type))
 		place_blocks(row, n, type, false, to, cell % KV_TURN);
 	else if (type == KV_F32)

@@ -1,7 +1,8 @@
 /*
- * Products of plain weights (F32, F16, BF16) with float32 activations: LANES of numerics.md, a tile of rows times
- * a tile of activation rows at once, so that a weight is widened once for the tile. Included after vec_*.h;
- * MATMUL_ROWS and MATMUL_TOKENS are the tile the registers hold.
+ * Products of plain weights (F32, F16, BF16) with float32 activations, in the order LANES of
+ * numerics.md. A tile of weight rows is multiplied with a tile of activation rows, so that a weight
+ * is widened once for the tile. MATMUL_ROWS and MATMUL_TOKENS are the size of the tile that the
+ * registers hold. Include after vec_*.h.
  */
 #pragma once
 
@@ -12,11 +13,11 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/* Activation rows that stay in the caches while the weight rows go by. */
+/* Activation rows that stay in the caches while the weight rows pass. */
 #define MATMUL_BLOCK 64
 
-/* So many columns of so many rows of both, and their sums, stay in the first-level cache together: long rows do not, and
- * tiles of them wait for the second level. */
+/* This many columns of this many rows of both, and their sums, stay in the first-level cache
+ * together. Whole long rows do not: their tiles would wait for the second level. */
 #define MATMUL_COLUMNS 512
 #define MATMUL_PANEL_ROWS 32
 #define MATMUL_PANEL_TOKENS 8
@@ -45,10 +46,12 @@ ALWAYS_INLINE struct v16 weights_n(
 	return type == TENSOR_F16 ? v16_load_f16_n(p, n) : v16_load_bf16_n(p, n);
 }
 
-/* Adds columns from..to-1 of R rows and T activation rows to their sums; from is a multiple of 16, T, R and fetch are
- * constants where this is inlined. fetch: the same columns of the next R rows come to the second level meanwhile. To the first
- * one is worse than nothing, since rows of 4 KiB lie in the same sets of it. A Zen 4, one thread, of memory that gives
- * 26 GB/s, 1 and 4 tokens: F16 18.2 to 24.1 and 14.8 to 20.5 GB/s, F32 21.1 to 25.2 and 18.4 to 21.1. */
+/* Adds columns from..to-1 of R rows and T activation rows to their sums. from is a multiple of 16;
+ * T, R and fetch are constants where this is inlined. fetch: meanwhile the same columns of the next
+ * R rows are prefetched to the second level. Prefetching to the first level is worse than nothing,
+ * since rows of 4 KiB lie in the same sets of it. Zen 4, one thread, memory of 26 GB/s, with 1 and
+ * 4 tokens: F16 from 18.2 to 24.1 and from 14.8 to 20.5 GB/s, F32 from 21.1 to 25.2 and from 18.4
+ * to 21.1. */
 ALWAYS_INLINE void tile_columns(enum tensor_type type, const uint8_t *weights, size_t row_bytes,
 	const uint32_t R, const struct activation *x, const uint32_t T, uint32_t from, uint32_t to,
 	const bool fetch, struct v16 sum[MATMUL_ROWS][MATMUL_TOKENS])
@@ -96,7 +99,7 @@ ALWAYS_INLINE void matmul_tile(enum tensor_type type, const struct matrix *w, ui
 			y[t][row + r] = v16_sum(sum[r][t]);
 }
 
-/* The first tile is the one that finds the weights in memory, and fetches those of the next rows. */
+/* The first tile reads the weights from memory, and prefetches those of the next rows. */
 ALWAYS_INLINE void matmul_rows(enum tensor_type type, const struct matrix *w, uint32_t row,
 	const uint32_t R, const struct activation *x, uint32_t n, float *const *y)
 {
@@ -120,7 +123,8 @@ ALWAYS_INLINE void matmul_rows(enum tensor_type type, const struct matrix *w, ui
 		matmul_tile(type, w, row, R, x + t, 1, false, y + t);
 }
 
-/* Columns from..to-1 of some of a panel's rows and activation rows, added to what is kept of them; fetch is a constant. */
+/* Adds columns from..to-1 of some of a panel's rows and activation rows to their kept sums. fetch
+ * is a constant. */
 ALWAYS_INLINE void panel_tile(enum tensor_type type, const struct matrix *w, uint32_t row,
 	const struct activation *x, uint32_t from, uint32_t to, const bool fetch,
 	struct v16 kept[MATMUL_ROWS][MATMUL_TOKENS])
@@ -138,7 +142,8 @@ ALWAYS_INLINE void panel_tile(enum tensor_type type, const struct matrix *w, uin
 			kept[i][j] = sum[i][j];
 }
 
-/* Columns from..to-1 of a panel of rows, MATMUL_PANEL_ROWS or what is left, and MATMUL_PANEL_TOKENS activation rows. */
+/* The same for a whole panel: MATMUL_PANEL_ROWS rows, or those that are left, and
+ * MATMUL_PANEL_TOKENS activation rows. */
 ALWAYS_INLINE void panel_columns(enum tensor_type type, const struct matrix *w, uint32_t row,
 	uint32_t rows, const struct activation *x, uint32_t from, uint32_t to, struct panel *panel)
 {
@@ -152,7 +157,7 @@ ALWAYS_INLINE void panel_columns(enum tensor_type type, const struct matrix *w, 
 	}
 }
 
-/* rows: a multiple of MATMUL_ROWS, MATMUL_PANEL_ROWS at most. */
+/* rows: a multiple of MATMUL_ROWS, at most MATMUL_PANEL_ROWS. */
 ALWAYS_INLINE void matmul_panel(enum tensor_type type, const struct matrix *w, uint32_t row,
 	uint32_t rows, const struct activation *x, float *const *y)
 {
@@ -213,7 +218,7 @@ static void matmul_bf16(const struct matrix *w, uint32_t first, uint32_t last,
 	matmul_plain_typed(TENSOR_BF16, w, first, last, x, n, y);
 }
 
-/* The last step of products of a matrix that is scaled. */
+/* The last step of products with a scaled matrix. */
 static void scale_products(
 	const struct matrix *w, uint32_t first, uint32_t last, uint32_t n, float *const *y)
 {
@@ -222,7 +227,7 @@ static void scale_products(
 			y[t][r] *= w->scale;
 }
 
-/* MATMUL_QUANTISED(...) is the backend's product of quantised weights. */
+/* MATMUL_QUANTISED(...) is the instruction set's product of quantised weights. */
 static void op_matmul(const struct matrix *w, uint32_t first, uint32_t last,
 	const struct activation *x, uint32_t n, float *const *y)
 {

@@ -1,4 +1,5 @@
-/* The ops table of a backend, from the templates: define BACKEND (the suffix) and include last. */
+/* Builds the table of functions of an instruction set from the templates. Define BACKEND (its
+ * suffix) and include this last. */
 #pragma once
 
 #include "kernels/cpu/blocks.h"

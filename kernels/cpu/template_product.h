@@ -1,16 +1,17 @@
 /*
- * A run of 32 weights of a row per lane, and what a run adds to a product (BLOCKS of numerics.md): the same for both layouts,
- * once their types' unpacking has filled the lanes in. Included after lanes_*.h.
+ * A run of 32 weights of a row per lane, and what a run adds to a product (BLOCKS of numerics.md).
+ * Both layouts share this, once the unpacking of a type has filled the lanes. Include after
+ * lanes_*.h.
  */
 #pragma once
 
 #include "kernels/cpu/blocks.h"
 
-/* Activation rows that stay in the caches while the weight rows go by. */
+/* Activation rows that stay in the caches while the weight rows pass. */
 #define PRODUCT_TOKENS 64
 
-/* So that the sums of a tile lie in registers; with a sanitizer's check at every access compiling that takes minutes, and
- * mk/programs.mk asks for loops. */
+/* Unrolled, so that the sums of a tile lie in registers. With a sanitizer's check at every access,
+ * compiling that takes minutes, so mk/programs.mk defines KERNELS_ROLLED for those builds. */
 #ifdef KERNELS_ROLLED
 #define UNROLL_TOKENS
 #define UNROLL_RUNS
@@ -22,34 +23,35 @@
 #define UNROLL_RUNS _Pragma("GCC unroll 8")
 #endif
 
-/* How a type is multiplied. */
+/* How the weights w of a type are multiplied; q, c, m and e are those of numerics.md. */
 enum kind {
-	KIND_OFFSET, /* w = q + TILES_OFFSET(offset), q + offset is 0..31 */
+	KIND_OFFSET, /* w = q + TILES_OFFSET(offset); q + offset is 0..31 */
 	KIND_SIGNED, /* w = q + IQ4_BIAS */
 	KIND_MIN, /* w = q, 0..31; m */
 	KIND_FACTORS_32, /* w = q + 32, 0..63; c */
 	KIND_FACTORS_4, /* w = q + 4, 0..7; c */
 	KIND_FACTORS_MIN, /* w = q, 0..3; c, m, e */
-	KIND_FACTORS_SIGNED, /* w = q + IQ4_BIAS, q is -64..63; c_0 and c_1 as they are */
-	KIND_HALVES, /* the same without c; d is for the first 16 weights, m for the last */
+	KIND_FACTORS_SIGNED, /* w = q + IQ4_BIAS, q is -64..63; c_0 and c_1 unchanged */
+	/* the same without c; d is the scale of the first 16 weights, m that of the last */
+	KIND_HALVES,
 };
 
-/* By the names of BLOCKS in numerics.md. */
+/* A run in each lane. The names are those of BLOCKS in numerics.md. */
 struct lanes_run {
 	ilanes w[8]; /* dword k: weights 4k..4k+3, bytes */
-	struct factors c; /* as factors_*() of the kind leave them */
-	ilanes e; /* pair_of() them */
+	struct factors c; /* as factors_*() of the kind prepare them */
+	ilanes e; /* pair_of() the two factors */
 	flanes d, m;
 };
 
-/* A group: up to eight runs. Types set what their kind of product reads. */
+/* A group: up to eight runs. A type sets the fields that its kind of product reads. */
 #define GROUP_RUNS 8
 struct group {
 	struct lanes_run run[GROUP_RUNS];
 };
 
-/* Ends a segment behind which there is another: its sums go to those of all segments so far, and the next one begins. The former
- * are kept in memory, as the registers are for acc. */
+/* Ends a segment that another follows: adds its sums to those of the segments before, and begins
+ * the next. The totals are kept in memory, because acc takes the registers. */
 ALWAYS_INLINE void end_segment(
 	bool first, const uint32_t T, flanes acc[TILE_TOKENS], flanes total[TILE_TOKENS])
 {
@@ -61,7 +63,7 @@ ALWAYS_INLINE void end_segment(
 	}
 }
 
-/* Ends the last one of several: acc becomes the sum of all. */
+/* Ends the last of several segments: acc becomes the sum of all. */
 ALWAYS_INLINE void end_segments(
 	const uint32_t T, flanes acc[TILE_TOKENS], const flanes total[TILE_TOKENS])
 {
@@ -70,7 +72,7 @@ ALWAYS_INLINE void end_segments(
 		acc[t] = f_add(total[t], acc[t]);
 }
 
-/* acc and the run's terms; dot is its isum. */
+/* acc plus the run's terms; dot is its isum. */
 ALWAYS_INLINE flanes add_terms(
 	const struct lanes_run *run, bool has_m, const struct q8_block *x, ilanes dot, flanes acc)
 {
@@ -78,7 +80,8 @@ ALWAYS_INLINE flanes add_terms(
 	return has_m ? f_fma(run->m, f_set1(x->d_sum), acc) : acc;
 }
 
-/* What a run adds whose halves are summed apart: with a factor for each, or a scale. */
+/* acc plus what a run adds whose halves are summed separately: each half has a factor or a scale.
+ */
 ALWAYS_INLINE flanes add_halves(
 	bool scales, const struct lanes_run *run, const struct q8_block *x, flanes acc)
 {
@@ -92,7 +95,7 @@ ALWAYS_INLINE flanes add_halves(
 	return f_fma(f_mul(run->m, f_set1(x->d)), f_of_i(sum[1]), acc);
 }
 
-/* The same of weights; kind and offset are constants where this is inlined. */
+/* acc plus what a run adds. kind and offset are constants where this is inlined. */
 ALWAYS_INLINE flanes add_run(enum kind kind, int16_t offset, const struct lanes_run *run,
 	const struct q8_block *x, flanes acc)
 {

@@ -1,9 +1,10 @@
 /*
- * Products of matrices that lie as in the file, and of the types in template_coded.h in TILES too: TILE_ROWS rows, a row per
- * lane, times up to TILE_TOKENS activation rows. Each lane is its row's chain over the blocks, so a tile may hold any rows.
- * They are transposed and unpacked a group at a time (template_unpack.h): the group lies in the first-level cache, and its
- * product depends only on the kind of type. So a type costs one unpacking function, and the sums of a tile stay in registers
- * over a group. Included after lanes_*.h.
+ * Products of matrices in the file's layout, and, of the types in template_coded.h, in TILES too:
+ * TILE_ROWS rows, one per lane, times up to TILE_TOKENS activation rows. Each lane is the chain of
+ * its own row, so a tile may hold any rows. They are transposed and unpacked a group at a time
+ * (template_unpack.h). The group lies in the first-level cache, and its product depends only on the
+ * type's kind. So a type costs one unpacking function, and the sums of a tile stay in registers
+ * over a group. Include after lanes_*.h.
  */
 #pragma once
 
@@ -12,8 +13,9 @@
 
 #include <assert.h>
 
-/* Where a tile lies: weights of its first row, bytes from row to row, and the lanes whose results are wanted. In TILES
- * weights are those of a tile of TILE_LANES rows, and this one's begin at `lane`. */
+/* A tile: the weights of its first row, the distance between rows in bytes, and the lanes whose
+ * results are wanted. In TILES, weights points to a tile of TILE_LANES rows, and this one begins at
+ * `lane`. */
 struct tile {
 	const uint8_t *weights;
 	size_t row_bytes;
@@ -27,9 +29,10 @@ struct tile {
 
 typedef void tile_function(const struct tile *tile, const struct activation *x, float *const *y);
 
-/* While a group of this tile is computed, as much of the next one comes to the second-level cache: as many rows at once as a
- * tile has are more streams than the processor follows by itself. Q4_0 on two threads of a Zen 5: 13 GB/s without, 32
- * with; Q8_0, of twice the bytes for the same unpacking, 25 and 29. */
+/* While a group of this tile is computed, the same number of bytes of the next group is prefetched
+ * to the second-level cache. A tile has more rows than the processor recognises as streams. Q4_0 on
+ * two threads of a Zen 5: 13 GB/s without, 32 with; Q8_0, with twice the bytes for the same
+ * unpacking, 25 and 29. */
 ALWAYS_INLINE void fetch_next(const struct tile *tile, uint32_t group, uint32_t group_bytes)
 {
 	const size_t bytes = (size_t)TILE_ROWS * group_bytes;
@@ -77,7 +80,7 @@ ALWAYS_INLINE void runs_product(enum kind kind, const struct tile *tile, const s
 		f_store_some(y[t] + tile->row, acc[t], tile->from, tile->to);
 }
 
-/* A function for each kind and count of tokens, so that the sums stay in registers. */
+/* A function for each kind and number of tokens, so that the sums stay in registers. */
 #define RUNS(kind, tokens)                                                            \
 	static void runs_##kind##_##tokens(                                           \
 		const struct tile *tile, const struct activation *x, float *const *y) \
@@ -155,7 +158,7 @@ static const struct {
 	{TENSOR_TQ2_0, tiles_OFFSET, {unpack_tq2_0, unpack_tiles_tq2_0, 66, 1}},
 };
 
-/* A run of rows through the tile functions for 1 to TILE_TOKENS tokens, or the one for these few. */
+/* Runs rows through the tile functions for 1 to TILE_TOKENS tokens, or through `few`. */
 static void rows_tokens(tile_function *const *functions, tile_function *few,
 	const struct tile *tile, const struct activation *x, uint32_t n, float *const *y)
 {
@@ -190,7 +193,8 @@ static void rows_matmul(tile_function *const *functions, tile_function *few,
 	if (row == last)
 		return;
 	if (w->rows >= TILE_ROWS) {
-		/* A tile that covers what is left, and rows beside it that are computed and not stored. */
+		/* A tile that covers the remaining rows; the other rows in it are computed and not
+		 * stored. */
 		tile.row = last >= TILE_ROWS ? last - TILE_ROWS : 0;
 		tile.weights = data + tile.row * w->row_bytes;
 		tile.from = row - tile.row;
@@ -198,7 +202,7 @@ static void rows_matmul(tile_function *const *functions, tile_function *few,
 		rows_tokens(functions, few, &tile, x, n, y);
 		return;
 	}
-	/* The matrix has no full tile: every lane works on the same row. */
+	/* The matrix has no full tile: every lane computes the same row. */
 	tile.row_bytes = 0;
 	tile.to = 1;
 	for (; row < last; row++) {
@@ -208,7 +212,7 @@ static void rows_matmul(tile_function *const *functions, tile_function *few,
 	}
 }
 
-/* Full tiles of TILES: first..last-1 are rows of such. */
+/* Rows first..last-1, which lie in full tiles of TILES. */
 static void rows_matmul_tiled(tile_function *const *functions, const struct unpacker *unpacker,
 	const struct matrix *w, uint32_t first, uint32_t last, const struct activation *x,
 	uint32_t n, float *const *y)
@@ -229,7 +233,8 @@ static void rows_matmul_tiled(tile_function *const *functions, const struct unpa
 	}
 }
 
-/* few: the tile function of this type, these columns and n tokens if there is another one for so few, or NULL. */
+/* few: the tile function for this type, these columns and n tokens, if there is a special one;
+ * otherwise NULL. */
 static void runs_matmul(tile_function *few, const struct matrix *w, uint32_t first, uint32_t last,
 	const struct activation *x, uint32_t n, float *const *y)
 {

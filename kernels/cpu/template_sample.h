@@ -1,6 +1,6 @@
 /*
- * What sampling does with a whole vocabulary, of one backend: included after template_elementwise.h by the file that defines
- * the backend.
+ * What sampling does with a whole vocabulary. The file that defines a table of functions includes
+ * this after template_elementwise.h.
  */
 #pragma once
 
@@ -11,7 +11,7 @@
 
 static inline struct v16 sane_16(struct v16 x)
 {
-	/* v16_max gives its second operand when the first is NaN. */
+	/* v16_max returns its second operand when the first is NaN. */
 	return at_most(v16_max(x, v16_set1(-__builtin_inff())), FLT_MAX);
 }
 
@@ -20,10 +20,10 @@ static inline struct v16 scale_16(struct v16 x, struct v16 divisor)
 	return sane_16(v16_div(sane_16(x), divisor));
 }
 
-/* So many are compared before the greatest of them is looked for among the lanes. */
+/* Values that are compared before the greatest of them is looked for among the lanes. */
 #define GREATEST_BLOCK 1024
 
-/* Adds to `bad`, which stays 0 while x is finite: an infinity or NaN times 0 is a NaN. */
+/* Adds to `bad`, which stays 0 while x is finite: an infinity or a NaN times 0 is a NaN. */
 static inline struct v16 add_bad(struct v16 x, struct v16 bad)
 {
 	return v16_fma(x, v16_set1(0), bad);
@@ -117,8 +117,8 @@ static void op_exp_sums(const float *z, uint32_t n, float less, float *sums)
 	}
 }
 
-/* rand_philox, eight counters at once, each word in the low half of a lane of 64 bits; what a lane's high half holds
- * does not matter. */
+/* rand_philox, eight counters at once. Each word is in the low half of a 64-bit lane; the content
+ * of the high half does not matter. */
 static void op_draws(uint64_t seed, uint32_t stream, uint64_t position, uint32_t first,
 	uint32_t out[SAMPLE_CHUNK])
 {

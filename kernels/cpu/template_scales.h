@@ -1,7 +1,7 @@
 /*
- * What the fields of the blocks mean, for sixteen or eight rows at once, a row per lane, whatever layout they were
- * loaded from. Included after lanes_*.h. blocks.c reads the same fields, one weight at a time, and says where each bit
- * lies.
+ * The meaning of the fields of blocks, for sixteen or eight rows at once, one per lane, in
+ * whichever layout they were loaded. Include after lanes_*.h. blocks.c reads the same fields one
+ * weight at a time, and says where each bit lies.
  */
 #pragma once
 
@@ -18,7 +18,7 @@ ALWAYS_INLINE ilanes high_nibbles(ilanes a)
 	return i_and(i_right(a, 4), i_set1_8(15));
 }
 
-/* a's bit `from` of every byte, as bit `to`. */
+/* Moves bit `from` of every byte of a to bit `to`. */
 ALWAYS_INLINE ilanes move_bits(ilanes a, uint32_t mask, uint32_t from, uint32_t to)
 {
 	ilanes moved = from < to ? i_left(a, to - from) : i_right(a, from - to);
@@ -61,7 +61,7 @@ static const int8_t iq3_s_biased[16] = {IQ3_S_TABLE(IQ4_BIAS)};
 /* nvfp4_scale() of each lane's byte. */
 ALWAYS_INLINE flanes nvfp4_scales(ilanes e)
 {
-	/* All ones but where e is 127. */
+	/* All ones, except where e is 127. */
 	ilanes number =
 		i_xor(i_right_signed(i_sub(i_xor(e, i_set1(127)), i_set1(1)), 31), i_set1(-1));
 
@@ -82,13 +82,14 @@ ALWAYS_INLINE ilanes sevens_signs(ilanes fields)
 	return i_or(signs, i_left(i_and(odd, i_set1_8(1)), 7));
 }
 
-/* 2 * scale + 1, the scale being each lane's low bits. */
+/* 2 * scale + 1, where the scale is in each lane's low bits. */
 ALWAYS_INLINE ilanes odd_of(ilanes scale, int mask)
 {
 	return i_or(i_left(i_and(scale, i_set1(mask)), 1), i_set1(1));
 }
 
-/* A byte of each lane is a fraction in base three: three times it, without the fraction. */
+/* Each byte of a is a fraction in base three. Returns three times it, without the new fraction: the
+ * first digit. */
 ALWAYS_INLINE ilanes first_digits(ilanes a)
 {
 	const ilanes even = i_set1(0x00ff00ff);
@@ -99,7 +100,7 @@ ALWAYS_INLINE ilanes first_digits(ilanes a)
 	return i_or(i_and(i_right(low, 8), even), i_and(high, i_set1((int32_t)0xff00ff00)));
 }
 
-/* The d of the eight runs: scales of four low and two high bits. */
+/* d of the eight runs, from scales with four low and two high bits. */
 ALWAYS_INLINE void scales_iq4_xs(flanes d, ilanes high, ilanes low, struct group *out)
 {
 #pragma GCC unroll 8
@@ -111,7 +112,7 @@ ALWAYS_INLINE void scales_iq4_xs(flanes d, ilanes high, ilanes low, struct group
 	}
 }
 
-/* d and m of the eight runs of Q4_K and Q5_K: the 16 bytes they begin with. */
+/* d and m of the eight runs of Q4_K and Q5_K, from the 16 bytes with which a block begins. */
 ALWAYS_INLINE void scales_k(const ilanes head[4], struct group *out)
 {
 	const ilanes six = i_set1_8(63), four = i_set1_8(15), top = i_set1_8(0x30);
@@ -137,7 +138,7 @@ ALWAYS_INLINE ilanes two_scales(const ilanes scales[4], uint32_t r)
 	return i_right(scales[r / 2], 16 * (r % 2));
 }
 
-/* The sign copied from the top of byte i of every lane. */
+/* Byte i of every lane, sign-extended. */
 ALWAYS_INLINE ilanes signed_byte_of(ilanes a, uint32_t i)
 {
 	return i_right_signed(i_left(a, 24 - 8 * i), 24);
@@ -159,7 +160,8 @@ ALWAYS_INLINE void factors_q2_k(const ilanes scales[4], uint32_t r, struct lanes
 	out->e = pair_of(byte_of(e, 0), byte_of(e, 1));
 }
 
-/* Twelve bytes, of which the first eight have the low four bits -> the factors of Q3_K, signed bytes as Q6_K has. */
+/* From twelve bytes, of which the first eight hold the low four bits, to the factors of Q3_K as
+ * signed bytes, like Q6_K's. */
 ALWAYS_INLINE void scales_q3_k(const ilanes in[3], ilanes scales[4])
 {
 #pragma GCC unroll 4

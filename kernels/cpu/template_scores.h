@@ -1,24 +1,26 @@
 /*
- * Scores and their weights: the half of a chunk's attention before its values (template_attention.h, which includes this).
- * Sums are kept in registers by tiles of several rows (a row is one head of one token) and several times 16 cells.
+ * Scores and their weights: the half of a chunk's attention before its values. template_attention.h
+ * includes this. Sums are kept in registers in tiles of several rows (a row is one head of one
+ * token) and several times 16 cells.
  */
 #pragma once
 
 #include "kernels/cpu/template_keys.h"
 #include "shared/base/limits.h"
 
-/* Rows of a tile of scores, and its sums: what is widened for one row serves them all. A block's integers need sums of
- * their own. */
+/* Rows of a tile of scores, and its sums: a value widened for one row serves all rows. With blocks,
+ * the integers need sums of their own. */
 #define SCORE_ROWS(type) (V16_TILE == 4 ? 2u : kv_in_blocks(type) ? 4u : 8u)
 #define SCORE_TILE(type) (SCORE_ROWS(type) * (V16_TILE == 4 && kv_in_blocks(type) ? 1 : 2))
 #define SCORE_TILE_MOST (2 * 8)
-/* Values of the keys, or cells of the values, that a tile of H rows takes from one kv_fetch to the next: a line is fetched with
- * each, and the fewer rows there are the more lines come at once. */
+/* How many values of the keys, or cells of the values, a tile of H rows takes between two calls of
+ * kv_fetch. One line is prefetched with each, so with fewer rows more lines come at once. */
 #define FETCH_STEPS(H) ((H) < 4 ? 4u : 16u)
-/* Scores of a row: a chunk's, and what is filled up behind them. */
+/* Scores of a row: those of a chunk, and those that fill up the last vector. */
 #define SCORES_STRIDE (ATTENTION_CHUNK + 16)
 
-/* A view's first n vectors, of `length` bytes each, which will be read soon: `step` of them at a time, from `next` on. */
+/* The first n vectors of a view, of `length` bytes each, which will be read soon. `step` of them
+ * are prefetched at a time, from `next` on. */
 struct kv_fetch {
 	struct kv_view view;
 	uint32_t n, length, next, step;
@@ -27,19 +29,21 @@ struct kv_fetch {
 struct attention_pass {
 	const struct attention_job *job;
 	float *q; /* [rows][k_dim] */
-	struct q8_block *q8; /* [rows][kv_blocks(k_dim)], where keys are of KV_Q8_0 */
-	struct q16_block *q16; /* or of KV_Q16_0 */
+	struct q8_block *q8; /* [rows][kv_blocks(k_dim)], when keys are KV_Q8_0 */
+	struct q16_block *q16; /* the same, when keys are KV_Q16_0 */
 	float *scores; /* [rows][SCORES_STRIDE] by position in the chunk, then weights */
-	float *factor; /* [rows] the chunk's maxima, then what the sums before it are scaled by */
-	float *keys; /* a chunk's where they are copied: put_keys, put_block_keys */
-	float *values; /* a chunk's where they are copied: [ATTENTION_CHUNK][v_dim], or put_block_values */
-	bool copied; /* all chunks are */
-	float *scales; /* of values of blocks: [kv_blocks(v_dim)][ATTENTION_CHUNK], and behind them each cell's greatest */
-	int16_t *
-		integers; /* weights of some rows: [kv_blocks(v_dim)][WEIGH_ROWS][ATTENTION_CHUNK] */
+	float *factor; /* [rows] the chunk's maxima, then the factors for the sums before it */
+	float *keys; /* a chunk's copied keys: put_keys, put_block_keys */
+	float *values; /* a chunk's copied values: [ATTENTION_CHUNK][v_dim], or put_block_values */
+	bool copied; /* all chunks are copied */
+	/* of values in blocks: [kv_blocks(v_dim)][ATTENTION_CHUNK], and behind them the greatest of
+	 * each cell */
+	float *scales;
+	/* the weights of some rows as integers: [kv_blocks(v_dim)][WEIGH_ROWS][ATTENTION_CHUNK] */
+	int16_t *integers;
 };
 
-/* Rows that attend to the same `n` cells of a chunk, those from its `first` on. */
+/* Rows that attend to the same `n` cells of a chunk, from its cell `first` on. */
 struct attention_run {
 	uint32_t row, rows, first, n;
 };
@@ -49,16 +53,17 @@ static size_t round_16(size_t n)
 	return (n + 15) / 16 * 16;
 }
 
-/* Addresses to fetch one by one, `step` bytes apart. */
+/* Addresses to prefetch one by one, `step` bytes apart. */
 struct fetch_lines {
 	const uint8_t *at;
 	size_t step;
 };
 
-/* The next vectors, as lines to fetch in `steps` steps of a loop, which so has no branch for it. What lies in several places
- * and what is too long for the loop is fetched at once; `idle`, which is in use anyway, stands for nothing left. It comes to the
- * second level: the first would not keep a chunk beside the one in use, and waits for few lines at once (Zen 4: 1.05 times the
- * rate of float16, 1.3 of KV_Q16_0). */
+/* Gives the next vectors as lines to prefetch in `steps` steps of a loop, which then needs no
+ * branch for them. Vectors that lie apart, or are too long for the loop, are prefetched at once.
+ * `idle`, an address that is in use anyway, stands for nothing left. Lines come to the second
+ * level: the first would not hold another chunk beside the present one, and waits for few lines at
+ * once (Zen 4: 1.05 times the rate with float16, 1.3 with KV_Q16_0). */
 static inline struct fetch_lines kv_fetch(
 	struct kv_fetch *fetch, const void *idle, const uint32_t steps)
 {
@@ -92,13 +97,13 @@ static inline void fetch_line(struct fetch_lines *lines)
 	lines->at += lines->step;
 }
 
-/* What is left of it in `calls` calls. */
+/* Spreads the remaining vectors over `calls` calls. */
 static inline void kv_fetch_in(struct kv_fetch *fetch, uint32_t calls)
 {
 	fetch->step = (fetch->n - fetch->next + calls - 1) / calls;
 }
 
-/* scores[r][16 * g..] of H rows and V times 16 cells, those of keys->at[g] and on. */
+/* scores[r][16 * g..] for H rows and V times 16 cells, whose keys are at turned[g]. */
 ATTENTION_INLINE void score_tile(enum kv_type type, const struct attention_pass *pass,
 	const uint8_t *const *turned, size_t row, const uint32_t H, float *scores, const uint32_t V,
 	struct kv_fetch *fetch)
@@ -135,26 +140,27 @@ ATTENTION_INLINE void score_tile(enum kv_type type, const struct attention_pass 
 				v16_mul(sum[h * V + v], scale));
 }
 
-/* The 4-byte units of a block, each multiplied with a query's at once. */
+/* Number of 4-byte units in a block; each is multiplied with a query's at once. */
 ATTENTION_INLINE uint32_t block_units(enum kv_type type)
 {
 	return Q8_BLOCK * (uint32_t)kv_value_bytes(type) / 4;
 }
 
-/* A block's sum before its units: of row h's block q. */
+/* The value that the sum of a block begins with; q: the query's block. */
 ATTENTION_INLINE struct i16 block_begin(
 	enum kv_type type, const struct attention_pass *pass, size_t q)
 {
 	return type == KV_Q8_0 ? i16_dot_begin(&pass->q8[q]) : i16_zero();
 }
 
-/* What a query's block is multiplied with. */
+/* The scale of a query's block. */
 ATTENTION_INLINE float query_scale(enum kv_type type, const struct attention_pass *pass, size_t q)
 {
 	return type == KV_Q8_0 ? pass->q8[q].d : pass->q16[q].d;
 }
 
-/* scores of H rows and V times 16 cells, each of turned whole blocks: a block is an exact sum of integers. */
+/* Scores of H rows and V times 16 cells, from turned whole blocks: each block gives an exact sum of
+ * integers. */
 ATTENTION_INLINE void score_block_tile(enum kv_type type, const struct attention_pass *pass,
 	const uint8_t *const *turned, size_t row, const uint32_t H, float *scores, const uint32_t V,
 	struct kv_fetch *fetch)
@@ -222,11 +228,11 @@ ATTENTION_INLINE void score_any_tile(enum kv_type type, const struct attention_p
 		score_tile(type, pass, turned, row, H, scores, V, fetch);
 }
 
-/* What a tile of H rows takes: so many times 16 cells. */
+/* How many times 16 cells a tile of H rows takes. */
 #define SCORE_TURNS(type, H) \
 	(SCORE_TILE(type) / (H) < CHUNK_TURNS ? SCORE_TILE(type) / (H) : CHUNK_TURNS)
 
-/* All scores of H rows, of whole vectors of cells: what lies around the run's is not used. */
+/* All scores of H rows, for whole vectors of cells; those outside the run are not used. */
 ATTENTION_INLINE void score_rows(enum kv_type type, const struct attention_pass *pass,
 	const struct chunk_turns *keys, const struct attention_run *run, uint32_t row,
 	const uint32_t H, struct kv_fetch *fetch)
@@ -260,8 +266,9 @@ ATTENTION_INLINE void scores_of(enum kv_type type, const struct attention_pass *
 		score_rows(type, pass, keys, run, row, 1, fetch);
 }
 
-/* From some rows' vectors to one with a lane for each row: its sum as LANES folds, or its greatest. Two vectors go on as one
- * of half the lanes of each, so that it takes a quarter of what transposing them does. */
+/* Reduces some rows' vectors to one vector with a lane for each row: its sum in the order of LANES,
+ * or its greatest. Two vectors become one with half the lanes of each, which takes a quarter of the
+ * work of transposing them. */
 ATTENTION_INLINE struct v16 fold_rows(struct v16 *a, const uint32_t rows, const bool sums)
 {
 	uint32_t n = rows;
@@ -293,17 +300,18 @@ static inline void store_some(float *p, struct v16 a, uint32_t n)
 		v16_store_n(p, a, n);
 }
 
-/* A function of its own: only a token's last chunk has some to fill. */
+/* Not inlined: only the last chunk of a token has something to fill. */
 static __attribute__((noinline)) void fill_up(float *p, uint32_t from, uint32_t to)
 {
 	for (uint32_t i = from; i < to; i++)
 		p[i] = -__builtin_inff();
 }
 
-/* From scores to weights, of `some` <= WEIGH_ROWS rows from the run's row r on: the running maxima and sums, and the factors
- * of the sums before. The scores are filled up to whole vectors with -inf, whose weight is +0 and changes no sum. */
+/* Turns scores into weights, for `some` <= WEIGH_ROWS rows from the run's row r on; updates the
+ * running maxima and sums, and sets the factors for the earlier sums. Scores are filled up to whole
+ * vectors with -inf, whose weight is +0 and changes no sum. */
 #define WEIGH_ROWS 8
-/* Vectors of weights of so many rows: with each, a line is fetched. */
+/* Vectors of weights in these rows; with each, one line is prefetched. */
 #define WEIGH_STEPS (WEIGH_ROWS * ATTENTION_CHUNK / 16)
 ATTENTION_INLINE void weigh_rows(const struct attention_pass *pass, const struct attention_run *run,
 	uint32_t r, const uint32_t some, const uint32_t n, struct kv_fetch *fetch)
@@ -323,7 +331,8 @@ ATTENTION_INLINE void weigh_rows(const struct attention_pass *pass, const struct
 			each[h] = v16_max(each[h], v16_load(p + i));
 	}
 	now = v16_max(old, fold_rows(each, some, false));
-	/* A vector's lanes are read at once from a whole store, from one of some lanes late. */
+	/* Reading single lanes is fast after a store of the whole vector, and slow after a store of
+	 * some lanes. */
 	v16_store(less, now);
 	factor = v16_exp(v16_sub(old, now));
 	v16_store_n(pass->factor + r, factor, some);
@@ -352,8 +361,8 @@ static __attribute__((noinline)) void weigh(
 	uint32_t r = 0, left = run->rows;
 	struct kv_fetch none = {0};
 
-	/* Nearly all chunks of a long context: without loops the vectors of all rows are on their way at once, and memory goes on
-	 * being read. */
+	/* Most chunks of a long context. Without inner loops the vectors of all rows are in flight
+	 * at once, and memory is still being read. */
 	fetch->step = fetch->n ? WEIGH_STEPS * CACHE_LINE / fetch->length : 0;
 	for (; left >= WEIGH_ROWS && n == ATTENTION_CHUNK; left -= WEIGH_ROWS, r += WEIGH_ROWS)
 		weigh_rows(pass, run, r, WEIGH_ROWS, ATTENTION_CHUNK, fetch);

@@ -1,40 +1,44 @@
 /*
- * Products of matrices in TILES (kernels/tiles.h): a row of weights per lane, as in template_runs.h, but nothing has to
- * be transposed: a run is loaded, and its bits are put in place in registers. Written once for AVX2, which does half a
- * tile at a time, and AVX-512. Included after lanes_*.h.
+ * Products of matrices in TILES (kernels/tiles.h): a row of weights per lane, as in
+ * template_runs.h, but nothing is transposed. A run is loaded, and its bits are put in place in
+ * registers. Written once for AVX2, which takes half a tile at a time, and AVX-512. Include after
+ * lanes_*.h.
  */
 #pragma once
 
 #include "kernels/cpu/template_scales.h"
 #include "kernels/tiles.h"
 
-/* How far ahead weights are asked for. With many tokens there is computing to do meanwhile, in which lines that wait for
- * memory would be in the way of those of the activations: they come to the second level. With few, memory is waited for, and
- * they come to the first-level cache, which holds no more than TILES_AHEAD_FEW: straight to it where they are used in the
- * order in which they lie and nothing else is to be done; otherwise to the second level first and from there when they are
- * near, since the first level waits for few lines of memory at once. On a Zen 4, one thread, of memory that gives 28 GB/s:
- * Q6_K 17.7 to 26.2 GB/s with one token and 18.9 to 27.6 with two, Q5_K 23.3 to 28.9, Q4_K 22.7 to 29.1 with two; but Q4_0
- * with one token 31.3 to 24.1. */
+/* How far ahead weights are prefetched. With many tokens there is computing to do meanwhile. Lines
+ * that wait for memory would then be in the way of the activations' lines, so weights come to the
+ * second level. With few tokens, memory is the limit, and weights come to the first-level cache,
+ * which holds no more than TILES_AHEAD_FEW. They come straight to it where they are used in the
+ * order in which they lie and nothing else is to be done. Otherwise they come to the second level
+ * first, and from there when they are near, since the first level waits for few lines of memory at
+ * once. Zen 4, one thread, memory of 28 GB/s: Q6_K from 17.7 to 26.2 GB/s with one token and from
+ * 18.9 to 27.6 with two, Q5_K from 23.3 to 28.9, Q4_K from 22.7 to 29.1 with two; but Q4_0 with one
+ * token from 31.3 to 24.1. */
 #define TILES_AHEAD_FEW 4096
 #define TILES_AHEAD_MANY 8192
 #define TILES_AHEAD_NEAR 2048
 #define TILES_FEW 2 /* tokens */
 
-/* What the runs of a block of 256 share: d and m of each of them, or, with factors, of the first one for all. */
+/* What the runs of a block of 256 share: d and m of each run, or, with factors, those of the first
+ * one for all. */
 struct tile_shared {
 	struct group group;
-	ilanes scales[4]; /* as factors_*() have them */
+	ilanes scales[4]; /* as factors_*() prepare them */
 };
 
-/* A group: where it lies, of which blocks it is, and what its runs share. */
+/* A group: where it lies, how many blocks it has, and what its runs share. */
 struct tile_group {
-	const uint8_t *p; /* the planes, at this half's first lane */
+	const uint8_t *p; /* the planes, from the first lane of this half on */
 	uint32_t n; /* blocks */
 	struct tile_shared *shared;
 };
 
-/* Unit u of a plane that begins `before` bytes of a block into the group; the units are of 1, 2 or 4 bytes. The planes
- * have TILE_LANES rows, of which these are the TILE_ROWS from the group's lane on. */
+/* Address of unit u of a plane that begins `before` bytes of a block into the group. Units have 1,
+ * 2 or 4 bytes. A plane has TILE_LANES rows; these are the TILE_ROWS from the group's lane on. */
 ALWAYS_INLINE const uint8_t *plane(
 	const struct tile_group *g, uint32_t before, uint32_t unit, uint32_t u, uint32_t lane)
 {
@@ -53,7 +57,7 @@ ALWAYS_INLINE ilanes plane_32(
 	return lanes_32(plane(g, before, 4, u, lane));
 }
 
-/* n dwords, from unit u of the plane on. */
+/* Loads n dwords from unit u of the plane on. */
 ALWAYS_INLINE void planes_32(const struct tile_group *g, uint32_t before, uint32_t u, uint32_t n,
 	uint32_t lane, ilanes *out)
 {
@@ -64,7 +68,7 @@ ALWAYS_INLINE void planes_32(const struct tile_group *g, uint32_t before, uint32
 		out[k] = lanes_32(p + (size_t)k * 4 * TILE_LANES);
 }
 
-/* Four dwords of nibbles: low ones weights 0..15, high ones 16..31. */
+/* Loads four dwords of nibbles: low nibbles are weights 0..15, high ones 16..31. */
 ALWAYS_INLINE void run_nibbles(
 	const struct tile_group *g, uint32_t before, uint32_t r, uint32_t lane, ilanes w[8])
 {
@@ -78,7 +82,7 @@ ALWAYS_INLINE void run_nibbles(
 	}
 }
 
-/* The nibbles of eight dwords, low or high ones. */
+/* Loads the low or the high nibbles of eight dwords. */
 ALWAYS_INLINE void eight_nibbles(const struct tile_group *g, uint32_t before, uint32_t eight,
 	bool high, uint32_t lane, ilanes w[8])
 {
@@ -88,7 +92,8 @@ ALWAYS_INLINE void eight_nibbles(const struct tile_group *g, uint32_t before, ui
 		w[k] = low_nibbles(i_right(w[k], high ? 4 : 0));
 }
 
-/* More bits of weights: those from `from` on of the bytes of eight dwords, as bits `to` and on; mask is in its place. */
+/* Adds further bits of the weights: takes bits `from` and on of the bytes of eight dwords as bits
+ * `to` and on. mask applies at the new place. */
 ALWAYS_INLINE void add_bits(const struct tile_group *g, uint32_t before, uint32_t eight,
 	uint32_t from, uint32_t to, int mask, uint32_t lane, ilanes w[8])
 {
@@ -180,7 +185,7 @@ ALWAYS_INLINE void run_iq4_xs(
 	look_up_all(iq4_biased, out->w);
 }
 
-/* Q4_K and Q5_K begin alike. */
+/* Q4_K and Q5_K begin in the same way. */
 static void shared_q4_k(const struct tile_group *g, uint32_t lane)
 {
 	ilanes head[4];
@@ -234,7 +239,7 @@ static void shared_q2_k(const struct tile_group *g, uint32_t lane)
 	g->shared->group.run[0].m = f_negate(plane_half(g, 82, 0, lane));
 }
 
-/* Two bits of every byte of eight dwords. */
+/* Loads two bits of every byte of eight dwords. */
 ALWAYS_INLINE void run_twos(
 	const struct tile_group *g, uint32_t before, uint32_t r, uint32_t lane, ilanes w[8])
 {
@@ -270,24 +275,26 @@ ALWAYS_INLINE void run_q3_k(
 	add_bits(g, 0, 0, r, 2, 4, lane, out->w);
 }
 
-/* What a tile function works on: rows first..last-1 of a matrix, which lie in its full tiles. */
+/* The work of a tile function: rows first..last-1 of a matrix, which lie in its full tiles. */
 struct tile_work {
 	const uint8_t *tiles;
 	size_t row_bytes;
-	uint32_t blocks; /* of the type, of a row */
+	uint32_t blocks; /* blocks in a row */
 	uint32_t first, last;
 };
 
 typedef void tiles_function(
 	const struct tile_work *work, const struct activation *x, float *const *y);
 
-/* The lines of bytes that lie so far ahead of p; to is a constant where this is inlined. */
+/* Prefetches the lines of `bytes` bytes that lie `distance` ahead of p. `to` is a constant where
+ * this is inlined. */
 #define FETCH(p, bytes, distance, to)                 \
 	for (uint32_t at = 0; at < (bytes); at += 64) \
 	_mm_prefetch((const char *)(p) + (distance) + at, to)
 
-/* A type's tile function is made of: how it is multiplied and unpacked (template_product.h), and whether it reads a block's
- * planes in another order than that in which they lie. All constants where this is inlined. */
+/* A type for tile_product: how it is multiplied and unpacked (template_product.h), and whether it
+ * reads a block's planes in another order than they lie. All fields are constants where this is
+ * inlined. */
 struct tile_type {
 	enum kind kind;
 	uint32_t block_weights, block_bytes;
@@ -310,7 +317,7 @@ ALWAYS_INLINE void fetch(
 		FETCH(p, bytes, TILES_AHEAD_NEAR, _MM_HINT_T0);
 }
 
-/* A run of every row of the group, of which `bytes` are fetched ahead, and what it adds to the products. */
+/* Adds one run of every row of the group to the products, and prefetches `bytes` bytes ahead. */
 ALWAYS_INLINE void tile_run(const struct tile_type *type, const struct tile_group *group,
 	uint32_t r, uint32_t bytes, uint32_t lane, const struct activation *x, size_t at,
 	const uint32_t T, flanes acc[TILE_TOKENS])
@@ -325,7 +332,7 @@ ALWAYS_INLINE void tile_run(const struct tile_type *type, const struct tile_grou
 		acc[t] = add_run(type->kind, type->offset, &one, x[t].q8 + at + r, acc[t]);
 }
 
-/* A group of every row, and what its runs add to the products. */
+/* Adds all runs of a group of every row to the products. */
 ALWAYS_INLINE void tile_group_runs(const struct tile_type *type, const struct tile_group *group,
 	uint32_t bytes, uint32_t lane, const struct activation *x, size_t at, const uint32_t T,
 	flanes acc[TILE_TOKENS])
@@ -333,13 +340,15 @@ ALWAYS_INLINE void tile_group_runs(const struct tile_type *type, const struct ti
 	const uint32_t runs = group->n * (type->block_weights / Q8_BLOCK);
 
 	type->shared(group, lane);
-	/* The runs of a block of 256 share bytes: unrolled, which bits are whose is a constant (a Zen 4, in cache, 1, 4
-	 * and 16 tokens: Q6_K 1.25, 1.16 and 1.05 times as fast, Q4_K 1.05, 1.16 and 1.04). */
+	/* The runs of a block of 256 share bytes. Unrolled, the position of each run's bits is a
+	 * constant (Zen 4, in cache, 1, 4 and 16 tokens: Q6_K 1.25, 1.16 and 1.05 times as fast,
+	 * Q4_K 1.05, 1.16 and 1.04). */
 	if (type->block_weights == TILES_GROUP_WEIGHTS && T <= TILES_UNROLLED) {
 		UNROLL_RUNS
 		for (uint32_t r = 0; r < GROUP_RUNS; r++) {
-			/* Or prefetches of one run go behind loads of the next, and memory is waited for: Q6_K with
-			 * one token 10.9 to 9.4 GB/s, with four 23.2 to 11.4. */
+			/* A barrier for the compiler. Without it, prefetches of one run move behind
+			 * loads of the next, which then wait for memory: Q6_K falls with one token
+			 * from 10.9 to 9.4 GB/s, with four from 23.2 to 11.4. */
 			__asm__ volatile("" ::: "memory");
 			tile_run(type, group, r, bytes, lane, x, at, T, acc);
 		}
@@ -349,7 +358,8 @@ ALWAYS_INLINE void tile_group_runs(const struct tile_type *type, const struct ti
 		tile_run(type, group, r, bytes, lane, x, at, T, acc);
 }
 
-/* Half a tile or all of it, from `row` on; all but work, row, x and y are constants where this is inlined. */
+/* Half a tile or a whole one, from `row` on. All arguments except work, row, x and y are constants
+ * where this is inlined. */
 ALWAYS_INLINE void tile_product(const struct tile_type *type, const struct tile_work *work,
 	uint32_t row, const struct activation *x, const uint32_t T, float *const *y)
 {
@@ -364,8 +374,9 @@ ALWAYS_INLINE void tile_product(const struct tile_type *type, const struct tile_
 		work->tiles + (size_t)(row - lane) * work->row_bytes, per_group, &common};
 	flanes acc[TILE_TOKENS], total[TILE_TOKENS];
 
-	/* The rows of y lie far apart, mostly in memory alone, and stores wait for their lines one after the other: Q8_0
-	 * experts' down with 32 tokens each 52 to 58 % of the int8 peak of a Zen 5, prefill 5 % faster. */
+	/* The rows of y lie far apart and mostly not in a cache, and stores wait for their lines
+	 * one after the other. With this prefetch the down products of Q8_0 experts with 32 tokens
+	 * each go from 52 to 58 % of the int8 peak of a Zen 5, and prefill is 5 % faster. */
 	UNROLL_TOKENS
 	for (uint32_t t = 0; t < T; t++) {
 		_mm_prefetch((const char *)(y[t] + row), _MM_HINT_T0);
@@ -386,7 +397,7 @@ ALWAYS_INLINE void tile_product(const struct tile_type *type, const struct tile_
 		f_store_some(y[t] + row, acc[t], from, to);
 }
 
-/* The types, with what their tile functions are made of. */
+/* The types, and what their tile functions are made of. */
 #define TILES_TYPES(X)                                                        \
 	X(Q8_0, SIGNED, 32, 34, 0, false, shared_none, run_q8_0)              \
 	X(Q4_0, OFFSET, 32, 18, 8, false, shared_none, run_q4_0)              \
@@ -402,7 +413,7 @@ ALWAYS_INLINE void tile_product(const struct tile_type *type, const struct tile_
 	X(Q6_K, FACTORS_32, 256, 210, 0, true, shared_q6_k, run_q6_k)         \
 	X(IQ4_XS, SIGNED, 256, 136, 0, false, shared_iq4_xs, run_iq4_xs)
 
-/* A function for each type and some counts of tokens, so that the sums stay in registers. */
+/* A function for each type and some numbers of tokens, so that the sums stay in registers. */
 #define TILES_FUNCTION(type, kind, weights, bytes, offset, jumps, shared, run, tokens)     \
 	static void tiles_##type##_##tokens(                                               \
 		const struct tile_work *work, const struct activation *x, float *const *y) \
@@ -458,7 +469,7 @@ static void tile_tokens(tiles_function *const *functions, const struct tile_work
 		functions[n - t - 1](work, x + t, y + t);
 }
 
-/* The rows behind the last full tile, as a matrix of their own. */
+/* The rows behind the last full tile, treated as a matrix of their own. */
 static void tiles_tail(void (*rows_matmul)(const struct matrix *, uint32_t, uint32_t,
 			       const struct activation *, uint32_t, float *const *),
 	const struct matrix *w, uint32_t first, uint32_t last, const struct activation *x,
@@ -476,8 +487,8 @@ static void tiles_tail(void (*rows_matmul)(const struct matrix *, uint32_t, uint
 	rows_matmul(&tail, first > tiled ? first - tiled : 0, last - tiled, x, n, out);
 }
 
-/* Rows first..end-1, which lie in full tiles. A tile is read once for all tokens: several functions take it in turn, one
- * alone takes all tiles. */
+/* Rows first..end-1, which lie in full tiles. A tile is read once for all tokens: if several
+ * functions are needed they take each tile in turn, and a single function takes all tiles. */
 static void tiles_matmul_some(tiles_function *const *functions, const struct matrix *w,
 	uint32_t first, uint32_t end, const struct activation *x, uint32_t n, float *const *y)
 {
@@ -497,7 +508,7 @@ static void tiles_matmul_some(tiles_function *const *functions, const struct mat
 	}
 }
 
-/* rows_matmul: for types that have no tile functions here, it takes tiles too. */
+/* rows_matmul: multiplies types that have no tile functions here, in tiles too. */
 static void tiles_matmul(void (*rows_matmul)(const struct matrix *, uint32_t, uint32_t,
 				 const struct activation *, uint32_t, float *const *),
 	const struct matrix *w, uint32_t first, uint32_t last, const struct activation *x,

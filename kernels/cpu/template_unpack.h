@@ -1,16 +1,17 @@
 /*
- * From a file's blocks to runs: TILE_ROWS rows at once, a row per lane, for matrices that lie as in the file. Included
- * after lanes_*.h, and written once for all of them. blocks.c reads the same layouts, one weight at a time,
- * and says where each bit lies.
+ * Unpacks a file's blocks to runs, TILE_ROWS rows at once, one per lane, for matrices in the file's
+ * layout. Written once for all lanes_*.h, and included after them. blocks.c reads the same layouts
+ * one weight at a time, and says where each bit lies.
  */
 #pragma once
 
 #include "kernels/cpu/template_scales.h"
 
-/* Runs 0..n-1 from p on; types in blocks of 256 have n = 8. Sets what their kind of product reads. */
+/* Unpacks runs 0..n-1 from p on; types in blocks of 256 have n = 8. Sets the fields that their kind
+ * of product reads. */
 typedef void unpack_function(const uint8_t *p, size_t row_bytes, uint32_t n, struct group *out);
 
-/* The same of a group in TILES, TILE_ROWS lanes from this one on. */
+/* The same for a group in TILES, for TILE_ROWS lanes from `lane` on. */
 typedef void unpack_tiles_function(const uint8_t *p, uint32_t lane, uint32_t n, struct group *out);
 
 struct unpacker {
@@ -225,7 +226,8 @@ ALWAYS_INLINE void unpack_scales_q3_k(const uint8_t *p, size_t row_bytes, struct
 	ilanes t[4], packed[3], scales[4];
 	flanes d;
 
-	/* The block ends 14 bytes after the scales begin: the load begins 2 before them. */
+	/* The block ends 14 bytes after the scales begin, so the load begins 2 bytes before them.
+	 */
 	load_16(p + 94, row_bytes, t);
 #pragma GCC unroll 3
 	for (uint32_t i = 0; i < 3; i++)

@@ -1,9 +1,11 @@
 /*
- * Weights times values where these are blocks of integers (numerics.md): included by template_attention.h.
+ * Weights times values, for values in blocks of integers (numerics.md). template_attention.h
+ * includes this.
  *
- * A weight takes the scale of its cell's block with it and becomes an integer, so that a sum over a chunk's cells is one of
- * integers: two cells in one instruction, twice as many as multiply-adds of float32, and no widening of 16 bits. Values lie
- * paired (kv_format.h), those of two cells next to each other as the instruction takes them.
+ * A weight takes over the scale of its cell's block and becomes an integer, so that the sum over a
+ * chunk's cells is a sum of integers. One instruction takes two cells, twice as many as a
+ * multiply-add of float32, and 16 bits need no widening. Values lie paired (kv_format.h): those of
+ * two cells are adjacent, as the instruction takes them.
  */
 #pragma once
 
@@ -12,11 +14,12 @@
 #include <float.h>
 
 enum { CHUNK_PAIRS = ATTENTION_CHUNK / 2 };
-/* Below this all weights count as zero. */
+/* Lower bound for the greatest weight of a chunk (g in numerics.md). */
 #define WEIGHTS_LEAST 0x1p-100f
 
-/* The scales of a chunk's values, of the turns that have some of positions first..last-1, and each cell's greatest. One that is
- * infinite or NaN is 0 among the scales, so that integers are made of numbers, and infinite in `most`. */
+/* Collects the scales of a chunk's values, for the turns that hold some of positions first..last-1,
+ * and each cell's greatest. An infinite or NaN scale is stored as 0, so that integers are made from
+ * numbers, and as infinite among the greatest. */
 ATTENTION_INLINE void take_scales(enum kv_type type, const struct attention_pass *pass,
 	const struct chunk_turns *values, uint32_t first, uint32_t last)
 {
@@ -40,7 +43,7 @@ ATTENTION_INLINE void take_scales(enum kv_type type, const struct attention_pass
 	}
 }
 
-/* The cells of a run, in whole turns of its chunk. */
+/* The cells of a run, extended to whole turns of its chunk. */
 struct run_turns {
 	uint32_t first, end;
 };
@@ -51,12 +54,13 @@ static inline struct run_turns turns_of(const struct attention_run *run)
 		(run->first + run->n + KV_TURN - 1) / KV_TURN * KV_TURN};
 }
 
-/* Whether memory goes on being read while integers are made: those of 8 bits take longer to use than to read. */
+/* True when memory is to be read while integers are made. With 8 bits, using the values takes
+ * longer than reading them. */
 #define FETCH_WITH_INTEGERS(type) ((type) == KV_Q16_0)
-/* Vectors of weights of so many rows, each used twice: with each, a line is fetched. */
+/* Vectors of weights in these rows, each used twice; with each, one line is prefetched. */
 #define INTEGER_STEPS (2 * WEIGH_ROWS * ATTENTION_CHUNK / 16)
 
-/* The integers of H rows from the run's row r on, and in unit[h] what one of row h stands for. */
+/* Computes the integers of H rows from the run's row r on; unit[h] becomes the unit of row h's. */
 ATTENTION_INLINE void integer_weights(enum kv_type type, const struct attention_pass *pass,
 	const struct attention_run *run, uint32_t r, const uint32_t H, float *unit,
 	struct kv_fetch *fetch)
@@ -75,14 +79,15 @@ ATTENTION_INLINE void integer_weights(enum kv_type type, const struct attention_
 	for (uint32_t h = 0; h < H; h++) {
 		float *p = rows + h * SCORES_STRIDE;
 
-		/* Of a run that does not fill its turns: what lies beside it has no weight. */
+		/* Where the run does not fill its turns, the neighbours' weights are 0. */
 		for (uint32_t i = turns.first; i < run->first; i++)
 			p[i] = 0;
 		for (uint32_t i = run->first + run->n; i < turns.end; i++)
 			p[i] = 0;
 		each[h] = all[h] = zero;
 		for (uint32_t i = turns.first; i < turns.end; i += 16) {
-			/* Where nothing is attended to the scale may be infinite: 0 times that, a NaN, is 0 here. */
+			/* An unattended cell's scale may be infinite: 0 times that is NaN, which
+			 * v16_max turns into 0. */
 			struct v16 w = v16_max(v16_mul(v16_load(p + i), v16_load(most + i)), zero);
 
 			if (FETCH_WITH_INTEGERS(type))
@@ -104,8 +109,10 @@ ATTENTION_INLINE void integer_weights(enum kv_type type, const struct attention_
 		float *p = rows + h * SCORES_STRIDE;
 
 		for (uint32_t i = turns.first; i < turns.end; i += 16) {
-			/* Of a NaN, 0: its row's sum of weights is one, too. Such a row may have weights above 1, as a score that
-			 * is NaN can hide a greater one from the maximum: they stay numbers, and no integer is too large. */
+			/* A NaN becomes 0; the row's sum of weights is a NaN, too. Such a row may
+			 * have weights above 1, because a NaN score can hide a greater score from
+			 * the maximum. The bound keeps them numbers, and no integer becomes too
+			 * large. */
 			const struct v16 weight =
 				v16_min(v16_max(v16_mul(v16_load(p + i), factor), zero), largest);
 
@@ -132,8 +139,8 @@ static inline void join_values(
 		out, v16_fma(v16_of_i16(dot), unit, v16_mul(load_some(out, some), factor)), some);
 }
 
-/* out[r][e] = fma(the sum of x[r][i] * value[i][e], unit[r], out[r][e] * factor[r]) of H rows and the values of block b. x: those of
- * the first of them for that block. */
+/* out[r][e] = fma(sum of x[r][i] * value[i][e], unit[r], out[r][e] * factor[r]) for H rows and the
+ * values of block b. x: the integers of the first row for that block. */
 ATTENTION_INLINE void block_tile(enum kv_type type, const struct attention_pass *pass,
 	const struct chunk_turns *values, const struct attention_run *run, uint32_t r,
 	const uint32_t H, uint32_t b, const int16_t *x, const float *unit, struct kv_fetch *fetch)

@@ -1,4 +1,4 @@
-/* Sixteen float32 lanes in two AVX registers; vec_scalar.h says what each function does. */
+/* Sixteen float32 lanes in two AVX registers. vec_scalar.h describes each function. */
 #pragma once
 
 #include "kernels/cpu/math.h"
@@ -6,7 +6,7 @@
 
 #include <immintrin.h>
 
-/* To nearest, ties to even, whatever MXCSR says. */
+/* Rounding to nearest, ties to even, whatever MXCSR says. */
 #define V16_EVEN (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 
 struct v16 {
@@ -224,7 +224,7 @@ static inline void v16_transpose(struct v16 *a)
 		a[i + 8].high = part[i];
 }
 
-/* Two of each four lanes, `parts` of them: a's, then b's. */
+/* Two of every four lanes, selected by `parts`: a's, then b's. */
 #define V8_HALVES(a, b, parts) \
 	_mm256_castpd_ps(      \
 		_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(a, b, parts)), 0xd8))
@@ -310,7 +310,7 @@ static inline struct i16 i16_dot_begin(const struct q8_block *q)
 	return (struct i16){_mm256_setzero_si256(), _mm256_setzero_si256()};
 }
 
-/* |q| <= 127 and |k| <= 128: two products fit 16 bits. */
+/* |q| <= 127 and |k| <= 128, so 16 bits hold two products. */
 static inline __m256i i8_dot(__m256i a, __m256i k, __m256i q)
 {
 	__m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(k), _mm256_sign_epi8(q, k));
@@ -446,7 +446,8 @@ static inline struct w8 w8_xor3(struct w8 a, struct w8 b, struct w8 c)
 
 static inline void w8_store_top24(uint32_t *out, struct w8 a)
 {
-	/* Low halves: of each 128 bits of low, then of high; then the quarters in order. */
+	/* The low halves: those of each 128 bits of `low`, then those of `high`; then the quarters
+	 * are put in order. */
 	__m256 halves =
 		_mm256_shuffle_ps(_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high), 0x88);
 	__m256i words =

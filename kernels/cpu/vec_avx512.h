@@ -1,4 +1,4 @@
-/* Sixteen float32 lanes in one AVX-512 register; vec_scalar.h says what each function does. */
+/* Sixteen float32 lanes in one AVX-512 register. vec_scalar.h describes each function. */
 #pragma once
 
 #include "kernels/cpu/math.h"
@@ -172,7 +172,7 @@ static inline struct v16 v16_halves(
 {
 	__m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 	__m512i low = _mm512_and_si512(lane, _mm512_set1_epi32((int)half - 1));
-	/* The bits from `half` on make room for it. */
+	/* The bits above `half` move up to make room for it. */
 	__m512i from = _mm512_sub_epi32(_mm512_add_epi32(lane, lane), low);
 
 	with->v = _mm512_permutex2var_ps(
@@ -205,7 +205,7 @@ struct i16 {
 };
 
 struct i8x64 {
-	__m512i v; /* 128 higher: the instruction wants one side without a sign */
+	__m512i v; /* stored 128 higher: the instruction needs one unsigned operand */
 };
 
 static inline struct i8x64 i8x64_load(const uint8_t *p)
@@ -221,8 +221,8 @@ static inline struct i16 i16_dot_begin(const struct q8_block *q)
 /* Four bytes of any type, at any address. */
 typedef int32_t any_32 __attribute__((may_alias, aligned(1)));
 
-/* In assembler, as GCC moves the sum from register to register between these instructions, and loads what it could name as
- * memory. */
+/* Assembler, because GCC moves the sum between registers from one of these instructions to the
+ * next, and loads what could be a memory operand. */
 static inline struct i16 i16_dot(struct i16 a, struct i8x64 k, const int8_t *q)
 {
 	__asm__("vpdpbusd %2%{1to16%}, %1, %0"
@@ -294,7 +294,8 @@ static inline struct v16 v16_exp(struct v16 x)
 	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_C2));
 	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
 	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
-	/* Scaling keeps a NaN, and what is too small becomes 0 whatever it is: of -inf, a NaN. */
+	/* Scaling keeps a NaN. The mask turns everything too small into 0, even the NaN that -inf
+	 * has become. */
 	p = _mm512_maskz_scalef_ps(
 		_mm512_cmp_ps_mask(x.v, _mm512_set1_ps(EXP_LEAST), _CMP_NLT_UQ), p, n);
 	p = _mm512_mask_mov_ps(p, _mm512_cmp_ps_mask(x.v, _mm512_set1_ps(EXP_MOST), _CMP_GT_OQ),

@@ -1,4 +1,5 @@
-/* Sixteen float32 lanes in plain C: the reference the instruction sets are compared with. */
+/* Sixteen float32 lanes in plain C: the reference for the other instruction sets, whose files have
+ * the same functions. */
 #pragma once
 
 #include "kernels/cpu/math.h"
@@ -120,7 +121,7 @@ static inline struct v16 v16_max(struct v16 a, struct v16 b)
 	return a;
 }
 
-/* Of a NaN in either, b: like v16_max. */
+/* Returns b when either is NaN, like v16_max. */
 static inline struct v16 v16_min(struct v16 a, struct v16 b)
 {
 	V16_EACH a.f[lane] = a.f[lane] < b.f[lane] ? a.f[lane] : b.f[lane];
@@ -133,7 +134,7 @@ static inline struct v16 v16_fma(struct v16 a, struct v16 b, struct v16 c)
 	return c;
 }
 
-/* The first n lanes of fma; the others stay c. */
+/* fma on the first n lanes; the others stay c. */
 static inline struct v16 v16_fma_n(struct v16 a, struct v16 b, struct v16 c, uint32_t n)
 {
 	for (uint32_t lane = 0; lane < n; lane++)
@@ -172,7 +173,8 @@ static inline void v16_transpose(struct v16 *a)
 		}
 }
 
-/* The lanes of a and then of b whose number has `half` in it (8, 4, 2 or 1), in *with; and the others. */
+/* Splits the lanes of a and then of b: those whose number has the bit `half` (8, 4, 2 or 1) go to
+ * *with, the others are returned. */
 static inline struct v16 v16_halves(
 	struct v16 a, struct v16 b, const uint32_t half, struct v16 *with)
 {
@@ -189,7 +191,7 @@ static inline struct v16 v16_halves(
 	return without;
 }
 
-/* Lane i: lane lanes[i] of a, or of b lane i where lanes[i] is 16. */
+/* Lane i becomes lane lanes[i] of a, or lane i of b where lanes[i] is 16. */
 static inline struct v16 v16_pick(struct v16 a, const uint32_t *lanes, struct v16 b)
 {
 	for (uint32_t lane = 0; lane < 16; lane++)
@@ -198,7 +200,7 @@ static inline struct v16 v16_pick(struct v16 a, const uint32_t *lanes, struct v1
 	return b;
 }
 
-/* Two halves in each lane: the first, which lies lower, and the second. */
+/* Each lane holds two float16: the first, which lies lower in memory, and the second. */
 static inline struct v16 v16_first_half(struct v16 a)
 {
 	V16_EACH a.f[lane] = float_of_half((uint16_t)bits_of_float(a.f[lane]));
@@ -211,7 +213,7 @@ static inline struct v16 v16_second_half(struct v16 a)
 	return a;
 }
 
-/* Sixteen 32-bit integers, and sixteen fours of 8-bit ones. */
+/* Sixteen 32-bit integers, and sixteen groups of four 8-bit integers. */
 struct i16 {
 	int32_t i[16];
 };
@@ -228,14 +230,15 @@ static inline struct i8x64 i8x64_load(const uint8_t *p)
 	return r;
 }
 
-/* What sums of products with a block of q begin with, so that they are exact at their end. */
+/* The value that the sum of products with a block of q begins with, so that it is exact at its end.
+ */
 static inline struct i16 i16_dot_begin(const struct q8_block *q)
 {
 	(void)q;
 	return (struct i16){{0}};
 }
 
-/* Lane i: a + the products of the lane's four and q[0..3]. */
+/* Lane i: a + the products of the lane's group of four and q[0..3]. */
 static inline struct i16 i16_dot(struct i16 a, struct i8x64 k, const int8_t *q)
 {
 	V16_EACH for (uint32_t j = 0; j < 4; j++) a.i[lane] += k.i[4 * lane + j] * q[j];
@@ -268,7 +271,7 @@ static inline struct i16x32 i16x32_load(const uint8_t *p)
 	return r;
 }
 
-/* Of 32 8-bit ones. */
+/* Widens 32 8-bit integers. */
 static inline struct i16x32 i16x32_load_i8(const uint8_t *p)
 {
 	struct i16x32 r;
@@ -278,7 +281,8 @@ static inline struct i16x32 i16x32_load_i8(const uint8_t *p)
 	return r;
 }
 
-/* Lane i: a + the products of the lane's pair and q[0..1], modulo 2^32: a cell that nobody attends to may hold anything. */
+/* Lane i: a + the products of the lane's pair and q[0..1], modulo 2^32, because an unattended cell
+ * may hold anything. */
 static inline struct i16 i16_dot_pairs(struct i16 a, struct i16x32 k, const int16_t *q)
 {
 	V16_EACH for (uint32_t j = 0; j < 2; j++) a.i[lane] =
@@ -308,7 +312,7 @@ static inline struct v16 v16_exp(struct v16 x)
 	return x;
 }
 
-/* Eight lanes of 64 bits. */
+/* Eight 64-bit lanes. */
 struct w8 {
 	uint64_t u[8];
 };
@@ -323,7 +327,7 @@ static inline struct w8 w8_set1(uint64_t a)
 	return r;
 }
 
-/* Lane i: first + i in its low half. */
+/* Lane i becomes first + i, in its low half. */
 static inline struct w8 w8_count(uint32_t first)
 {
 	struct w8 r;
@@ -339,7 +343,7 @@ static inline struct w8 w8_mul(struct w8 a, struct w8 b)
 	return a;
 }
 
-/* The high half in the place of the low. */
+/* Moves the high half to the place of the low half. */
 static inline struct w8 w8_high(struct w8 a)
 {
 	W8_EACH a.u[lane] >>= 32;

@@ -1,4 +1,5 @@
-/* The step `attend`: what comes between the products and attention (attention_split.c), and behind it. */
+/* The step `attend`: what is done between the products and attention (attention_split.c), and after
+ * it. */
 #include "kernels/cpu/steps/steps.h"
 
 struct attend {
@@ -8,7 +9,7 @@ struct attend {
 
 /* ---- A batch, for attention_run. ---- */
 
-/* Positions that a token's own ancestors have: from the last to the first. */
+/* The cells of a token's own ancestors, from the last position to the first. */
 static void branch_cells(void *arg, uint32_t t, uint32_t from, uint32_t to, uint32_t *cells)
 {
 	const struct rows *tokens = &((const struct batch_cells *)arg)->tokens;
@@ -62,13 +63,14 @@ struct attention_token attention_token_of(
 
 /* ---- Heads. ---- */
 
-/* From one query head to the next: each may be followed by its gate. */
+/* Distance between query heads: each may be followed by its gate. */
 static uint32_t q_stride(const struct step_attend *s)
 {
 	return s->gated ? 2 * s->dim : s->dim;
 }
 
-/* Of models that norm all heads of a token as one vector: their biases and that norm, which finish_head leaves out. */
+/* For models that normalise all heads of a token as one vector: the biases and that norm, which
+ * finish_head then leaves out. */
 static void norm_vectors(void *arg, uint32_t t, uint32_t thread)
 {
 	const struct attend *a = arg;
@@ -87,7 +89,7 @@ static void norm_vectors(void *arg, uint32_t t, uint32_t thread)
 		a->kernels->rms_norm(k, s->k_norm, s->eps, kv_width, k);
 }
 
-/* Bias, norm and rotation of a head, whose bias has `width` values. */
+/* Bias, norm and rotation of one head. The bias has `width` values. */
 static void finish_head(const struct attend *a, float *head, uint32_t width, const float *bias,
 	const float *norm, const float *cos_sin)
 {
@@ -122,7 +124,7 @@ static const float *bias_at(const float *bias, size_t at)
 	return bias ? bias + at : NULL;
 }
 
-/* Keys, values and queries of one KV head, from products to what attention reads. */
+/* Turns the products of one KV head, and of its query heads, into what attention reads. */
 static void finish_heads(void *arg, uint32_t t, uint32_t kv_head)
 {
 	const struct attend *a = arg;
@@ -144,7 +146,8 @@ static void finish_heads(void *arg, uint32_t t, uint32_t kv_head)
 	store_head(a, token_at(&s->batch.tokens, t)->cell, kv_head, k, v);
 }
 
-/* The heads of one KV head of a token: gates, and the form the next product takes. */
+/* Finishes the heads of one KV head of a token: gates, and the quantised form for the next product.
+ */
 static void finish_attention(void *arg, uint32_t t, uint32_t kv_head)
 {
 	const struct attend *a = arg;
@@ -157,7 +160,7 @@ static void finish_attention(void *arg, uint32_t t, uint32_t kv_head)
 	for (uint32_t h = 0; h < group && s->gated; h++)
 		a->kernels->sigmoid_mul(q + (size_t)h * q_stride(s) + dim, out + (size_t)h * dim,
 			dim, out + (size_t)h * dim);
-	/* Blocks lie within one group's outputs when those are a whole number of blocks. */
+	/* No block straddles two groups when a group's output is a whole number of blocks. */
 	if (s->out_q8.buffer && group * dim % Q8_BLOCK == 0)
 		a->kernels->quantise_q8(out, group * dim, q8_at(&s->out_q8, t) + at / Q8_BLOCK);
 }
@@ -172,7 +175,8 @@ static void finish_row(void *arg, uint32_t t, uint32_t thread)
 }
 
 struct all {
-	struct attend attend; /* first: steps of a head take it for itself */
+	/* first, so that functions for one head can take this for a struct attend */
+	struct attend attend;
 	struct cpu_queue *q;
 };
 

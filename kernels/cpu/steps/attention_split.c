@@ -12,25 +12,27 @@
 #include <string.h>
 
 enum {
-	UNITS_PER_THREAD =
-		4, /* from so many on, splits need not be handed out for the threads to end together */
-	INLINE_BYTES = 64 << 10, /* what is less is not worth waking anyone */
-	PREPARE_CELLS = 32, /* to attend to so many takes as long as preparing a token */
+	/* with this many, threads finish at nearly the same time even if splits are not handed out
+	 */
+	UNITS_PER_THREAD = 4,
+	INLINE_BYTES = 64 << 10, /* less work than this is not worth waking a thread */
+	PREPARE_CELLS = 32, /* attending to this many cells takes as long as preparing a token */
 };
 
-/* Tokens first..first+n-1, which share a list, and heads head..head+n_heads-1 of one KV head. */
+/* Tokens first..first+n-1, which share a list of cells, and heads head..head+n_heads-1 of one KV
+ * head. */
 struct attention_unit {
 	uint32_t first, n, kv_head, head, n_heads;
 	uint32_t split, end; /* splits that any of its tokens attends to */
 };
 
-/* Those of n tokens of a unit from `first` on; n 0: none. */
+/* n tokens of a unit from `first` on; n 0: none. */
 struct attention_queries {
 	alignas(CACHE_LINE) const struct attention_unit *unit;
 	uint32_t first, n;
 };
 
-/* The tokens of a unit and the heads of one have this many rows at most. */
+/* How many tokens a unit may have, so that tokens times heads stay within a job's rows. */
 static uint32_t unit_tokens(uint32_t n_heads)
 {
 	return n_heads < ATTENTION_ROWS ? ATTENTION_ROWS / n_heads : 1;
@@ -88,11 +90,12 @@ void attention_memory_put(struct attention_memory *m)
 struct pass {
 	const struct attention_step *step;
 	struct attention_memory *m;
-	uint32_t n_units, unit_rows; /* unit_rows: the most of a unit */
-	uint32_t splits; /* the most of a unit */
-	bool prepare; /* a unit begins with it */
-	uint32_t wave,
-		first; /* splits of a unit handed out at once, and the first of them from its own first on */
+	uint32_t n_units, unit_rows; /* unit_rows: rows of the largest unit */
+	uint32_t splits; /* of the unit with the most */
+	bool prepare; /* units begin with it */
+	/* wave: splits of a unit that are handed out at once; first: the first of these, counted
+	 * from the unit's own first split */
+	uint32_t wave, first;
 };
 
 static uint32_t heads_all(const struct attention_step *step)
@@ -100,7 +103,7 @@ static uint32_t heads_all(const struct attention_step *step)
 	return step->n_kv_heads * step->n_heads;
 }
 
-/* Tokens from `first` on as units; the number of tokens. */
+/* Makes units of the tokens from `first` on; returns how many tokens they cover. */
 static uint32_t add_units(struct pass *pass, uint32_t first)
 {
 	const struct attention_step *step = pass->step;
@@ -128,7 +131,7 @@ static uint32_t add_units(struct pass *pass, uint32_t first)
 	return n;
 }
 
-/* The running state of a token's heads, those of a unit. */
+/* The running state of a token's heads in a unit. */
 static struct attention_state state_of(
 	const struct pass *pass, const struct attention_unit *unit, uint32_t token)
 {
@@ -140,7 +143,7 @@ static struct attention_state state_of(
 		step->out_stride, pass->m->most + at, pass->m->sum + at};
 }
 
-/* Place `slot` of the parts, each of the largest unit's rows. */
+/* Place `slot` among the parts; each has room for the rows of the largest unit. */
 static struct attention_state part_of(const struct pass *pass, uint32_t slot)
 {
 	uint32_t v_dim = pass->step->v_dim;
@@ -158,7 +161,7 @@ static struct attention_state row_of(struct attention_state state, size_t row)
 	return state;
 }
 
-/* Before the first split: nothing seen, or a sink, which is a cell without a value. */
+/* The state before the first split: nothing, or a sink, which is a cell without a value. */
 static void begin(const struct pass *pass, const struct attention_unit *unit, uint32_t token)
 {
 	const struct attention_step *step = pass->step;
@@ -179,7 +182,7 @@ static bool attends(const struct attention_token *token, uint32_t split)
 	       token->last > split * ATTENTION_SPLIT;
 }
 
-/* Whether all cells a token attends to in the split are those of its list. */
+/* True when the token finds all its cells of this split in its list. */
 static bool listed(const struct attention_token *token, uint32_t split)
 {
 	uint32_t end = (split + 1) * ATTENTION_SPLIT;
@@ -187,8 +190,8 @@ static bool listed(const struct attention_token *token, uint32_t split)
 	return (token->last < end ? token->last : end) <= token->shared;
 }
 
-/* The cells of positions low..high-1, so that [0] is the split's first position: the list itself where it will do, or
- * a copy in the thread's memory. */
+/* The cells of positions low..high-1, such that [0] is that of the split's first position: the list
+ * itself if possible, otherwise a copy in the thread's memory. */
 static const uint32_t *split_cells(const struct pass *pass, uint32_t token, uint32_t split,
 	uint32_t low, uint32_t high, uint32_t thread)
 {
@@ -196,7 +199,7 @@ static const uint32_t *split_cells(const struct pass *pass, uint32_t token, uint
 	const struct attention_token *t = &step->tokens[token];
 	uint32_t *own = pass->m->cells + (size_t)thread * ATTENTION_SPLIT;
 	uint32_t base = split * ATTENTION_SPLIT;
-	/* Tokens that go together have all their cells in the list. */
+	/* Tokens that are taken together find all their cells in the list. */
 	uint32_t shared = listed(t, split) ? high : t->shared;
 
 	if (shared == high && !step->cell_of)
@@ -213,7 +216,7 @@ static const uint32_t *split_cells(const struct pass *pass, uint32_t token, uint
 	return own;
 }
 
-/* Whether the thread's scratch has the queries already; from now on it has. */
+/* True when the thread's scratch already holds these queries; records that it now does. */
 static bool keep_queries(struct attention_queries *kept, const struct attention_unit *unit,
 	uint32_t first, uint32_t n)
 {
@@ -223,7 +226,7 @@ static bool keep_queries(struct attention_queries *kept, const struct attention_
 	return same;
 }
 
-/* n tokens of a unit from `first` on whose cells in this split are the same list's. */
+/* Attends for n tokens of a unit, from `first` on, that share their list of cells in this split. */
 static void attend_tokens(const struct pass *pass, const struct attention_unit *unit,
 	uint32_t split, uint32_t first, uint32_t n, bool ahead, struct attention_state part,
 	uint32_t thread)
@@ -276,7 +279,8 @@ static void attend_tokens(const struct pass *pass, const struct attention_unit *
 	step->kernels->attention(&job);
 }
 
-/* One split of a unit into `part`; ahead: the same thread takes the next one then. */
+/* Computes one split of a unit into `part`. ahead: the same thread takes the next split afterwards.
+ */
 static void attend_split(const struct pass *pass, const struct attention_unit *unit, uint32_t split,
 	bool ahead, struct attention_state part, uint32_t thread)
 {
@@ -311,12 +315,13 @@ static void finish(const struct pass *pass, const struct attention_unit *unit, u
 	struct attention_state state = state_of(pass, unit, token);
 
 	step->kernels->attention_finish(&state, unit->n_heads, step->v_dim);
-	/* More heads than a unit takes: the last block's thread may not be the last to finish. */
+	/* If there are more heads than a unit takes, the last block's thread may not be the last to
+	 * finish. */
 	if (step->done && step->n_heads <= ATTENTION_ROWS)
 		step->done(step->arg, step->first + token, unit->kv_head);
 }
 
-/* All of a unit, on one thread. */
+/* Computes a whole unit on one thread. */
 static void run_unit(void *arg, uint32_t item, uint32_t thread)
 {
 	const struct pass *pass = arg;
@@ -336,7 +341,7 @@ static void run_unit(void *arg, uint32_t item, uint32_t thread)
 		finish(pass, unit, t);
 }
 
-/* One split of the wave, over all units. The thread that takes one mostly takes the next as well. */
+/* Computes one split of the wave. The thread that takes one usually takes the next as well. */
 static void run_split(void *arg, uint32_t item, uint32_t thread)
 {
 	const struct pass *pass = arg;
@@ -348,7 +353,7 @@ static void run_split(void *arg, uint32_t item, uint32_t thread)
 			part_of(pass, item), thread);
 }
 
-/* One token of a unit: the splits of a wave into what was before it. */
+/* Joins the splits of a wave to the state of one token of a unit. */
 static void join_wave(void *arg, uint32_t item, uint32_t thread)
 {
 	const struct pass *pass = arg;
@@ -425,7 +430,7 @@ void attention_run(const struct attention_step *step, struct attention_memory *m
 	for (uint32_t t = 0; t < step->n_tokens;)
 		t += add_units(&pass, t);
 	whole = small || pass.splits <= 1 || pass.n_units >= m->n_threads * UNITS_PER_THREAD;
-	/* Who has more threads than heads prepares many tokens on all of them. */
+	/* With more threads than heads, many tokens are prepared on all threads. */
 	pass.prepare = step->prepare && whole && pass.n_units == step->n_kv_heads &&
 		       (small || pass.n_units >= most);
 	if (step->prepare && !pass.prepare)

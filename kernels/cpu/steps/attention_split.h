@@ -1,70 +1,77 @@
 /*
- * The attention of a batch of tokens, cut for the threads: by KV heads, by groups of tokens whose cells are the same, so that
- * a cell is read once for all of them, and along the positions. The splits of a row lie where numerics.md puts them and
- * are joined in ascending order, so that neither the batch nor the threads change a bit.
+ * The attention of a batch of tokens, divided among threads. It is cut by KV heads, by groups of
+ * tokens whose cells are the same (so that a cell is read once for the whole group), and along the
+ * positions. The splits of a row lie where numerics.md puts them and are joined in ascending order,
+ * so neither the batch nor the threads change a bit.
  *
- * Where there are enough groups and heads for the threads, or a group has one split only, one thread takes a group's splits
- * one after the other. Otherwise the splits are handed out too, in waves of as many as there is memory for, and joined after each.
+ * If there are enough groups and heads for the threads, or a group has a single split, one thread
+ * takes all splits of a group. Otherwise the splits are handed out as well, in waves of as many as
+ * there is memory for, and joined after each wave.
  */
 #pragma once
 
 #include "kernels/cpu/simd.h"
 #include "kernels/pool.h"
 
-/* Attends to positions first..last-1, first < last. */
+/* A token that attends to positions first..last-1, first < last. */
 struct attention_token {
-	const float *q; /* [heads][k_dim], heads q_stride floats apart */
-	float *out; /* [heads][v_dim], heads out_stride floats apart */
+	const float *q; /* [heads][k_dim]; heads are q_stride floats apart */
+	float *out; /* [heads][v_dim]; heads are out_stride floats apart */
 	uint32_t first, last;
-	const uint32_t *
-		cells; /* by position; tokens one behind the other with the same list are a group */
-	uint32_t shared; /* positions from which on the list is not this token's; `tail` knows */
+	/* indexed by position; neighbouring tokens with the same list are a group */
+	const uint32_t *cells;
+	/* number of positions for which the list holds for this token; from there on `tail` gives
+	 * its cells */
+	uint32_t shared;
 };
 
-/* Memory for attention_run, as much as the largest batch needs. */
+/* Memory for attention_run, enough for the largest batch. */
 struct attention_memory {
 	void *memory;
-	uint32_t n_threads, rows; /* rows: of `parts` */
+	uint32_t n_threads, rows; /* rows: in `parts` */
 	float *most, *sum; /* [tokens][heads] */
 	struct attention_unit *units; /* [tokens * KV heads * blocks of heads] */
 	float *parts; /* [rows][v_dim + 2] */
 	float *scratch; /* [threads][scratch_floats] of the kernel */
 	size_t scratch_floats;
-	struct attention_queries *kept; /* [threads] that lie in the thread's scratch */
+	struct attention_queries *kept; /* [threads] the queries that each thread's scratch holds */
 	uint32_t *cells; /* [threads][ATTENTION_SPLIT] */
 };
 
-/* What is attended to in one layer. Heads h * n_heads .. belong to KV head h. */
+/* The attention of one layer. Query heads h * n_heads and the next n_heads - 1 share KV head h. */
 struct attention_step {
 	const struct kernels *kernels;
 	struct pool *pool;
 	const struct attention_token *tokens;
 	uint32_t n_tokens;
-	uint32_t first; /* tail, prepare and done call token i first + i */
+	uint32_t first; /* number that tail, prepare and done use for tokens[0] */
 	enum kv_type kv_type;
-	const unsigned char *k, *v; /* of KV head 0 */
-	size_t k_head_bytes, v_head_bytes; /* to the next */
+	const unsigned char *k, *v; /* those of KV head 0 */
+	size_t k_head_bytes, v_head_bytes; /* distance between heads */
 	size_t k_cell_bytes, v_cell_bytes;
-	bool k_turned, v_paired; /* as attention_job has them */
+	bool k_turned, v_paired; /* as in struct attention_job */
 	uint32_t k_dim, v_dim;
 	uint32_t n_kv_heads, n_heads; /* n_heads: per KV head */
 	size_t q_stride, out_stride;
 	float scale;
 	const float *sinks; /* [n_kv_heads * n_heads] or NULL */
-	const uint32_t *cell_of; /* the layer's own cell of a cell, or NULL */
-	/* The cells of positions from..to-1 of a token, from >= its `shared`. Only called when there are such. */
+	const uint32_t *cell_of; /* from cell to this layer's own cell, or NULL */
+	/* Writes the cells of positions from..to-1 of a token, with from >= its `shared`. Called
+	 * only when there are such positions. */
 	void (*tail)(void *arg, uint32_t token, uint32_t from, uint32_t to, uint32_t *cells);
 	void *tail_arg;
-	/* What makes queries, keys and values, unless they are there: of one KV head of a token, on the thread that attends to it
-	 * afterwards, where one thread attends to it for all tokens; else of all, on the caller. Both or none. */
+	/* Make the queries, keys and values, unless they exist already. `prepare` does so for one
+	 * KV head of a token, on the thread that then attends to it, when one thread attends to
+	 * that head for all tokens. Otherwise prepare_all does so for all, on the calling thread.
+	 * Both or neither are NULL. */
 	void (*prepare)(void *arg, uint32_t token, uint32_t kv_head);
 	void (*prepare_all)(void *arg);
-	/* On a thread, when the heads of one KV head of a token are ready; or NULL. */
+	/* Called on a thread when the heads of one KV head of a token are ready; may be NULL. */
 	void (*done)(void *arg, uint32_t token, uint32_t kv_head);
 	void *arg;
 };
 
-/* For up to n_tokens tokens. -ENOMEM. */
+/* Allocates memory for up to n_tokens tokens. -ENOMEM. */
 int attention_memory_get(struct attention_memory *m, const struct kernels *kernels,
 	uint32_t n_threads, uint32_t n_tokens, uint32_t n_kv_heads, uint32_t n_heads,
 	uint32_t k_dim, uint32_t v_dim, struct error *err);

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How a buffer's memory is given back. */
+/* How a buffer's memory is freed. */
 enum handle { HANDLE_CALLERS, HANDLE_HEAP, HANDLE_MAPPING };
 
 static struct cpu_backend *cpu_backend(struct backend *backend)
@@ -45,8 +45,8 @@ static int cpu_alloc(struct backend *backend, size_t bytes, enum buffer_kind kin
 	*out = (struct buffer){.backend = backend, .bytes = bytes, .handle = HANDLE_HEAP, .fd = -1};
 	if (kind == BUFFER_SHARED)
 		return alloc_shared(bytes, out, err);
-	/* Rows of tokens are far apart: in small pages each store of a product would be to a page of its own (measured: a
-	 * prompt of 512 tokens of qwen3-30b-a3b takes 2 % longer). */
+	/* Rows of tokens are far apart: with small pages each store of a product would be to a page
+	 * of its own (measured: a prompt of 512 tokens of qwen3-30b-a3b takes 2 % longer). */
 	out->host = huge_pages_alloc(bytes);
 	if (!out->host)
 		return error_set(err, ENOMEM, "no memory for a buffer of %zu bytes", bytes);
@@ -113,7 +113,7 @@ static void cpu_free(struct buffer *buffer)
 	*buffer = (struct buffer){.fd = -1};
 }
 
-/* A stored vector of KV_Q8_0 is a row of Q8_0: the same blocks. */
+/* A stored vector of KV_Q8_0 has the same blocks as a row of Q8_0. */
 static int cpu_requantise(
 	struct backend *backend, const struct matrix *from, void *to, struct error *err)
 {
@@ -133,7 +133,7 @@ static int cpu_requantise(
 
 /* ---- Queues. ---- */
 
-/* To count, then to place. */
+/* Called twice: to count the bytes, then to place the arrays. */
 static void layout(struct cpu_queue *q, struct carve *c)
 {
 	const struct queue_limits *limits = &q->limits;
@@ -250,14 +250,15 @@ static _Atomic uint32_t *word_at(struct place word)
 	return (_Atomic uint32_t *)(void *)(word.buffer->host + word.offset);
 }
 
-/* Who writes the word may be another process, or a device: nobody wakes us. */
+/* The word may be written by another process, or a device, that wakes nobody. */
 static void cpu_wait_value(struct queue *queue, struct place word, uint32_t value)
 {
 	const struct timespec nap = {.tv_nsec = 20000};
 	uint64_t spin_ns = cpu_backend(queue->backend)->spin_ns, start_ns = clock_ns();
 	_Atomic uint32_t *at = word_at(word);
 
-	/* Acquire pairs with the writer's release: what was written before the word is seen behind the wait. */
+	/* Acquire pairs with the writer's release: what was written before the word is visible
+	 * after the wait. */
 	while ((int32_t)(atomic_load_explicit(at, memory_order_acquire) - value) < 0)
 		if (clock_ns() - start_ns >= spin_ns)
 			nanosleep(&nap, NULL);
@@ -269,7 +270,7 @@ static void cpu_write_value(struct queue *q, struct place word, uint32_t value)
 	atomic_store_explicit(word_at(word), value, memory_order_release);
 }
 
-/* ---- Tickets: what was queued has run. ---- */
+/* ---- Tickets: every queued step has already run. ---- */
 
 static ticket cpu_ticket(struct queue *queue)
 {

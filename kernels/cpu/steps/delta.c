@@ -1,15 +1,16 @@
-/* The steps `delta` and `replay`: one layer of gated delta nets, and what accepted drafts leave in its states. */
+/* The steps `delta` and `replay`: one layer of gated delta nets, and the effect of accepted drafts
+ * on its states. */
 #include "kernels/cpu/steps/steps.h"
 
 #include <string.h>
 
-/* As the reference has it, whatever the model's epsilon. */
+/* The reference uses this value, whatever the model's epsilon. */
 #define L2_EPS 1e-6f
 
 struct delta {
 	struct cpu_queue *q;
 	const struct step_delta *s;
-	const struct step_replay *replay; /* NULL in a pass */
+	const struct step_replay *replay; /* NULL during a pass */
 };
 
 static struct state_token *state_token_at(const struct step_delta *s, uint32_t t)
@@ -32,7 +33,7 @@ static uint32_t channels(const struct step_delta *s)
 	return delta_channels(s->n_k_heads, s->d_k, s->n_v_heads, s->d_v);
 }
 
-/* Inputs of the convolution, decays, rates. */
+/* A token's row: inputs of the convolution, decays, rates. */
 static float *input(const struct step_delta *s, uint32_t t)
 {
 	return kept_at(&s->in, s->keep, &s->kept, t);
@@ -48,7 +49,8 @@ static void *state_at(const struct step_delta *s, uint64_t offset)
 	return (unsigned char *)place_at(s->states) + offset;
 }
 
-/* This layer's floats of a lane's state before the batch, NULL where there is none; and those of the next one. */
+/* This layer's floats of a lane's state before the batch, NULL when there is none; and of its next
+ * state. */
 static const float *current(const struct step_delta *s, const struct state_lane *lane)
 {
 	return lane->begins ? NULL : state_at(s, lane->current);
@@ -59,7 +61,8 @@ static float *next(const struct step_delta *s, const struct state_lane *lane)
 	return state_at(s, lane->next);
 }
 
-/* From the mixed matrix's order (per key head q, k, v, z) to all q, all k, all v; and z. */
+/* Reorders the mixed matrix's result (q, k, v, z for each key head) to all q, all k, all v; and z.
+ */
 static void unmix(const struct step_delta *s, uint32_t t)
 {
 	size_t K = keys(s), values = (size_t)s->n_v_heads / s->n_k_heads * s->d_v;
@@ -78,7 +81,7 @@ static void unmix(const struct step_delta *s, uint32_t t)
 	}
 }
 
-/* Decays and rates of the heads, into the token's row. */
+/* Writes the heads' decays and rates into the token's row. */
 static void gates(const struct delta *d, uint32_t t)
 {
 	const struct step_delta *s = d->s;
@@ -161,13 +164,13 @@ static void replay_conv(void *arg, uint32_t item, uint32_t thread)
 
 /* ---- States. ---- */
 
-/* DELTA_COLUMNS columns, or what is left of them, of one head's state in a lane. */
+/* DELTA_COLUMNS columns of one head's state in a lane, or those that are left. */
 struct columns {
 	const struct delta *d;
 	const struct state_lane *lane;
 	uint32_t head, key_head, first, n;
-	size_t at; /* of the first column in a layer's floats */
-	float *state; /* [d_k][DELTA_COLUMNS], the thread's */
+	size_t at; /* offset of the first column in a layer's floats */
+	float *state; /* [d_k][DELTA_COLUMNS]; belongs to the thread */
 };
 
 static uint32_t parts(const struct step_delta *s)
@@ -200,7 +203,7 @@ static uint32_t n_columns(const struct step_delta *s, uint32_t n_lanes)
 	return n_lanes * s->n_v_heads * parts(s);
 }
 
-/* from: a layer's floats, NULL for the state after no tokens. */
+/* from: a layer's floats; NULL: the state before any token. */
 static void load_columns(const struct columns *c, const float *from)
 {
 	const struct step_delta *s = c->d->s;
@@ -222,7 +225,7 @@ static void store_columns(const struct columns *c, float *to)
 		memcpy(to + c->at + i * s->d_v, c->state + i * DELTA_COLUMNS, c->n * sizeof(*to));
 }
 
-/* The token's effect on the state, and what it reads from it. */
+/* Applies the token to the state and computes its output. */
 static void take_token(const struct columns *c, uint32_t t, bool out)
 {
 	const struct step_delta *s = c->d->s;
@@ -244,7 +247,8 @@ static void take_token(const struct columns *c, uint32_t t, bool out)
 	c->d->q->kernels->delta_step(&job);
 }
 
-/* The state before draft t, where another branch's is at hand: from the one after the certain tokens along t's path. */
+/* Restores the state before draft t when the state at hand is another branch's: starts after the
+ * certain tokens and follows t's path. */
 static void go_back(const struct columns *c, const float *from, uint32_t t, uint32_t *path)
 {
 	const struct step_delta *s = c->d->s;
@@ -296,7 +300,7 @@ static void replay_item(void *arg, uint32_t item, uint32_t thread)
 	store_columns(&c, next(d->s, c.lane));
 }
 
-/* Norm by head, gate, and the form that the out product takes. */
+/* Norm of each head, gate, and the quantised form for the output product. */
 static void output_row(void *arg, uint32_t t, uint32_t thread)
 {
 	const struct delta *d = arg;
@@ -330,7 +334,8 @@ void cpu_delta(struct queue *queue, const struct step_delta *s)
 
 	assert(channels(s) <= q->limits.delta_channels && s->d_k <= q->limits.delta_d_k);
 	work_items(q, n, n * row_bytes, input_row, &d);
-	/* A token's convolution reads the rows of those before it. */
+	/* After input_row for all tokens: a token's convolution reads the rows of those before it.
+	 */
 	work_items(q, n, n * 2 * s->taps * row_bytes, conv_row, &d);
 	work_items(q, n_columns(s, s->n_lanes), (s->n_lanes + n) * state_bytes(s), pass_item, &d);
 	work_items(q, n, n * 2 * row_bytes, output_row, &d);

@@ -1,15 +1,17 @@
 /*
- * Feed-forwards: the one of a dense layer, which every row takes, those of a layer's experts, and their sum.
+ * Feed-forwards: the one of a dense layer, which every row takes; those of a layer's experts; and
+ * the sum of their results.
  *
- * An expert's matrices are read once for all rows that chose it. Which experts are computed in one step, and in which order,
- * depends on what is there; the results meet only in combine, which adds them by rank.
+ * An expert's matrices are read once for all rows that chose it. Which experts are computed in one
+ * step, and in which order, depends on which are available. The results meet only in combine, which
+ * adds them by rank.
  */
 #include "kernels/cpu/steps/steps.h"
 #include "kernels/tiles.h"
 
 #include <string.h>
 
-/* Gate, up and what follows of the first n of q->ffn, then down, to q->y_rows. */
+/* Computes the first n of q->ffn: gate, up and activation, then down, to q->y_rows. */
 static void run_ffn(struct cpu_queue *q, uint32_t n, const struct step_next *next)
 {
 	for (uint32_t i = 0; i < n; i++) {
@@ -24,7 +26,7 @@ static void run_ffn(struct cpu_queue *q, uint32_t n, const struct step_next *nex
 	work_products(q, n, false);
 }
 
-/* ---- One for every row. ---- */
+/* ---- Feed-forwards that every row takes. ---- */
 
 struct dense {
 	const struct kernels *kernels;
@@ -60,14 +62,15 @@ void cpu_dense_ffn(struct queue *queue, const struct step_dense_ffn *step)
 		work_items(q, n, n * 2 * step->ffn.down.rows * sizeof(float), dense_row, &d);
 }
 
-/* ---- Those that rows chose. ---- */
+/* ---- Experts. ---- */
 
-/* An expert's own, in a copy of the shape of all; tiled: such a matrix can lie in tiles. */
+/* Fills in one expert's matrix in a copy of the common shape. tiled: a matrix of this shape can lie
+ * in tiles. */
 static void place_matrix(struct matrix *matrix, bool tiled, struct place place,
 	enum matrix_layout layout, float scale)
 {
 	matrix->data = place.buffer->host + place.offset;
-	/* What has no tiles is not packed with the others. */
+	/* A matrix that cannot be tiled was not packed with the others. */
 	matrix->layout = tiled ? layout : LAYOUT_ROWS;
 	matrix->scale = scale;
 }
@@ -104,7 +107,7 @@ void cpu_experts(struct queue *queue, const struct step_experts *step)
 	run_ffn(q, step->n, &step->next);
 }
 
-/* ---- Their sum. ---- */
+/* ---- The sum of their results. ---- */
 
 struct combine {
 	const struct kernels *kernels;

@@ -1,20 +1,25 @@
 /*
- * Multi-head latent attention in its absorbed form (DeepSeek-V2, arXiv 2405.04434, section 2.1.2): a cell keeps the
- * normalised latent c and the rotated part of the key, and no head's keys or values are ever made. Since
- *   q_nope . (W_k c) = (W_k^T q_nope) . c   and   sum_i p_i W_v c_i = W_v sum_i p_i c_i,
- * a head takes its query to the latent, attends there with all heads sharing one key, and takes the result back.
+ * Multi-head latent attention in its absorbed form (DeepSeek-V2, arXiv 2405.04434, section 2.1.2).
+ * A cell stores the normalised latent c and the rotated part of the key; no head's keys or values
+ * are ever made. Because of
  *
- * The batch is cut into blocks of MLA_TOKENS tokens, which go there and back by heads and attend with all heads together.
- * Every value is computed by itself in the order numerics.md defines, so the blocks cannot be seen in the result. In files
- * of the older layout the matrix to the latent lies transposed; its product is the sum over n of q_n times row n, in
- * ascending n, by axpy from +0. (A transposed copy would cost memory, start-up time, and for quantised files other
- * weights.)
+ *   q_nope . (W_k c) = (W_k^T q_nope) . c   and   sum_i p_i W_v c_i = W_v sum_i p_i c_i
+ *
+ * a head maps its query to the latent space, attends there, where all heads share one key, and maps
+ * the result back.
+ *
+ * The batch is cut into blocks of MLA_TOKENS tokens. Each is mapped by heads and attends with all
+ * heads together. Every value is computed separately in the order that numerics.md defines, so the
+ * blocks do not affect the result. In files of the older layout the matrix to the latent space is
+ * transposed. Its product is then the sum over n of q_n times row n, n ascending, by axpy from +0.
+ * (A transposed copy would cost memory and start-up time, and for quantised files its weights would
+ * differ.)
  */
 #include "kernels/cpu/steps/steps.h"
 
 #include <string.h>
 
-/* The running block: tokens first..first+n-1. */
+/* The current block: tokens first..first+n-1. */
 struct mla {
 	struct cpu_queue *q;
 	const struct step_mla *step;
@@ -26,7 +31,7 @@ void mla_layout(struct cpu_queue *q, struct carve *c)
 	const struct queue_limits *limits = &q->limits;
 	uint32_t widest = limits->mla_nope > limits->v_dim ? limits->mla_nope : limits->v_dim;
 
-	/* Whole cache lines each, so that threads do not share one. */
+	/* Each takes whole cache lines, so that threads do not share one. */
 	q->mla_q8_blocks = (size_t)MLA_TOKENS * (widest / Q8_BLOCK);
 	q->mla_row_floats = (limits->v_dim + 15u) / 16 * 16;
 	CARVE(c, q->latent_q, (size_t)MLA_TOKENS * limits->n_heads * limits->k_dim);
@@ -35,8 +40,8 @@ void mla_layout(struct cpu_queue *q, struct carve *c)
 	CARVE(c, q->head_row, q->n_threads * q->mla_row_floats);
 }
 
-/* The latent is normalised and the rest of the key rotated, and both are the token's cell; each query head's last
- * part is rotated. */
+/* Normalises the latent and rotates the rest of the key, stores both in the token's cell, and
+ * rotates the last part of each query head. */
 static void finish_row(void *arg, uint32_t t, uint32_t thread)
 {
 	const struct mla *m = arg;
@@ -68,7 +73,7 @@ static struct matrix of_head(const struct matrix *first, size_t head_bytes, uint
 	return m;
 }
 
-/* One head's queries of the block, in the latent's space. */
+/* Maps one head's queries of the block to the latent space. */
 static void absorb(void *arg, uint32_t head, uint32_t thread)
 {
 	const struct mla *m = arg;
@@ -103,7 +108,7 @@ static void absorb(void *arg, uint32_t head, uint32_t thread)
 	}
 }
 
-/* The block's tokens attend. */
+/* Attends for the tokens of the block. */
 static void attend(struct mla *m)
 {
 	const struct step_mla *s = m->step;
@@ -126,7 +131,7 @@ static void attend(struct mla *m)
 	attention_run(&run, &q->attention);
 }
 
-/* One head's results of the block, from the latent to values. */
+/* Maps one head's results of the block from the latent space to values. */
 static void take_back(void *arg, uint32_t head, uint32_t thread)
 {
 	const struct mla *m = arg;

@@ -1,9 +1,11 @@
-/* Which experts a row goes to, and with what weights. Always k distinct ones, even of scores that are not numbers. */
+/* Chooses the experts of each row, and their weights. There are always k distinct ones, even when
+ * scores are NaN. */
 #include "kernels/cpu/steps/steps.h"
 
 #include <string.h>
 
-/* The k greatest of score[0..n-1] by falling score, ties to the smaller index. */
+/* Finds the k greatest of score[0..n-1], in descending order; among equals the smaller index comes
+ * first. */
 static void choose(const float *score, uint32_t n, uint32_t k, uint16_t *chosen, float *best)
 {
 	uint32_t filled = 0;
@@ -20,9 +22,9 @@ static void choose(const float *score, uint32_t n, uint32_t k, uint16_t *chosen,
 	}
 }
 
-/* Group-limited routing: scores outside the best groups become -inf. With a selection bias, or sigmoid scores, a
- * group counts as much as its two best (DeepSeek-V3, arXiv 2412.19437, section 2.1.2); with softmax, as its best
- * (DeepSeek-V2, arXiv 2405.04434, section 2.2.2). */
+/* Group-limited routing: scores outside the best groups become -inf. With a selection bias, or with
+ * sigmoid scores, a group counts as much as its two best together (DeepSeek-V3, arXiv 2412.19437,
+ * section 2.1.2); with softmax, as its best (DeepSeek-V2, arXiv 2405.04434, section 2.2.2). */
 static void limit_groups(const struct step_route *step, bool two, float *score)
 {
 	const struct routing_config *r = &step->rule;
@@ -45,7 +47,7 @@ static void limit_groups(const struct step_route *step, bool two, float *score)
 	}
 }
 
-/* By falling weight, ties to the smaller index. */
+/* By descending weight; among equals the smaller index comes first. */
 static void sort_chosen(uint16_t *chosen, float *weights, uint32_t k)
 {
 	for (uint32_t i = 1; i < k; i++) {
@@ -63,13 +65,13 @@ static void sort_chosen(uint16_t *chosen, float *weights, uint32_t k)
 	}
 }
 
-/* Sparsemixer as it is used (not trained) in Phi-3.5-MoE (GRIN, arXiv 2409.12136): two choices one after the other,
- * each the greatest logit of those left, each weighted by a softmax over what lies within a share of it. The weights
- * need not sum to 1. */
+/* Sparsemixer as Phi-3.5-MoE uses it in inference (GRIN, arXiv 2409.12136): two choices, one after
+ * the other. Each takes the greatest logit that is left, weighted by a softmax over the logits
+ * within a share of it. The weights need not sum to 1. */
 static void sparsemix(const struct kernels *kernels, uint32_t n, const float *logits,
 	float *scratch, uint16_t *chosen, float *weights)
 {
-	/* Twice the released model's router_jitter_noise, 0.01; no key says it. */
+	/* Twice the released model's router_jitter_noise, 0.01; no key of the file has it. */
 	const float share = 0.02f;
 	uint32_t first = UINT32_MAX;
 	for (uint32_t j = 0; j < 2; j++) {
@@ -91,7 +93,8 @@ static void sparsemix(const struct kernels *kernels, uint32_t n, const float *lo
 	}
 }
 
-/* Scores to the chosen experts and their scores, by falling score. */
+/* Chooses experts by their scores; weights become the scores of the chosen ones, in descending
+ * order. */
 static void choose_experts(const struct step_route *step, const struct kernels *kernels,
 	const float *score, float *scratch, uint16_t *chosen, float *weights)
 {
@@ -131,7 +134,7 @@ static void route_one(const struct step_route *step, const struct kernels *kerne
 	if (r->gating == GATING_TOP_SOFTMAX)
 		kernels->softmax(weights, k);
 	if (r->norm) {
-		/* What is added is lost in any sum but one of sigmoids that are all 0. */
+		/* The addend is lost in rounding, except for sigmoids that are all 0. */
 		float sum = 0;
 		for (uint32_t j = 0; j < k; j++)
 			sum += weights[j];
@@ -174,7 +177,7 @@ static void order_pairs(struct cpu_queue *q, const struct step_route *step)
 				(struct expert_use){(uint16_t)e, (uint16_t)ends[e + 1], ends[e]};
 		ends[e + 1] += ends[e];
 	}
-	/* Placing advances each first to the end of its expert. */
+	/* Placing a pair advances its expert's beginning, in the end to the expert's end. */
 	for (uint32_t t = 0; t < step->scores.n; t++)
 		for (uint32_t j = 0; j < step->n_used; j++)
 			pairs[ends[((const uint16_t *)row_at(&step->chosen, t))[j]]++] =

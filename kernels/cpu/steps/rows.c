@@ -1,4 +1,4 @@
-/* Steps that take each row of the batch by itself, and the products of a batch. */
+/* Steps that treat each row of the batch separately, and the products of a batch. */
 #include "kernels/cpu/steps/steps.h"
 #include "kernels/kernels.h"
 

@@ -1,9 +1,10 @@
 /*
- * What the CPU's steps share: the queue that they run in, its memory, and how work is cut for its threads. backend_cpu.c has
- * the table. Nobody else includes it.
+ * What the CPU's steps share: the queue that they run in, its memory, and how work is divided among
+ * its threads. The table of the back end is in backend_cpu.c. Only this folder includes this
+ * header.
  *
- * Every element of every row is computed by one thread, in the order numerics.md defines; the cut into items only decides
- * which thread that is.
+ * Every element of every row is computed by one thread, in the order that numerics.md defines. The
+ * division into items only decides which thread that is.
  */
 #pragma once
 
@@ -15,12 +16,12 @@
 
 #include <assert.h>
 
-/* Rows first..last-1 of one task, for n of its rows of inputs from `row` on. */
+/* An item: rows first..last-1 of a task's matrix, for n of its rows of inputs from `row` on. */
 struct work_item {
 	uint32_t task, first, last, row, n;
 };
 
-/* A product as the kernels take it: y[i] = w * x[i]. */
+/* A product in the form of kernels->matmul: y[i] = w * x[i]. */
 struct work_product {
 	struct matrix w;
 	const struct activation *x; /* [n] */
@@ -28,7 +29,7 @@ struct work_product {
 	uint32_t n;
 };
 
-/* Gate, up and what comes between them and down, of pairs first..first+n-1. */
+/* The gate and up products and the activation, for pairs first..first+n-1. */
 struct work_ffn {
 	struct ffn ffn;
 	uint32_t first, n;
@@ -48,21 +49,22 @@ struct cpu_queue {
 	struct pool *pool;
 	uint32_t n_threads;
 	struct queue_limits limits;
-	ticket ticket; /* the last that was given */
+	ticket ticket; /* the last that was issued */
 	void *memory;
-	/* Of one step: */
+	/* For one step: */
 	struct work_product *products; /* [limits.products] */
 	struct activation *x_rows; /* [limits.pairs] */
 	float **y_rows;
 	struct work_item *items;
 	uint32_t n_items;
-	/* Of feed-forwards: */
+	/* For feed-forwards: */
 	struct work_ffn *ffn; /* [limits.products] */
-	float *act; /* [limits.ffn_pairs][limits.ffn_width] or NULL: none takes float32 values */
+	/* [limits.ffn_pairs][limits.ffn_width], or NULL: no down product takes float32 */
+	float *act;
 	struct q8_block *act_q8;
-	struct activation *act_rows; /* [limits.ffn_pairs]: these, by row */
+	struct activation *act_rows; /* [limits.ffn_pairs]: the same, by row */
 	float *gate_up; /* [threads][2][WORK_FFN_FLOATS] */
-	/* Of attention: */
+	/* For attention: */
 	struct attention_memory attention;
 	struct attention_token *attention_tokens; /* [limits.n_tokens] */
 	float *latent_q; /* [MLA_TOKENS][n_heads][k_dim] */
@@ -70,12 +72,12 @@ struct cpu_queue {
 	struct q8_block *head_q8; /* [threads][mla_q8_blocks] */
 	float *head_row; /* [threads][mla_row_floats] */
 	size_t mla_q8_blocks, mla_row_floats;
-	/* Of delta nets: */
+	/* For delta nets: */
 	float *delta_zeros; /* [limits.delta_channels] */
 	float *delta_state; /* [threads][limits.delta_d_k][DELTA_COLUMNS] */
 	uint32_t *delta_path; /* [threads][limits.delta_drafts] */
 	struct pick *pick; /* NULL: the queue picks no tokens */
-	/* Of routing: */
+	/* For routing: */
 	float *selection; /* [threads][limits.n_experts] */
 	uint32_t *ends; /* [limits.n_experts + 1] */
 };
@@ -100,7 +102,7 @@ static inline float *floats_at(const struct rows *rows, size_t i)
 	return (float *)row_at(rows, i);
 }
 
-/* NULL where there are no such rows. */
+/* NULL when there are no such rows. */
 static inline struct q8_block *q8_at(const struct rows *rows, size_t i)
 {
 	return rows->buffer ? (struct q8_block *)row_at(rows, i) : NULL;
@@ -111,7 +113,7 @@ static inline void *place_at(struct place place)
 	return place.buffer->host + place.offset;
 }
 
-/* Row i, or the one of `kept` that takes its place. */
+/* Row i, or the row of `kept` that replaces it. */
 static inline float *kept_at(
 	const struct rows *rows, struct place keep, const struct rows *kept, uint32_t i)
 {
@@ -120,7 +122,7 @@ static inline float *kept_at(
 	return at == UINT32_MAX ? floats_at(rows, i) : floats_at(kept, at);
 }
 
-/* Pointers to n rows of inputs, `first` and on. */
+/* Sets `out` to n rows of inputs, from `first` on. */
 static inline void input_rows(
 	const struct inputs *x, uint32_t first, uint32_t n, struct activation *out)
 {
@@ -133,39 +135,44 @@ static inline void input_rows(
 
 enum {
 	WORK_ITEMS = 128, /* items per thread, at most */
-	/* Rows are cut in multiples of this: a whole number of Q8 blocks, and of any kernel's row group. */
+	/* Rows are cut in multiples of this, which is a whole number of Q8 blocks and of the row
+	 * groups of all functions. */
 	WORK_ROWS = 32,
-	/* Tokens likewise: so many share a reading of the weights (matmul of simd.h). */
+	/* Tokens are cut in multiples of this: as many as share one reading of the weights (matmul
+	 * in simd.h). */
 	WORK_TOKENS = 64,
-	/* Of gate's rows, and of up's, that a thread works out before it goes on to what follows: they stay in its second-level
-	 * cache. */
+	/* Floats of gate's rows, and of up's, that a thread computes before it goes on with the
+	 * activation. They stay in its second-level cache. */
 	WORK_FFN_FLOATS = 16 << 10,
-	MLA_TOKENS = 16, /* of a block: a head's two matrices are read once for them */
-	/* Of a state, that one thread takes through all tokens: they stay in its first-level cache. */
+	MLA_TOKENS = 16, /* tokens in a block, for which a head's two matrices are read once */
+	/* Columns of a state that one thread takes through all tokens. They stay in its first-level
+	 * cache. */
 	DELTA_COLUMNS = 16,
 };
 /* A step has at most this many items: rounding adds one per task at most. */
 #define WORK_ITEMS_MAX(threads, tasks) ((size_t)(threads)*WORK_ITEMS * 2 + (tasks))
 
-/* fn(arg, item, thread) for items 0..n-1; bytes: about what all of them touch, to decide whether the pool is worth it. */
+/* Calls fn(arg, item, thread) for items 0..n-1. bytes: roughly what all items touch; decides
+ * whether the pool is used. */
 void work_items(struct cpu_queue *q, uint32_t n, size_t bytes,
 	void (*fn)(void *arg, uint32_t item, uint32_t thread), void *arg);
-/* n rows of `width` values to their quantised form. */
+/* Quantises n rows of `width` values. */
 void work_quantise(struct cpu_queue *q, uint32_t n, uint32_t width, const struct rows *x,
 	const struct rows *q8);
-/* The first n of q->products; alone: by the caller. */
+/* Computes the first n of q->products. alone: on the calling thread. */
 void work_products(struct cpu_queue *q, uint32_t n, bool alone);
-/* The first n of q->ffn, with inputs q->x_rows, to q->act and q->act_q8. */
+/* Computes the first n of q->ffn, with inputs q->x_rows, to q->act and q->act_q8. */
 void work_ffn(struct cpu_queue *q, uint32_t n);
-/* Products that follow: while threads wait for them they fetch the weights that they will read first. Of the products only w and
- * n are looked at. */
+/* Announce the products that follow: while threads wait for them, they prefetch the weights that
+ * they will read first. Only w and n of the products are used. */
 void work_ahead(struct cpu_queue *q, const struct work_product *products, uint32_t n);
 void work_next(struct cpu_queue *q, const struct step_next *next);
 
 void cpu_embed(struct queue *q, const struct step_embed *step);
 void cpu_norm(struct queue *q, const struct step_norm *step);
 void cpu_products(struct queue *q, const struct step_products *step);
-/* attend.c: what attention_run needs of a batch, but for dimensions, scale and what is done before and after; a token of it. */
+/* attend.c: a batch, and one token of it, in the form of attention_run, without dimensions, scale,
+ * and what is done before and after. */
 struct attention_step attention_step_of(
 	struct cpu_queue *q, const struct batch_cells *batch, const struct kv_cells *cells);
 struct attention_token attention_token_of(

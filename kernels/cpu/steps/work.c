@@ -1,19 +1,21 @@
 /*
- * Cutting the work of a step into items for the pool. An item is at least WORK_ITEM_BYTES of weights or rows touched
- * (weights count once per row of inputs), so that a tiny model is not spent on hand-overs. A thread gets WORK_ITEMS_FEW, and more
- * (up to WORK_ITEMS of steps.h) only of WORK_ITEM_LARGE, so that threads end together: what the last item
- * takes is waited for. What is smaller altogether stays on the calling thread.
+ * Divides the work of a step into items for the pool. An item touches at least WORK_ITEM_BYTES of
+ * weights or rows (weights count once per row of inputs), so that a tiny model does not spend its
+ * time on hand-overs. A thread gets WORK_ITEMS_FEW items. It gets more, up to WORK_ITEMS of
+ * steps.h, only when items have WORK_ITEM_LARGE: all threads wait for the last item, and smaller
+ * items let them finish together. Work that is too small for two items stays on the calling thread.
  */
 #include "kernels/cpu/steps/steps.h"
 
 enum {
-	/* A hand-over to a spinning thread costs about a microsecond, in which one core reads this from its cache. */
+	/* A hand-over to a spinning thread costs about a microsecond, in which one core reads this
+	 * much from its cache. */
 	WORK_ITEM_BYTES = 16 << 10,
 	WORK_ITEM_LARGE = 4 << 20,
 	WORK_ITEMS_FEW = 4,
 };
 
-/* How many items to make of so many bytes. */
+/* The number of items for work that touches this many bytes. */
 static uint32_t item_count(const struct cpu_queue *q, uint64_t bytes)
 {
 	uint64_t n = bytes / WORK_ITEM_BYTES, n_large = bytes / WORK_ITEM_LARGE;
@@ -78,12 +80,13 @@ void work_quantise(struct cpu_queue *q, uint32_t n, uint32_t width, const struct
 	work_items(q, n, (size_t)n * 2 * width * sizeof(float), quantise_row, &work);
 }
 
-/* The items of a task: so many parts of its rows, each in so many of its tokens. */
+/* A task is cut into `rows` parts of its rows, each with `tokens` parts of its tokens. */
 struct cuts {
 	uint64_t rows, tokens;
 };
 
-/* So that an item touches about `target` bytes of the task's; 0: all is one item. */
+/* Cuts a task of `bytes` bytes such that an item touches about `target` bytes; target 0: one item.
+ */
 static struct cuts cuts_of(uint32_t rows, uint32_t tokens, uint64_t bytes, uint64_t target)
 {
 	uint64_t row_blocks = (rows + WORK_ROWS - 1) / WORK_ROWS;
@@ -95,14 +98,16 @@ static struct cuts cuts_of(uint32_t rows, uint32_t tokens, uint64_t bytes, uint6
 	return (struct cuts){row_cuts, token_cuts};
 }
 
-/* Where part `i` of `cuts` of n begins, in whole blocks; behind the last it may be more than n. */
+/* Where part i of `cuts` parts of n begins, in whole blocks. Behind the last part it may be more
+ * than n. */
 static uint32_t cut_at(uint32_t n, uint32_t block, uint64_t i, uint64_t cuts)
 {
 	uint64_t blocks = (n + block - 1) / block;
 	return (uint32_t)(blocks * i / cuts * block);
 }
 
-/* Items of the same rows go one behind the other: a thread mostly finds the weights in its cache. */
+/* Items with the same rows are neighbours, so that a thread usually finds the weights in its cache.
+ */
 static void cut_task(struct cpu_queue *q, uint32_t task, uint32_t rows, uint32_t tokens,
 	uint64_t bytes, uint64_t target)
 {
@@ -125,7 +130,8 @@ static uint64_t product_bytes(const struct matrix *w, uint32_t n)
 	return (uint64_t)w->rows * w->row_bytes * n;
 }
 
-/* How many items to make of the products, and what one of them then touches; 1 and 0: they are too little for the pool. */
+/* The number of items for the products, and how much one of them touches; 1 and 0: too little for
+ * the pool. */
 static uint32_t product_items(const struct cpu_queue *q, const struct work_product *products,
 	uint32_t n, uint64_t *target)
 {
@@ -151,7 +157,7 @@ static void products_item(void *arg, uint32_t item, uint32_t thread)
 	q->kernels->matmul(&p->w, i->first, i->last, p->x + i->row, i->n, p->y + i->row);
 }
 
-/* The cut items: on the pool, or here when they are too little for it. */
+/* Runs the items on the pool, or here when there are too few for it. */
 static void run_items(struct cpu_queue *q, void (*fn)(void *, uint32_t, uint32_t), uint32_t parts)
 {
 	if (parts > 1) {
@@ -211,7 +217,8 @@ void work_next(struct cpu_queue *q, const struct step_next *next)
 	work_ahead(q, products, next->n);
 }
 
-/* Rows first..last-1 of a matrix as one of their own; first is a multiple of WORK_ROWS, where tiles may begin. */
+/* Rows first..last-1 of a matrix as a matrix. first is a multiple of WORK_ROWS, where tiles may
+ * begin. */
 static struct matrix rows_of(const struct matrix *w, uint32_t first, uint32_t last)
 {
 	struct matrix part = *w;
@@ -220,7 +227,7 @@ static struct matrix rows_of(const struct matrix *w, uint32_t first, uint32_t la
 	return part;
 }
 
-/* What comes between gate and up and down, for rows row.. of assignment a; gate and up are overwritten. */
+/* The activation between gate and up and down, for rows row.. of pair a. Overwrites gate and up. */
 static void activate(const struct cpu_queue *q, const struct work_ffn *task, uint32_t a,
 	uint32_t row, uint32_t rows, float *gate, float *up)
 {
@@ -236,12 +243,12 @@ static void activate(const struct cpu_queue *q, const struct work_ffn *task, uin
 		kernels->swiglu_oai(gate, up, rows, act);
 	else
 		kernels->silu_mul(gate, up, rows, act);
-	/* Blocks are quantised one by one, and a cut falls between blocks. */
+	/* Blocks are quantised separately, and items are cut between blocks. */
 	if (quantise)
 		kernels->quantise_q8(act, rows, q->act_q8 + at / Q8_BLOCK);
 }
 
-/* Rows first..last-1 for n <= WORK_TOKENS assignments from `a` on, in the memory of a thread. */
+/* Computes rows first..last-1 for n <= WORK_TOKENS pairs from `a` on, in the memory of a thread. */
 static void ffn_rows(const struct cpu_queue *q, const struct work_ffn *task, uint32_t a, uint32_t n,
 	uint32_t first, uint32_t last, float *memory)
 {
