@@ -1,7 +1,7 @@
 /*
- * `outrider-bench attention`: attention at depth, cut for the threads as the engine does it, with the bytes of keys and
- * values and the operations per second it reaches beside what the machine gives in the same run (peaks.h). Needs no
- * service and no model.
+ * `outrider-bench attention`: attention over long contexts, divided among the threads as the engine
+ * does it. Reports the bytes of keys and values and the operations per second, next to what the
+ * machine can do in the same run (peaks.h). Needs neither service nor model.
  */
 #pragma once
 

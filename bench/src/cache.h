@@ -1,16 +1,17 @@
 /*
- * outrider-bench cache: routing traces of real runs, and what every policy of the expert-cache would have done with them.
- *   record  decodes the prompts of a workload with a model and a drafter, here, without the service, and writes what each
- *           layer of each pass asked of the experts, what was hinted, and how long computing took
- *   synth   writes a trace without a model: uniform, skewed, or of changing phases
+ * outrider-bench cache: routing traces of real runs, and what every policy of the expert cache
+ * would have done with them.
+ *   record  decodes the prompts of a workload with a model and a drafter, in this process, and writes
+ *           which experts each layer of each pass needed, what was hinted, and how long it computed
+ *   synth   writes a trace without a model: uniform, skewed, or with changing phases
  *   profile writes how often the traces used each expert, for --profile and the setting of that name
- *   replay  runs policies over traces against a model of the link, and prints them beside Belady's bound
+ *   replay  runs policies over traces with a model of the link, and prints them next to Belady's bound
  */
 #pragma once
 
 #include "bench/src/cache_trace.h"
 
-/* The subcommand; returns a sysexits status. */
+/* Runs the subcommand; returns a sysexits status. */
 int bench_cache(int argc, char **argv);
 
 enum cache_drafter { CACHE_DRAFT_NONE, CACHE_DRAFT_MODEL, CACHE_DRAFT_REPLAY, CACHE_DRAFT_NGRAM };
@@ -31,15 +32,16 @@ struct cache_synth_options {
 	const char *out;
 	enum cache_synth_kind kind;
 	uint32_t n_layers, n_experts, n_experts_used, k, passes;
-	uint32_t
-		hint_percent; /* of what a pass needs, hinted for before it; as many wrong ones make up the rest */
+	/* share of a pass's experts that are hinted before it; as many hints more are wrong, up to
+	 * 100 in all */
+	uint32_t hint_percent;
 	uint64_t seed;
 };
 
-/* cache_hints.c. Instead of the hints that were recorded: none, or before each decoding pass all that it will use, which is
- * as much as anybody can know who does not know what comes after it. */
+/* cache_hints.c. Replaces the recorded hints: by none, or before each decoding pass by all that it
+ * will use (perfect). No hints can be better without knowledge of later passes. */
 int cache_trace_rehint(struct cache_trace *trace, bool perfect, struct error *err);
 
-/* cache_synth.c. The trace is the caller's to exit. */
+/* cache_synth.c. The caller frees the trace. */
 int cache_synth(
 	const struct cache_synth_options *options, struct cache_trace *out, struct error *err);

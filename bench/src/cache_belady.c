@@ -32,8 +32,8 @@ struct belady {
 	struct expectation expectation; /* bounded: of what is used after them */
 	struct residents residents;
 	struct heap latest; /* slots by falling next use */
-	uint32_t *
-		run; /* [n_uses] of all experts, expert by expert, rising: runs of layers that use it */
+	/* [n_uses] of all experts, expert by expert, rising: runs of layers that use it */
+	uint32_t *run;
 	uint32_t *next,
 		*end; /* [n_layers][n_experts] into run: the next use of each, behind its last */
 	uint32_t runs; /* begun so far */

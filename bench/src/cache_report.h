@@ -1,4 +1,4 @@
-/* What replays gave, as a table, as JSON and as a picture. */
+/* The results of replays as a table, as JSON and as a picture. */
 #pragma once
 
 #include "bench/src/cache_quality.h"
@@ -9,7 +9,7 @@
 enum { REPLAY_POLICIES = 16, REPLAY_BUDGETS = 16, REPLAY_TRACES = 64, REPLAY_NAME = 24 };
 
 struct replay_policy {
-	char name[REPLAY_NAME]; /* belady:8 */
+	char name[REPLAY_NAME]; /* such as belady:8 */
 	const struct cache_policy_ops *ops;
 	uint32_t ahead; /* as in replay_options */
 	bool shares; /* the same */
@@ -18,7 +18,7 @@ struct replay_policy {
 struct replay_plan {
 	const char *files[REPLAY_TRACES];
 	struct cache_trace *traces; /* [n_traces] */
-	struct trace_quality (*quality)[HINT_SOURCES + 1]; /* [n_traces] of their hints */
+	struct trace_quality (*quality)[HINT_SOURCES + 1]; /* [n_traces] of each trace's hints */
 	size_t n_traces;
 	struct replay_policy policies[REPLAY_POLICIES]; /* the last is Belady's bound */
 	size_t n_policies;
@@ -30,17 +30,18 @@ struct replay_plan {
 	bool demand_only;
 };
 
-/* Of [n_traces][n_budgets][n_policies]. */
+/* The result of a cell in [n_traces][n_budgets][n_policies]. */
 static inline struct replay_result *replay_cell(const struct replay_plan *plan,
 	struct replay_result *results, size_t trace, size_t budget, size_t policy)
 {
 	return &results[(trace * plan->n_budgets + budget) * plan->n_policies + policy];
 }
 
-/* Slots of a budget: as outrider-expert-cache counts a share. */
+/* The slots of a budget, as outrider-expert-cache computes a share. */
 uint32_t replay_slots(const struct cache_trace *trace, double percent);
 
 void replay_table(const struct replay_plan *plan, struct replay_result *results, FILE *to);
 json_t *replay_json(const struct replay_plan *plan, struct replay_result *results);
-/* Share of hits over budget, all traces together: gnuplot writes plan->plot. */
+/* Plots the share of hits against the budget, for all traces together: gnuplot writes plan->plot.
+ */
 int replay_plot(const struct replay_plan *plan, struct replay_result *results);

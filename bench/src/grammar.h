@@ -1,4 +1,4 @@
 #pragma once
 
-/* outrider-bench grammar: what constrained output costs with the vocabulary of a model file. */
+/* outrider-bench grammar: the cost of constrained output with the vocabulary of a model file. */
 int bench_grammar(int argc, char **argv);

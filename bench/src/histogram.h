@@ -1,6 +1,6 @@
 /*
- * Times of one measurement, nanoseconds, log-linear: exact below 1024 ns, 512 bins per octave above (0.2 %). Used by any
- * benchmark, from one thread.
+ * The times of one measurement, in nanoseconds, log-linear: exact below 1024 ns, then 512 bins per
+ * octave (0.2 %). Used by any benchmark, from one thread.
  */
 #pragma once
 

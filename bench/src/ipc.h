@@ -1,6 +1,7 @@
 /*
- * `outrider-bench ipc`: what communication between the processes costs. Two processes over one region, as verifier and
- * drafter or expert-cache have it, beside a ZeroMQ ipc:// round trip, interleaved in one run.
+ * `outrider-bench ipc`: the cost of communication between the processes. Two processes share a
+ * region, as the verifier does with the drafter or the expert cache; a ZeroMQ ipc:// round trip is
+ * measured for comparison, alternately in the same run.
  */
 #pragma once
 

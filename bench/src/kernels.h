@@ -1,6 +1,7 @@
 /*
- * `outrider-bench kernels`: the products of the engine, each with the bytes and operations per second it reaches beside
- * what the machine gives in the same run (peaks.h). Needs no service and no model.
+ * `outrider-bench kernels`: the products of the engine. Reports the bytes and operations per second
+ * of each, next to what the machine can do in the same run (peaks.h). Needs neither service nor
+ * model.
  */
 #pragma once
 

@@ -1,5 +1,6 @@
 /*
- * The machine that a measurement is of, as all results name it; and `outrider-bench machine`, which bench/facts.py asks.
+ * The machine on which a measurement was made, as all results describe it; and `outrider-bench
+ * machine`, which bench/facts.py calls.
  */
 #pragma once
 
@@ -8,12 +9,13 @@
 
 struct kernels;
 
-/* Before a measurement: 0 threads becomes one per core that this process may use, within its CPU time; notices on standard
- * error of what is slow here, as outrider-model has them. kernels: or NULL; asked: what the option said, or NULL. */
+/* Call before a measurement. 0 threads becomes one per core that this process may use, within its
+ * CPU time. Prints notices to standard error about what is slow here, as outrider-model does.
+ * kernels: or NULL; asked: the option's value, or NULL. */
 void machine_begin(const struct kernels *kernels, const char *asked, uint32_t *threads);
 
 enum { MACHINE_THREADS_BYTES = 64 };
-/* "2 threads", or "4 threads (2 active)" where there are fewer CPUs. Of a pool that has run. */
+/* "2 threads", or "4 threads (2 active)" where there are fewer CPUs. The pool must have run. */
 const char *machine_threads(const struct pool *pool, char out[static MACHINE_THREADS_BYTES]);
 
 /* Prints to stdout; returns a sysexits status. argv[0] is the subcommand. */

@@ -1,7 +1,8 @@
 /*
- * `outrider-bench model`: the engine alone on a model file: prefill, decode, what a pass over n tokens costs (T(n), which
- * decides whether speculation pays), and what context costs. Every figure has its floor beside it: the time its bytes
- * need at the read bandwidth measured in the same rounds, or its operations at the peak of the registers. No service.
+ * `outrider-bench model`: the engine alone on a model file: prefill, decode, the cost of a pass
+ * over n tokens (T(n), which decides whether speculation pays), and the cost of context. Every
+ * figure is shown with its floor: the time that its bytes need at the read bandwidth measured in
+ * the same rounds, or its operations at the peak of the registers. No service.
  */
 #pragma once
 
@@ -28,7 +29,7 @@ struct model_bench {
 /* Prints to stdout; returns a sysexits status. argv[0] is the subcommand. */
 int bench_model(int argc, char **argv);
 
-/* Of a bench whose rounds are done; a new reference. */
+/* The report of a bench whose rounds are done; a new reference. */
 json_t *model_report(const struct model_bench *b, const char *cpu);
-/* pool: the one that it was measured with. */
+/* pool: the one used in the measurement. */
 void model_report_text(const json_t *report, const struct pool *pool);

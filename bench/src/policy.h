@@ -1,5 +1,5 @@
-/* outrider-bench policy: policy_sim.h says what it does. */
+/* outrider-bench policy; policy_sim.h describes it. */
 #pragma once
 
-/* The subcommand; returns a sysexits status. */
+/* Runs the subcommand; returns a sysexits status. */
 int bench_policy(int argc, char **argv);

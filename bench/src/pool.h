@@ -1,6 +1,6 @@
 /*
- * `outrider-bench pool`: what handing work to the threads of a pass costs, and what is lost when a busy process takes
- * one of their CPUs. Needs no service and no model.
+ * `outrider-bench pool`: the cost of giving work to the threads of a pass, and the loss when a busy
+ * process takes one of their CPUs. Needs neither service nor model.
  */
 #pragma once
 

@@ -1,6 +1,7 @@
 /*
- * outrider-bench workload: prompts of a JSONL file sent to the running service, once per K and round, the Ks in turn, so
- * that a machine that grows slower or faster touches all of them alike. Reports medians over the rounds.
+ * outrider-bench workload: sends the prompts of a JSONL file to the running service, once per K and
+ * round. The values of K alternate, so that a machine which becomes slower or faster affects all of
+ * them alike. Reports medians over the rounds.
  */
 #pragma once
 
@@ -18,13 +19,13 @@ struct workload_options {
 	int ks[WORKLOAD_KS];
 	size_t n_ks;
 	size_t rounds, limit, sessions;
-	size_t seconds; /* no further round begins after them; 0: all rounds */
-	uint32_t max_tokens; /* in the place of what the file says; 0: that */
+	size_t seconds; /* after this time no further round begins; 0: all rounds are run */
+	uint32_t max_tokens; /* instead of what the file says; 0: as the file says */
 	float temperature;
 	bool ignore_eos, json;
 };
 
-/* What all rounds of one K gave; every member a uint64_t. */
+/* The sums of all rounds with one K; every member is a uint64_t. */
 struct workload_totals {
 	uint64_t tokens, iterations, drafted, accepted, unique_experts, hits, misses;
 	uint64_t decode_ns, draft_ns, verify_ns, sample_ns; /* sums over the sessions */
@@ -40,17 +41,18 @@ struct workload_row {
 	struct workload_totals totals;
 };
 
-/* The subcommand; returns a sysexits status. */
+/* Runs the subcommand; returns a sysexits status. */
 int bench_workload(int argc, char **argv);
 
-/* workload_run.c. Fills rows[0..n_ks-1]; 0, or -errno with the sentence on stderr. */
+/* workload_run.c. Fills rows[0..n_ks-1]; 0, or -errno after a message on stderr. */
 int workload_run(const struct workload_options *options, struct workload_row *rows);
 
 /* workload_report.c */
 void workload_table(
 	const struct workload_options *options, const struct workload_row *rows, FILE *to);
 json_t *workload_json(const struct workload_options *options, const struct workload_row *rows);
-/* Whether there can be a picture of that name: 0, or -EINVAL with the sentence on stderr. */
+/* Checks the name of the picture: 0, or -EINVAL after a message on stderr. */
 int workload_plot_check(const struct workload_options *options);
-/* A picture of tokens/s and tokens per iteration over K: gnuplot writes options->plot, which was checked. */
+/* Plots tokens/s and tokens per iteration against K: gnuplot writes options->plot, which was
+ * checked. */
 int workload_plot(const struct workload_options *options, const struct workload_row *rows);

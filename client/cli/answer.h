@@ -1,4 +1,4 @@
-/* An answer as it comes in: shown at once, or kept for JSON. Single-threaded. */
+/* An answer while it arrives: shown at once, or collected for JSON. Single-threaded. */
 #pragma once
 
 #include "client/include/outrider.h"
@@ -9,8 +9,8 @@
 #include <stdio.h>
 
 struct answer {
-	bool show; /* text goes to stdout as it comes */
-	bool live; /* the live line, when on a terminal */
+	bool show; /* prints the text to stdout as it arrives */
+	bool live; /* shows the live line, on a terminal */
 	int32_t *tokens;
 	uint64_t *hashes;
 	json_t *logprobs; /* an array with an object for each token; NULL: none came */
@@ -24,23 +24,24 @@ struct answer {
 	struct outrider_usage usage; /* valid as long as the stream */
 };
 
-/* From now on SIGINT ends only an answer, also one that is about to begin, and not the program. */
+/* From now on SIGINT ends only the answer, also one that is about to begin, not the program. */
 void answer_catch_interrupts(void);
-/* A SIGINT that has come so far is not meant for the next answer. */
+/* Discards a SIGINT that has come so far, so that it does not end the next answer. */
 void answer_forget_interrupts(void);
-/* Reads the stream until its end; SIGINT cancels it, and when the service does not confirm that within a second, the answer
- * ends without it. 0 or -errno (outrider_error()). The stream stays the caller's. */
+/* Reads the stream to its end. SIGINT cancels it; if the service does not confirm that within a
+ * second, the answer ends without it. 0 or -errno (outrider_error()). The caller keeps the stream.
+ */
 int answer_read(struct answer *answer, struct outrider_stream *stream);
 /* {"tokens": ..., "text": ..., "end": ..., "usage": ...} */
 void answer_print_json(const struct answer *answer, FILE *to);
-/* One line on how it went. */
+/* Prints one line of statistics. */
 void answer_print_stats(const struct answer *answer, FILE *to);
-/* Says on stderr that the context is full where that ended the answer: max_tokens (0: as many as there is room for) were not
- * reached. */
+/* Prints a notice to stderr when the answer ended because the context is full, before max_tokens
+ * (0: without limit) were reached. */
 void answer_say_full(const struct answer *answer, uint32_t max_tokens);
 void answer_free(struct answer *answer);
 
-/* live.c: the last line of the terminal, while the answer scrolls above it. */
+/* live.c: the last line of the terminal, below the answer, which scrolls. */
 void live_begin(void);
 void live_show(const struct outrider_live *live, size_t n_tokens);
 void live_end(void);

@@ -14,8 +14,8 @@ enum { ROWS_MIN = 4 };
 static struct {
 	int rows; /* 0: off */
 	uint64_t shown_ns;
-	uint64_t
-		first_ns; /* when the first tokens were shown, of which there were first_n; 0: not yet */
+	/* when the first tokens were shown, of which there were first_n; 0: not yet */
+	uint64_t first_ns;
 	size_t first_n;
 } live;
 

@@ -1,4 +1,4 @@
-/* The flags of `run` and `chat` that say how to generate. */
+/* The flags of `run` and `chat` that control the generation. */
 #pragma once
 
 #include "client/include/outrider.h"
@@ -37,7 +37,7 @@ enum {
 	FLAG_STATS,
 	FLAG_SYSTEM,
 	FLAG_SET,
-	FLAG_OWN, /* the command's own begin here */
+	FLAG_OWN, /* the commands' own flags begin here */
 };
 
 #define REQUEST_FLAGS                                                                   \
@@ -79,10 +79,11 @@ extern const char request_flags_help[];
 struct request_flags {
 	const char *runtime_dir, *system;
 	const char *draft_method; /* NULL: not given */
-	json_t *variables; /* an object with what --set said; NULL: nothing. request_flags_free */
+	/* an object with the variables of --set; NULL: none. Freed by request_flags_free */
+	json_t *variables;
 	bool stats;
 	int64_t k; /* -1: not given */
-	const char *grammar; /* the flag that says what the answer must match; NULL: none */
+	const char *grammar; /* the name of the flag that sets a grammar; NULL: none */
 	uint32_t max_tokens; /* 0: until the context is full */
 	bool has_repeat_penalty, has_repeat_window, has_xtc_threshold;
 	double wait_s; /* < 0: the SDK's default */
@@ -97,18 +98,19 @@ struct request_flags {
 		.xtc_threshold = 0.1f                                           \
 	}
 
-/* 0 when the flag was one of these; EX_USAGE after a complaint; -1 when it is not ours. */
+/* 0: the flag was one of these; EX_USAGE after an error message; -1: it is none of these. */
 int request_flag(
 	struct request_flags *flags, int flag, const char *value, struct outrider_request *request);
-/* Those that would change nothing, or cannot, together: 0, or EX_USAGE after naming them. command: who has them. replays: the
- * command says what is replayed. */
+/* Refuses flags that have no effect, or exclude each other: EX_USAGE after naming them, else 0.
+ * command: the command that has them. replays: the command provides a replay. */
 int request_flags_check(const struct request_flags *flags, const char *command, bool replays);
-/* Gives the template what --set said, over `others`, an object with what a file said beside its messages, or NULL. 0 or a
- * sysexits status after a complaint. */
+/* Passes the variables of --set to the template, over those in `others`, an object with what a file
+ * said in addition to its messages, or NULL. 0, or a sysexits status after an error message. */
 int request_flags_variables(
 	const struct request_flags *flags, const json_t *others, struct outrider_request *request);
 void request_flags_free(struct request_flags *flags);
-/* Connects as the flags say, to a service that has the draft model they ask for; 0 or a sysexits status after a complaint. */
+/* Connects, as the flags say, to a service that has the draft model that they need; 0, or a
+ * sysexits status after an error message. */
 int request_flags_connect(const struct request_flags *flags, struct outrider **client);
 /* The exit status for a failed SDK call. */
 int request_exit_status(int code);

@@ -1,17 +1,20 @@
-/* `outrider up --detach`: the process that the shell waits for, in the foreground, and the one that stays. */
+/* `outrider up --detach`: the foreground process, for which the shell waits, and the background
+ * process, which stays. */
 #pragma once
 
 #include <sys/types.h>
 
 struct up_background {
 	pid_t pid;
-	int wait_fd; /* of the pipe from it */
+	int wait_fd; /* the foreground's end of the pipe from it */
 };
 
-/* Before any thread is made. 1 in the foreground process; 0 in the one in the background, which gets SIGTERM when the other ends
- * before up_background_ready; -errno after saying why. *ready_fd: the background's end of the pipe. */
+/* Before any thread is made. Returns 1 in the foreground process; 0 in the background process,
+ * which gets SIGTERM if the other ends before up_background_ready; -errno after printing the
+ * reason. *ready_fd: the background's end of the pipe. */
 int up_background_begin(struct up_background *background, int *ready_fd);
-/* In the background: all are ready, the other may go. */
+/* In the background: all children are ready, so the foreground process may end. */
 void up_background_ready(int *ready_fd);
-/* In the foreground: waits until the other is ready or has ended; the exit status. A signal that stops this one stops both. */
+/* In the foreground: waits until the other process is ready or has ended. Returns the exit status.
+ * A signal that stops this process stops both. */
 int up_background_wait(const struct up_background *background, int stop_fd);

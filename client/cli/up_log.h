@@ -1,11 +1,12 @@
 /*
- * Where `outrider up --detach` says what it says: up.log, from its first line on, and until all are ready the terminal too.
- * One per process.
+ * Where `outrider up --detach` writes its messages: to up.log from the first line on and, until all
+ * children are ready, to the terminal too. One per process.
  */
 #pragma once
 
-/* From now on what is written to stderr goes to the file as well. Where it cannot be opened there is none, and the terminal
- * is told why. -EEXIST, after saying so, where something else than a file has its name. */
+/* From now on the file gets everything that is written to stderr, too. If it cannot be opened,
+ * there is no log, and a message on the terminal says why. -EEXIST, after a message, if the name
+ * belongs to something that is not a file. */
 int up_log_open(const char *path);
-/* The terminal gets nothing any more: standard output and error are the file, or, where there is none, nothing. */
+/* From now on standard output and error go to the file only or, if there is none, nowhere. */
 void up_log_alone(void);

@@ -1,26 +1,29 @@
 /*
  * liboutrider: generate text with a running Outrider service.
  *
- * A client is a connection to the service; a request says what to generate; a stream is one generation under way. All
- * types are opaque and belong to the caller, who frees them. A client and everything made from it belong to one thread: use
- * one client per thread. A client may have many streams at once.
+ * A client is a connection to the service; a request says what to generate; a stream is one
+ * generation in progress. All types are opaque and belong to the caller, who frees them. A client
+ * and everything made from it belong to one thread: use one client per thread. A client may have
+ * many streams at once.
  *
- * One thread serves many streams with outrider_next_event(), which gives the next event of any of them, each stream in its turn.
- * A program with a loop of its own waits for outrider_client_fd() beside its other descriptors. Any thread may wait for that
+ * One thread can serve many streams with outrider_next_event(), which returns the next event of any
+ * of them; streams that have events take turns. A program with a loop of its own waits for
+ * outrider_client_fd() together with its other descriptors. Any thread may wait for that
  * descriptor; only the client's thread may call the functions.
  *
- * A client also belongs to the process that opened it. In the child of a fork() every function that uses it fails with -EPERM;
- * outrider_stream_free() and outrider_close() free the child's copy and leave the parent's connection alone. A child opens a
- * client of its own.
+ * A client also belongs to the process that opened it. In the child of a fork() every function that
+ * uses it fails with -EPERM; outrider_stream_free() and outrider_close() free the child's copy and
+ * do not touch the parent's connection. The child opens a client of its own.
  *
- * Functions return 0 or -errno; outrider_error() then has the sentence a person should read. NULL where a function needs
- * something is -EINVAL, as is a value beyond the range named here. Functions that return no code ignore NULL.
+ * Functions return 0 or -errno; outrider_error() then has a sentence for the user. A NULL that a
+ * function cannot use is -EINVAL, as is a value outside of the range named here. Functions that
+ * return no code ignore NULL.
  *
- * A restart of the service is not an error: the client connects again and the stream goes on after the last token
- * it holds; no token is lost, repeated or changed. Only a service that stays away longer than outrider_set_wait() allows ends a
- * stream with -ETIMEDOUT.
+ * A restart of the service is not an error: the client connects again, and the stream goes on after
+ * the last token that it has; no token is lost, repeated or changed. Only when the service stays
+ * away longer than outrider_set_wait() allows does a stream end, with -ETIMEDOUT.
  *
- * A client that does not ask for its tokens stalls itself and nobody else: the service sends at most the window
+ * A client that does not take its tokens delays only itself: the service sends at most the window
  * (outrider_set_window) ahead of what was taken.
  */
 #pragma once
@@ -38,46 +41,56 @@ struct outrider_request;
 struct outrider_stream;
 struct outrider_status;
 
-/* The last failed call of this thread, in a sentence; "" when none failed. Valid until the next call. */
+/* A sentence about the last call of this thread that failed; "" when none did. Valid until the next
+ * call. */
 const char *outrider_error(void);
 const char *outrider_version(void);
 
 /* Connecting. */
 
-/* runtime_dir: where the service's sockets are; NULL: OUTRIDER_RUNTIME_DIR, else the default of the system (outrider(3)).
- * -ECONNREFUSED when there is no such directory. Does not wait for the service: the first request does. */
+/* runtime_dir: the directory with the service's sockets; NULL: OUTRIDER_RUNTIME_DIR, else the
+ * default of the system (outrider(3)). -ECONNREFUSED when the directory does not exist. Does not
+ * wait for the service; the first request does. */
 int outrider_connect(const char *runtime_dir, struct outrider **client);
 /* Frees the client and sets it to NULL. Its streams must have been freed. */
 void outrider_close(struct outrider **client);
 
-/* Tokens the service may send ahead of what was taken, 1 to 65536 (default 512). For streams started later. */
+/* How many tokens the service may send ahead of what was taken, 1 to 65536 (default 512). Holds for
+ * streams that are started later. */
 int outrider_set_window(struct outrider *client, uint32_t tokens);
-/* How long to wait for a service that has not answered this client yet (default 5000 ms), and for one that went
- * away or fell silent (default 60000 ms). 0 to 86400000; one that is there has half a second to answer all the same.
- * A client that was stopped, or whose machine stood still, for more than a second counts anew when it wakes. */
+/* How long to wait for a service that has not answered this client yet (default 5000 ms), and for
+ * one that went away or fell silent (default 60000 ms). 0 to 86400000; in any case a running
+ * service has half a second to answer. When a client was stopped, or its machine stood still, for
+ * more than a second, the time begins anew. */
 int outrider_set_wait(struct outrider *client, int64_t first_ms, int64_t away_ms);
 
-/* Requests: filled in once, may be started any number of times, by any client of the thread. */
+/* Requests. A request is filled in once, and may be started any number of times, by any client of
+ * the thread. */
 
 int outrider_request_new(struct outrider_request **request);
 void outrider_request_free(struct outrider_request **request);
 
-/* The number that names the session; 0, the default: outrider_start() draws a random one, as it should unless you know why not. Whoever
- * starts the same request under the same number again, a program that was killed too, gets the same answer from its beginning, also
- * one that has ended but is still kept (the service's setting linger). The last one to ask gets the tokens. Another request under that
- * number is refused with -EEXIST, and so is a second stream of one client. */
+/* The number that names the session. 0, the default: outrider_start() draws a random one, which
+ * suits nearly every program. Starting the same request under the same number again, even by
+ * another process after a crash, gives the same answer from its beginning, also when the answer has
+ * ended but is still kept (the service's setting linger). The last one to ask gets the tokens. A
+ * different request under that number is refused with -EEXIST, and so is a second stream of one
+ * client. */
 int outrider_request_set_uid(struct outrider_request *request, uint64_t uid);
 
-/* The input is one of these three; the last call wins, messages add up. Text is UTF-8, at most 2 MiB, and is copied. */
+/* The input is one of these three: a prompt, tokens or messages. The last call decides which;
+ * messages are appended. Text is UTF-8, at most 2 MiB, and is copied. */
 int outrider_request_set_prompt(struct outrider_request *request, const char *text);
 int outrider_request_set_tokens(struct outrider_request *request, const int32_t *tokens, size_t n);
 /* role: "system", "user", "assistant", "tool", "developer" or "function". All messages together have at most 2 MiB. */
 int outrider_request_add_message(
 	struct outrider_request *request, const char *role, const char *text);
-/* A whole message as a JSON object, for what a role and a text cannot say: tool_calls, content that is null or a list of
- * parts. The model's chat template gets it as it is; text parts that it cannot take as a list are joined by newlines. */
+/* A whole message as a JSON object, for what role and text cannot express: tool_calls, content that
+ * is null or a list of parts. The model's chat template gets it unchanged; text parts are joined by
+ * newlines when the template cannot use a list. */
 int outrider_request_add_message_json(struct outrider_request *request, const char *json);
-/* A JSON object with what the chat template reads beside the messages: tools, documents, enable_thinking and so on. */
+/* A JSON object with what the chat template reads in addition to the messages: tools, documents,
+ * enable_thinking and so on. */
 int outrider_request_set_variables(struct outrider_request *request, const char *json);
 
 /* 0 (the default): until the model ends or the context is full. */
@@ -107,39 +120,45 @@ int outrider_request_set_top_n_sigma(struct outrider_request *request, float n);
 int outrider_request_set_xtc(struct outrider_request *request, float probability, float threshold);
 /* 0 by default: the same request gives the same answer, sampled or not. */
 void outrider_request_set_seed(struct outrider_request *request, uint64_t seed);
-/* The output ends before the first of these strings that appears. Up to 256 of 1 to 4095 bytes, together 16384 less one for each. A
- * string may be, or contain, the text of a control token ("<|im_start|>"), which is no part of the output: it ends the answer at
- * that token. */
+/* The output ends before the first of these strings that appears. Up to 256 strings of 1 to 4095
+ * bytes, together 16384 bytes less one for each string. A string may be or contain the text of a
+ * control token ("<|im_start|>"), which is not part of the output: it ends the answer at that
+ * token. */
 int outrider_request_add_stop(struct outrider_request *request, const char *text);
 /* Added to the logit of a token; finite, or -INFINITY: the token never comes. Up to 256 tokens. */
 int outrider_request_add_logit_bias(struct outrider_request *request, int32_t token, float bias);
-/* What the output must match: kind is "json-schema", "json-object" (any JSON object; source is ""), "regex", "gbnf" (llama.cpp's
- * notation), "parts" (JSON that puts texts, schemas and control tokens together: outrider(3)) or "none" (the default). Up to 65536 bytes. The output ends where it is complete. What is wrong with the source, and
- * where, comes as the request's failure (-EINVAL). Not with outrider_request_set_ignore_eos() or the coupling "maximal". */
+/* What the output must match. kind: "json-schema", "json-object" (any JSON object; source is ""),
+ * "regex", "gbnf" (llama.cpp's notation), "parts" (JSON that combines texts, schemas and control
+ * tokens: outrider(3)) or "none" (the default). The source has up to 65536 bytes. The output ends
+ * where it is complete. An error in the source, with its place, is reported as the failure of the
+ * request (-EINVAL). Excludes outrider_request_set_ignore_eos() and the coupling "maximal". */
 int outrider_request_set_grammar(
 	struct outrider_request *request, const char *kind, const char *source);
-/* Goes on after end-of-text tokens. */
+/* Generates beyond end-of-text tokens. */
 void outrider_request_set_ignore_eos(struct outrider_request *request, bool ignore);
-/* The text of events then has that of control tokens too, where they stand, but not that of the token which ends the answer: for
- * who reads what a model writes between them. */
+/* The text of events then includes that of control tokens in their places, except that of the token
+ * which ends the answer. For programs that read what a model writes between them. */
 void outrider_request_set_control_text(struct outrider_request *request, bool wanted);
-/* From outrider_start() on, 0: none; whatever outrider_set_wait() says: the service then ends it (OUTRIDER_END_DEADLINE), and
- * outrider_next() fails with -ETIMEDOUT where one that is away or hangs does not. */
+/* Counted from outrider_start(); 0: none. It holds whatever outrider_set_wait() allows: the service
+ * ends the answer (OUTRIDER_END_DEADLINE); if the service is away or hangs, outrider_next() fails
+ * with -ETIMEDOUT. */
 void outrider_request_set_deadline_ms(struct outrider_request *request, uint64_t deadline_ms);
 
-/* Speculation. None of it changes the tokens with the default coupling; it changes how fast they come. */
+/* Speculation. With the default coupling none of it changes the tokens, only how fast they come. */
 
-/* Draft length: -1 (the default), the policy chooses; 0 to 63, fixed. */
+/* Draft length K: -1 (the default): the policy chooses; 0 to 63: fixed. */
 int outrider_request_set_k(struct outrider_request *request, int k);
-/* The draft is a tree of up to so many tokens (511), of which up to `width` (255) are alternatives behind the same token; K is then
- * its depth. 0 and 0, the default: a chain of K tokens. Methods that know of no alternatives make chains. */
+/* The draft is a tree of up to this many tokens (511), of which up to `width` (255) are
+ * alternatives for the same place; K is then its depth. 0 and 0, the default: a chain of K tokens.
+ * Methods that have no alternatives make chains. */
 int outrider_request_set_draft_tree(
 	struct outrider_request *request, uint32_t tokens, uint32_t width);
 /* "auto" (the default), "none", "ngram", "model" or "replay". */
 int outrider_request_set_draft_method(struct outrider_request *request, const char *name);
 /* "gumbel" (the default: the same tokens whatever is drafted) or "maximal" (the same distribution). */
 int outrider_request_set_coupling(struct outrider_request *request, const char *name);
-/* What "replay" proposes: a recorded continuation, each token wrong with probability error. */
+/* What "replay" proposes: a recorded continuation, each of whose tokens is replaced by a wrong one
+ * with probability `error`. */
 int outrider_request_set_replay(
 	struct outrider_request *request, const int32_t *tokens, size_t n, float error);
 /* Events then carry a 64-bit hash of the logits behind each token. */
@@ -225,70 +244,79 @@ struct outrider_usage {
 		cached_tokens; /* of the prompt, that were there from other requests that begin alike */
 };
 
-/* Sends the request; *stream is then the caller's. -EINVAL when the request has no input. The service takes a limited number of
- * requests (client_requests, 32 by default) and 16 MiB of prompts that it has not read yet from one process at a time: more are
- * refused with -EBUSY from outrider_next(). */
+/* Sends the request; *stream then belongs to the caller. -EINVAL when the request has no input.
+ * From one process the service takes a limited number of requests (client_requests, 32 by default)
+ * and 16 MiB of prompts that it has not read yet; beyond that outrider_next() returns -EBUSY. */
 int outrider_start(struct outrider *client, const struct outrider_request *request,
 	struct outrider_stream **stream);
-/* The same session from another client or process: tokens come from index `have` on. -ENOENT from outrider_next() when the
- * service does not know uid (any more). */
+/* Continues a session that another client or process started: tokens come from index `have` on.
+ * outrider_next() returns -ENOENT when the service does not know uid (any more). */
 int outrider_resume(
 	struct outrider *client, uint64_t uid, uint32_t have, struct outrider_stream **stream);
-/* The random number, never 0, that names the session; 0 for NULL. */
+/* The session's number, never 0; 0 for NULL. */
 uint64_t outrider_stream_uid(const struct outrider_stream *stream);
 
-/* The next event, valid until the next call for the same stream. timeout_ms: 0 polls, a negative one waits. -EAGAIN: nothing came in
- * time; -ENODATA: after the DONE event. A refusal by the service is its errno: -EAGAIN is never one of them (a full queue,
- * or too many requests of this process, is -EBUSY). Events of the client's other streams are kept for them meanwhile. */
+/* The next event of the stream, valid until the next call for it. timeout_ms: 0 does not wait, a
+ * negative one waits without limit. -EAGAIN: no event in time; -ENODATA: after the DONE event. A
+ * refusal by the service is its errno, which is never -EAGAIN (a full queue, or too many requests
+ * of this process, is -EBUSY). Events of the client's other streams are kept for them. */
 int outrider_next(
 	struct outrider_stream *stream, int timeout_ms, const struct outrider_event **event);
-/* The next event of any of the client's streams, and whose it is: streams that have events take turns. As outrider_next(), but
- * -EAGAIN: no stream had anything in time; -ENODATA: every stream has ended, and all was told; in both cases *stream is NULL. Any
- * other error is that of *stream, which has no further event: it is told once. The event is valid until the next call for the same
- * stream, or for the client. */
+/* The next event of any of the client's streams, and that stream; streams that have events take
+ * turns. As outrider_next(), except: -EAGAIN: no stream had an event in time; -ENODATA: every
+ * stream has ended and has no event left; in both cases *stream is NULL. Any other error is that of
+ * *stream, which has no further event; it is returned once. The event is valid until the next call
+ * for that stream or for the client. */
 int outrider_next_event(struct outrider *client, int timeout_ms, struct outrider_stream **stream,
 	const struct outrider_event **event);
-/* A descriptor for poll(), the same each time: it is readable when outrider_next_event() may have something to give or to do. Then
- * call that with a timeout_ms of 0 until it says -EAGAIN or -ENODATA; before that it stays readable. While streams are under way
- * it is readable four times a second, so that a service which fell silent is noticed. It belongs to the client, which closes it:
- * neither read from it nor close it. -EMFILE and the like: there is none. */
+/* A descriptor for poll(), always the same one. It is readable when outrider_next_event() may have
+ * an event or something to do. Then call that with a timeout_ms of 0 until it returns -EAGAIN or
+ * -ENODATA; until then the descriptor stays readable. While streams are in progress it becomes
+ * readable four times a second, so that a silent service is noticed. It belongs to the client:
+ * neither read from it nor close it. -EMFILE and similar: none could be made. */
 int outrider_client_fd(struct outrider *client);
-/* Asks for the end; the DONE event (OUTRIDER_END_CANCELLED, unless it had ended before) still comes. */
+/* Asks for the end; the DONE event (OUTRIDER_END_CANCELLED, unless the answer had ended before)
+ * still comes. */
 int outrider_cancel(struct outrider_stream *stream);
-/* After the DONE event; -EBUSY before. Arrays live as long as the stream. */
+/* Call after the DONE event; -EBUSY before. The arrays are valid as long as the stream. */
 int outrider_usage(const struct outrider_stream *stream, struct outrider_usage *usage);
 /* Frees the stream and sets it to NULL; one that has not ended is cancelled. */
 void outrider_stream_free(struct outrider_stream **stream);
 
 /* Called for each event, the last one too. Nonzero cancels: a DONE event follows. */
 typedef int (*outrider_callback)(void *user, const struct outrider_event *event);
-/* start, next until DONE, free. 0 whatever the end was, cancelled too. */
+/* Starts a stream, passes its events to callback until DONE, and frees it. Returns 0 however the
+ * answer ended, also when it was cancelled. */
 int outrider_generate(struct outrider *client, const struct outrider_request *request,
 	outrider_callback callback, void *user);
 
-/* Texts and tokens. The service answers in milliseconds, whatever it computes meanwhile. These calls wait for the answer, at most
- * timeout_ms (a negative one: as long as it takes; -ETIMEDOUT); a program that serves streams from one thread calls them from another,
- * with a client of its own. Events that arrive meanwhile are kept. What they give is freed with outrider_free(). */
+/* Texts and tokens. The service answers within milliseconds, whatever it computes at the time.
+ * These calls wait for the answer, at most timeout_ms (-ETIMEDOUT; a negative one: without limit).
+ * A program that serves streams from one thread should call them from another thread, with a client
+ * of its own. Events that arrive in between are kept. Free the results with outrider_free(). */
 
 enum {
 	OUTRIDER_TOKENIZE_BOS =
-		1, /* the beginning-of-text token comes first, where the model wants it */
-	OUTRIDER_TOKENIZE_SPECIAL = 2, /* control tokens written out in the text are recognised */
+		1, /* puts the beginning-of-text token in front, where the model wants it */
+	/* recognises control tokens that are written out in the text */
+	OUTRIDER_TOKENIZE_SPECIAL = 2,
 };
 /* text: UTF-8, at most 2 MiB. */
 int outrider_tokenize(struct outrider *client, const char *text, unsigned flags, int timeout_ms,
 	int32_t **tokens, size_t *n);
-/* The bytes of these tokens, which need not be whole UTF-8 sequences; a NUL follows. special: control tokens give their text, else
- * nothing. ends (may be NULL): [n] where in the text each token's bytes end. -EINVAL: a token is not of the vocabulary. */
+/* The bytes of these tokens, which need not be whole UTF-8 sequences, with a NUL behind them.
+ * special: control tokens give their text, otherwise nothing. ends (may be NULL): [n] offset in the
+ * text at which each token's bytes end. -EINVAL: a token is not in the vocabulary. */
 int outrider_detokenize(struct outrider *client, const int32_t *tokens, size_t n, bool special,
 	int timeout_ms, char **text, size_t *bytes, uint32_t **ends);
-/* What the model's chat template makes of the messages and variables of a request: the text, and (tokens and n may both be NULL) the
- * tokens that a generation would begin with. -ENOTSUP: the model has no template. */
+/* The text that the model's chat template makes of a request's messages and variables, and (tokens
+ * and n may both be NULL) the tokens with which a generation would begin. -ENOTSUP: the model has
+ * no template. */
 int outrider_apply_template(struct outrider *client, const struct outrider_request *conversation,
 	int timeout_ms, char **text, size_t *bytes, int32_t **tokens, size_t *n);
 void outrider_free(void *memory);
 
-/* What is served. Fields may be added at the end. */
+/* The model that is served. Fields may be added at the end. */
 struct outrider_model_info {
 	const char *file; /* its name, without folders */
 	const char *name; /* what the file calls the model, or "" */
@@ -303,33 +331,34 @@ struct outrider_model_info {
 int outrider_model_info(struct outrider *client, int timeout_ms, struct outrider_model_info **info);
 void outrider_model_info_free(struct outrider_model_info **info);
 
-/* How the service is. */
+/* The state of the service. */
 
 struct outrider_process {
 	const char *name;
-	/* Who listens, whether it answers or not; 0: nobody, or it is not known: of one that does not answer in another
-	 * container. */
+	/* The process that listens, whether it answers or not. 0: there is none, or its number is
+	 * not known because it is in another container and does not answer. */
 	uint32_t pid;
-	/* "loading", "ready", "degraded: ...", "idle: ..."; without an answer "down" (nobody listens), "no answer yet" (it
-	 * listens for less than 90 s, and may be starting) or "no answer". */
+	/* "loading", "ready", "degraded: ..." or "idle: ...". Without an answer: "down" (no process
+	 * listens), "no answer yet" (it has listened for less than 90 s and may be starting) or "no
+	 * answer". */
 	const char *state;
 	uint64_t generation, uptime_ns;
 	uint64_t rss_bytes; /* resident memory; 0: it could not read that (no /proc) */
 	const char *version;
 	size_t n_details;
 	const char *const *details; /* "key=value" */
-	int answers; /* 0: it does not, and nothing of it is known but name, pid and state */
+	int answers; /* 0: it does not answer, and only name, pid and state are known */
 };
 
-/* Asks every process at once, and the gateway where one runs, within timeout_ms; a negative one is 0. One that does not answer is "down" or "no answer" (yet); the
- * call still succeeds. */
+/* Asks every process at once, and the gateway where one runs, within timeout_ms; a negative one counts
+ * as 0. A process that does not answer is "down" or "no answer" (yet); the call succeeds all the same. */
 int outrider_status(const char *runtime_dir, int timeout_ms, struct outrider_status **status);
 size_t outrider_status_count(const struct outrider_status *status);
-/* NULL beyond the last and without a status; valid until the status is freed. */
+/* NULL if i is too large or status is NULL; valid until the status is freed. */
 const struct outrider_process *outrider_status_process(
 	const struct outrider_status *status, size_t i);
-/* Why `outrider up` ended and will not start them again, one line; NULL when it did not, or has been started since. Valid
- * until the status is freed. */
+/* Why `outrider up` ended and will not start the processes again, in one line; NULL when it did not
+ * end so, or has been started since. Valid until the status is freed. */
 const char *outrider_status_given_up(const struct outrider_status *status);
 void outrider_status_free(struct outrider_status **status);
 

@@ -1,4 +1,5 @@
-/* Command-line options of outrider-model as tables: parsing, ranges and --help come from the same rows. */
+/* Command-line options of outrider-model as tables: parsing, ranges and --help come from the same
+ * rows. */
 #pragma once
 
 #include "shared/base/error.h"
@@ -14,7 +15,8 @@ enum arg_type {
 	ARG_FLOAT, /* float; its range is checked by whoever knows it */
 	ARG_STRING, /* const char *, borrowed from argv */
 	ARG_FILE, /* the same, without dashes before it; name is what --help calls it */
-	ARG_FORMAT, /* const char *, as ARG_STRING; --json alone is the same as json for its value */
+	/* const char *, as ARG_STRING; --json alone is the same as json for its value */
+	ARG_FORMAT,
 	ARG_STRINGS, /* struct arg_strings: may be given several times */
 };
 
@@ -32,9 +34,11 @@ struct arg {
 	const char *help;
 };
 
-/* args: ended by name == NULL. "--name value" and "--name=value"; -h is --help, where that is one; -EINVAL names the option and the allowed range. */
+/* args: the last one has name == NULL. Accepts "--name value" and "--name=value"; -h stands for
+ * --help where that is an option. -EINVAL names the option and the allowed range. */
 int args_parse(int argc, char **argv, const struct arg *args, struct error *err);
 void args_help(const struct arg *args, FILE *to);
 
-/* "1,2 3" -> malloc'd ids; any 32-bit integers, the caller knows the vocabulary. */
+/* Reads "1,2 3" into malloc'd ids: any 32-bit integers, which the caller compares with the
+ * vocabulary. */
 int args_tokens(const char *text, int32_t **ids, uint32_t *n, struct error *err);

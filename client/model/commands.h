@@ -1,5 +1,5 @@
-/* The commands of outrider-model that run the model. argv[0] is the command; each returns an exit status. Those that
- * only read the file are in file_commands.h. */
+/* The commands of outrider-model that run the model. argv[0] is the command; each returns an exit
+ * status. Those that only read the file are in file_commands.h. */
 #pragma once
 
 int command_logits(int argc, char **argv);

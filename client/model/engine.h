@@ -1,6 +1,6 @@
 /*
- * What logits, generate and routes share: a model, a forward pass over the file's mapping, and one sequence, set up
- * from the common options. One thread.
+ * What the commands logits, generate and routes share: a model, a forward pass over the file's
+ * mapping, and one sequence, as the common options say. One thread.
  */
 #pragma once
 
@@ -15,22 +15,25 @@ struct engine_options {
 	const char *tokens, *prompt;
 	uint32_t threads, context, prefill_chunk;
 	bool quiet, chat;
-	bool pack; /* the weights are copied into memory in the kernels' layout (shared/model/arch/weights.h) */
-	bool no_prompt; /* of a command that brings its own tokens */
-	/* Where another program runs the engine: its name, and what to do without pack; NULL: outrider-model's. */
+	/* the weights are copied into memory in the kernels' layout (shared/model/arch/weights.h)
+	 */
+	bool pack;
+	bool no_prompt; /* for a command that has tokens of its own */
+	/* For another program that runs the engine: its name, and what to do instead of --pack;
+	 * NULL: those of outrider-model. */
 	const char *program, *instead_of_pack;
 };
 
-/* Rows for a prompt, for the head of a command's table. */
+/* The options for a prompt, to begin a command's table with. */
 #define PROMPT_ARGS(o)                                                                        \
 	{"tokens", ARG_STRING, &(o)->tokens, 0, 0, "IDS", "prompt as ids: 1,2,3"},            \
 		{"prompt", ARG_STRING, &(o)->prompt, 0, 0, "TEXT", "prompt as text instead"}, \
 		{"chat", ARG_FLAG, &(o)->chat, 0, 0, NULL, "the prompt is a user's message"},
-/* As the verifier's key has it. */
+/* the same words as for the verifier's key */
 #define ENGINE_THREADS_HELP "default: one per core that this process may use, within its CPU time"
 #define PROMPT_CONTEXT "tokens of prompt and output; default: the model's"
 
-/* Rows of the common options; context: what --help says of --context. */
+/* The common options; context_help: the text for --context. */
 #define ENGINE_ARGS(o, context_help)                                                             \
 	{"model", ARG_STRING, &(o)->model, 0, 0, "FILE", "the GGUF model (needed)"},             \
 		{"format", ARG_FORMAT, &(o)->format, 0, 0, "json|text",                          \
@@ -53,13 +56,13 @@ struct engine_options {
 struct engine {
 	struct engine_options options;
 	struct model *model;
-	struct tokenizer *tokenizer; /* NULL when it was not asked for or not available */
+	struct tokenizer *tokenizer; /* NULL when it was not asked for, or is not there */
 	const struct kernels *kernels;
 	struct backend *backend;
 	struct pool *pool; /* of the forward pass */
 	uint32_t threads;
 	struct kv kv;
-	void *kv_memory, *weights; /* weights: packed, or NULL */
+	void *kv_memory, *weights; /* weights: the packed ones, or NULL */
 	size_t weights_bytes, weights_mapped;
 	struct kv_seq seq;
 	struct experts_mapped experts;
@@ -78,41 +81,49 @@ struct engine {
 	struct pick_result picked; /* the last */
 };
 
-/* The logits after the token at position, valid during the call. */
+/* Called with the logits after the token at `position`, which are valid during the call. */
 typedef void engine_row(void *arg, uint32_t position, const float *logits);
 
-/* What a usage error is: no model, no prompt or two, an unknown format, backend, activation or KV type. -EINVAL. */
+/* Checks for usage errors: no model, no prompt or two, an unknown format, backend, activation or KV
+ * type. -EINVAL. */
 int engine_check_options(const struct engine_options *options, struct error *err);
-/* Of an option --kernels; NULL is auto. -EINVAL. */
+/* Checks the value of --kernels; NULL means auto. -EINVAL. */
 int engine_check_kernels(const char *name, struct error *err);
-/* Notices of `program` on standard error, as the verifier's log has them: kernels (NULL: none are used) that are slow where
- * the choice was ours (asked is NULL or auto), more threads than CPUs or CPU time. */
+/* Prints notices of `program` to standard error, as in the verifier's log: for slow kernels (NULL:
+ * none are used) that the user did not ask for (asked is NULL or auto), and for more threads than
+ * CPUs or CPU time. */
 void engine_say_if_slow(
 	const char *program, const struct kernels *kernels, const char *asked, uint32_t threads);
-/* Opens options.model and reads the prompt (options.tokens, or options.prompt through the tokenizer) into e->tokens.
- * need_tokenizer: without one it fails; else a tokenizer that cannot be loaded is left out. */
+/* Opens options.model and reads the prompt (options.tokens, or options.prompt through the
+ * tokenizer) into e->tokens. need_tokenizer: fails without one; otherwise a tokenizer that cannot
+ * be loaded is left out. */
 int engine_open(struct engine *e, bool need_tokenizer, struct error *err);
-/* A prompt of text as these commands run it: the beginning token where the model has one, and the text, in which nothing is a
- * control token; with chat a user's message in the model's template. *ids is malloc'd, also on failure, and may be NULL. */
+/* The tokens of a prompt as these commands run it: the beginning token, where the model has one,
+ * and the text, in which nothing is a control token; with chat, a user's message in the model's
+ * template. *ids is malloc'd, also on failure, and may be NULL. */
 int engine_encode(const struct gguf *gguf, const struct tokenizer *tokenizer, const char *prompt,
 	bool chat, int32_t **ids, size_t *n, struct error *err);
-/* Pool, KV cache and forward pass. n_extra: tokens wanted beyond the prompt; the context is cut to what that needs. */
+/* Makes the pool, the KV cache and the forward pass. n_extra: tokens wanted beyond the prompt; the
+ * context is reduced to what that needs. */
 int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct error *err);
-/* Runs the prompt in chunks; row (may be NULL) is called for every position (all) or the last whose logits are kept. */
+/* Runs the prompt in chunks. row (may be NULL) is called for every position (all), or for the last,
+ * if its logits are kept. */
 int engine_prefill(struct engine *e, bool all, engine_row *row, void *arg, struct error *err);
-/* Forgets all positions: engine_prefill runs e->tokens[0..n_prompt-1] anew. */
+/* Drops all positions, so that engine_prefill runs e->tokens[0..n_prompt-1] again. */
 void engine_rewind(struct engine *e);
-/* Runs the last of e->tokens and picks the token behind it. Allocates nothing. */
+/* Runs the last of e->tokens and picks the token after it. Allocates nothing. */
 int engine_step(struct engine *e, struct error *err);
 void engine_close(struct engine *e);
-/* -EINVAL for logits that are not finite, with the tensor that is to blame when it is one. Reads all weights. */
+/* Reports logits that are not finite: -EINVAL, with the name of the tensor if one is the cause.
+ * Reads all weights. */
 int engine_not_finite(const struct engine *e, uint32_t position, struct error *err);
 
-/* Prints "outrider-model: text" to stderr; returns the exit status of a failure, or EX_USAGE for usage errors. */
+/* Prints "outrider-model: text" to stderr. engine_fail returns the exit status of a failure,
+ * engine_usage EX_USAGE. */
 int engine_fail(int rc, const struct error *err);
 int engine_usage(const struct error *err);
-/* Where the first byte is that is no part of UTF-8 text; bytes when there is none. */
+/* Offset of the first byte that is not part of UTF-8 text; bytes when there is none. */
 size_t engine_not_utf8(const char *text, size_t bytes);
-/* A JSON string; bytes that are not UTF-8 become U+FFFD. */
+/* Prints a JSON string; bytes that are not UTF-8 become U+FFFD. */
 void engine_json_string(FILE *to, const char *text, size_t bytes);
 bool engine_json(const struct engine *e);

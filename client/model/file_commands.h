@@ -1,4 +1,5 @@
-/* The commands of outrider-model that only read the model file. argv[0] is the command; each returns an exit status. */
+/* The commands of outrider-model that only read the model file. argv[0] is the command; each
+ * returns an exit status. */
 #pragma once
 
 int command_info(int argc, char **argv);

@@ -1,7 +1,7 @@
 /*
- * Random weights drawn directly as the blocks of a type (nothing is quantised), at memory speed: the integers are random
- * bits, and the scales are such that the weights have zero mean and the standard deviation asked for. client/model/synth.c
- * says what for.
+ * Random weights, drawn directly as blocks of a type (nothing is quantised), at the speed of
+ * memory. The integers are random bits, and the scales are such that the weights have zero mean and
+ * the wanted standard deviation. client/model/synth.c explains their purpose.
  */
 #pragma once
 
@@ -9,13 +9,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* xoshiro256++ (Blackman, Vigna 2019), seeded from a tensor's name, so that its bytes depend on (seed, name, type) only. */
+/* xoshiro256++ (Blackman, Vigna 2019), seeded with a tensor's name, so that its bytes depend only
+ * on (seed, name, type). */
 struct synth_random {
 	uint64_t s[4];
 };
 void synth_random_seed(struct synth_random *r, uint64_t seed, const char *name, uint32_t type);
 uint64_t synth_random_next(struct synth_random *r);
-/* About normal, of deviation 1: a sum of four uniform numbers, within 3.5. */
+/* Approximately normal, with standard deviation 1: a sum of four uniform numbers, within 3.5. */
 float synth_random_normal(struct synth_random *r);
 
 struct synth_type {
@@ -23,25 +24,26 @@ struct synth_type {
 	uint32_t type; /* GGUF type id */
 	uint32_t block, bytes; /* weights, bytes */
 };
-/* NULL: not a type that can be drawn. */
+/* NULL: the type cannot be drawn. */
 const struct synth_type *synth_type_find(uint32_t type);
-/* Whether synth_blocks_anchor can be called for it: not where equal weights are none that its grid has. */
+/* Whether synth_blocks_anchor works for the type: not where its grid has no equal weights. */
 bool synth_type_has_anchor(const struct synth_type *type);
 
 struct synth_blocks {
 	const struct synth_type *type;
-	uint16_t scale[256]; /* float16 scales, of NVFP4 E4M3 ones, drawn by a random byte */
-	uint16_t minimum[256]; /* what goes with scale[i], in types that have one */
+	/* float16 scales (E4M3 for NVFP4), of which a random byte chooses one */
+	uint16_t scale[256];
+	uint16_t minimum[256]; /* the minimum that belongs to scale[i], in types that have one */
 	float std;
-	uint8_t exponent, exponent_share; /* MXFP4 */
-	/* Mean of what synth_blocks_anchor writes. */
+	uint8_t exponent, exponent_share; /* for MXFP4 */
+	/* Mean of the weights that synth_blocks_anchor writes. */
 	float anchor;
 };
 
 void synth_blocks_init(struct synth_blocks *b, const struct synth_type *type, float std);
-/* n blocks to out. */
+/* Draws n blocks into out. */
 void synth_blocks_draw(
 	const struct synth_blocks *b, struct synth_random *r, unsigned char *out, size_t n);
-/* Makes the first 32 weights of a block that was drawn one and the same positive value, about 1.5 deviations or more
- * (of the first 32 blocks of a type without blocks). */
+/* Gives the first 32 weights of a block that was drawn one and the same positive value, of at least
+ * about 1.5 deviations (in a type without blocks: the first 32 weights). */
 void synth_blocks_anchor(const struct synth_blocks *b, unsigned char *block);

@@ -1,9 +1,9 @@
-/* Shapes of published models: what their metadata and tensors follow from. */
+/* Shapes of published models, from which their metadata and tensors follow. */
 #pragma once
 
 #include "client/model/gguf_write.h"
 
-/* 0: the model has no such thing. */
+/* A 0 means that the model has no such part. */
 struct synth_shape {
 	const char *name, *arch, *title, *pre;
 	uint32_t layers, context, embd, heads, kv_heads, head_dim, ff, vocab;
@@ -12,7 +12,7 @@ struct synth_shape {
 	bool tied;
 };
 
-extern const struct synth_shape synth_shapes[]; /* ended by name == NULL */
+extern const struct synth_shape synth_shapes[]; /* the last one has name == NULL */
 const struct synth_shape *synth_shape_find(const char *name);
 
 enum synth_fill { FILL_MATRIX, FILL_EMBEDDING, FILL_NORM, FILL_BIAS, FILL_ROUTER, FILL_ROPE };
@@ -28,10 +28,11 @@ struct synth_tensor {
 struct synth_tensors {
 	struct synth_tensor *list; /* owned */
 	size_t n, capacity;
-	bool failed; /* no memory */
+	bool failed; /* memory was exhausted */
 };
 
-/* All tensors in the order of the file; vectors and routers of type F32, matrices of no type yet. */
+/* All tensors in the order of the file. Vectors and routers have type F32; the type of matrices is
+ * not set. */
 void synth_shape_tensors(const struct synth_shape *s, struct synth_tensors *out);
-/* The hyperparameters' keys. */
+/* Writes the keys of the hyperparameters. */
 void synth_shape_keys(const struct synth_shape *s, struct gguf_write *w);

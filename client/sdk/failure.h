@@ -1,14 +1,14 @@
-/* The sentence behind the SDK's last error, one per thread. */
+/* The sentence about the SDK's last error, one per thread. */
 #pragma once
 
 #include "shared/base/error.h"
 
 /* Sets the thread's message and returns -code. */
 int failure_set(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* -EINVAL: a caller gave NULL for this. */
+/* For a NULL that the caller passed as `what`: returns -EINVAL. */
 int failure_null(const char *what);
-/* The errno of a refusal by the service: EREMOTEIO for what is none, and EBUSY for EAGAIN, which means something else to the callers of
- * the SDK. */
+/* The errno for a refusal by the service: EREMOTEIO if `said` is no errno, EBUSY for EAGAIN,
+ * because the SDK's callers understand EAGAIN in another way. */
 int failure_code(int said);
-/* Takes a message that a lower layer wrote; code is negative and returned. */
+/* Takes over the message of a lower layer. code is negative and returned. */
 int failure_take(int code, const struct error *err);

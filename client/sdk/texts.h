@@ -1,12 +1,14 @@
 /*
- * Questions that the service answers with a text, tokens or what its model is. One at a time: the call that asks waits, and takes in
- * meanwhile what arrives for the client's streams.
+ * Questions that the service answers with a text, tokens or facts about its model. One at a time:
+ * the call that asks waits for the answer, and in the meantime handles what arrives for the
+ * client's streams.
  */
 #pragma once
 
 #include "client/sdk/client.h"
 
-/* Whether it is the answer to the question that waits; then it is kept and *envelope nulled, or freed. */
+/* Whether the envelope belongs to a question: the answer to the waiting one is kept, and *envelope
+ * set to NULL; any other is freed. */
 bool texts_take(struct outrider *client, Outrider__Envelope **envelope);
-/* The question may have been lost with the connection before: it is asked again. */
+/* Asks the question again, because it may have been lost with the former connection. */
 void texts_connected(struct outrider *client);

@@ -1,6 +1,7 @@
 /*
- * What a person asks of a service, in a few lines: what it serves, how fast, how full, how drafts do, what is wrong. Made of what
- * each process says of itself (outrider_status). For the programs of this project; it is no part of the library's interface.
+ * The state of a service in a few lines for a person: what it serves, how fast, how full it is, how
+ * well drafts do, what is wrong. Made from what each process reports about itself
+ * (outrider_status). For this project's programs; not part of the library's interface.
  */
 #pragma once
 
@@ -8,6 +9,6 @@
 
 enum { SUMMARY_LINES = 12, SUMMARY_BYTES = 512 };
 
-/* Returns how many lines there are. */
+/* Returns the number of lines. */
 size_t summary(
 	const struct outrider_status *status, char lines[static SUMMARY_LINES][SUMMARY_BYTES]);

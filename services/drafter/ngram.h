@@ -15,8 +15,8 @@ struct ngram {
 	uint32_t mask; /* slots of one table - 1 */
 	uint32_t n_indexed; /* the tables hold the n-grams that end before this token */
 	uint64_t seed; /* random, so that nobody can choose tokens that collide */
-	uint32_t *
-		slots; /* [max - min + 1][mask + 1]: index of the n-gram's last token + 1; 0 = empty */
+	/* [max - min + 1][mask + 1]: index of the n-gram's last token + 1; 0 = empty */
+	uint32_t *slots;
 };
 
 /* capacity: the most tokens that the session can have. -ENOMEM, -EINVAL. */

@@ -22,8 +22,8 @@ struct settled {
 
 struct service {
 	struct cache_config config;
-	struct cache_config
-		configured; /* what it was started with; config may be the predecessor's */
+	/* what it was started with; config may be the predecessor's */
+	struct cache_config configured;
 	struct daemon *daemon;
 	struct broker *broker;
 	struct model *model;

@@ -1,4 +1,4 @@
-/* The table of the expert-cache's settings, and the structure that it fills. */
+/* The table of the expert cache's settings, and the structure that it fills. */
 #pragma once
 
 #include "shared/base/config.h"
@@ -12,7 +12,7 @@
 /* For messages and help. */
 #define CACHE_POLICY_NAMES CACHE_POLICY_EACH(CACHE_POLICY_FIRST, CACHE_POLICY_NEXT)
 
-/* How many reads may be in the kernel at once, and how long one may be. */
+/* Bounds of how many reads may be in the kernel at once, and of the length of one. */
 #define READER_DEPTH_MIN 1
 #define READER_DEPTH_MAX 1024
 #define READER_BYTES_MIN 65536

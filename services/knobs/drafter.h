@@ -9,7 +9,7 @@ enum choice { CHOICE_AUTO, CHOICE_ON, CHOICE_OFF };
 struct drafter_config {
 	char draft[1024];
 	int method; /* enum draft_method */
-	int kernels; /* of kernels_names */
+	int kernels; /* index in kernels_names */
 	int64_t threads, chunk;
 	int64_t ngram_min, ngram_max;
 	int run_ahead, hints; /* enum choice */
@@ -18,8 +18,9 @@ struct drafter_config {
 	int64_t history; /* bytes */
 	/* Resolved by drafter_config_resolve. */
 	uint64_t spin_ns;
-	int64_t chunk_allocated; /* what the draft model's batch has room for */
-	bool few_cpus; /* two or fewer: drafting ahead would take the verifier's */
+	int64_t chunk_allocated; /* tokens for which the draft model's batch was allocated */
+	/* there are two or fewer, so that drafting ahead would take CPU time from the verifier */
+	bool few_cpus;
 };
 
 extern const struct config_key drafter_config_keys[];

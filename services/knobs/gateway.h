@@ -5,8 +5,8 @@
 
 struct gateway_config {
 	char listen[256]; /* "ADDRESS:PORT" or "unix:PATH" */
-	char keys[4096]; /* file with one key a line; "": no key is asked for */
-	char origin[256]; /* Access-Control-Allow-Origin; "": none is sent */
+	char keys[4096]; /* a file with one key per line; "": no key is required */
+	char origin[256]; /* Access-Control-Allow-Origin; "": it is not sent */
 	int64_t connections, queue, body_bytes;
 	int64_t request_timeout_ns, ping_ns, answer_timeout_ns;
 };

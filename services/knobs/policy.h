@@ -1,22 +1,25 @@
-/* The table of the policy-controller's settings, and the structure that it fills. Plain data; every session carries a copy. */
+/* The table of the policy-controller's settings, and the structure that it fills. Plain data; every
+ * session has a copy. */
 #pragma once
 
 #include "shared/base/config.h"
 #include "shared/base/limits.h"
 
-enum { SETTINGS_TRIALS_MAX = 15 }; /* of one test phase of cascade */
+enum { SETTINGS_TRIALS_MAX = 15 }; /* trials in one test phase of cascade */
 
 struct settings {
 	char policy[32]; /* "cascade", "yield" or "static:K" */
 	int64_t k_max, k_start;
-	int64_t trial, trials; /* t and M of the test phase */
-	int64_t set, set_max; /* S of the set phase, and where its doubling ends */
-	int64_t baseline, refresh; /* iterations at K = 0, and how old they may grow */
-	bool refresh_missed; /* and whether missing experts make them old */
-	bool medians; /* of cascade's times; else their mean */
+	int64_t trial, trials; /* t and M of cascade's test phase */
+	int64_t set, set_max; /* S of cascade's set phase, and the bound of its doubling */
+	/* iterations at K = 0 for the baseline, and after how many it is too old */
+	int64_t baseline, refresh;
+	bool refresh_missed; /* missing experts make the baseline too old as well */
+	bool medians; /* cascade uses medians of times; otherwise means */
 	double threshold, converge;
-	int64_t backoff, falls, history, late, carry; /* what the paper fixes or leaves open */
-	int64_t memory, horizon, phase; /* of yield */
+	/* what the paper of cascade fixes or leaves open */
+	int64_t backoff, falls, history, late, carry;
+	int64_t memory, horizon, phase; /* from here on for yield */
 	double alarm, purse, spend;
 	bool rest_at_zero; /* at K = 0 */
 	bool run_ahead;

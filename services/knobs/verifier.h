@@ -16,13 +16,13 @@ enum verifier_experts { VERIFIER_EXPERTS_AUTO, VERIFIER_EXPERTS_MAPPED, VERIFIER
 
 struct verifier_config {
 	char model[1024];
-	int kernels; /* of kernels_names */
-	int64_t threads; /* 0 = the cores of this process's mask, within its quota */
-	int pin; /* enum verifier_pin; resolve leaves NO or YES */
+	int kernels; /* index in kernels_names */
+	int64_t threads; /* 0 = the cores on which this process may run, within its quota */
+	int pin; /* enum verifier_pin; resolved to NO or YES */
 	int kv_type; /* verifier_config_kv_type */
 	int64_t context; /* 0 = the model's, at most KV_PLAN_CONTEXT */
 	int64_t sessions_max, queue_max, client_requests;
-	bool admit; /* no: nothing new is begun */
+	bool admit; /* false: no new session is started */
 	int64_t kv_tokens; /* 0 = chosen from sessions_max and context */
 	int64_t prefill_chunk;
 	int experts; /* enum verifier_experts */
@@ -34,12 +34,13 @@ struct verifier_config {
 	int64_t ahead_max;
 	char pool_spin[LIMIT_NAME], draft_spin[LIMIT_NAME],
 		expert_spin[LIMIT_NAME]; /* "auto" or a time: tuning_of */
-	/* Filled in by verifier_config_resolve: what memory is made for (0: not yet), and whether there are four CPUs or fewer. */
+	/* Set by verifier_config_resolve: for what numbers memory is allocated (0: not yet), and
+	 * whether there are at most four CPUs. */
 	int64_t sessions_allocated, prefill_allocated;
 	bool few_cpus;
 };
 
 extern const struct config_key verifier_config_keys[];
 
-/* What kv_type takes, in the order of its numbers. */
+/* The values of kv_type, in the order of their numbers. */
 extern const char *const verifier_kv_names[];

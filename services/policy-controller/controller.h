@@ -41,10 +41,9 @@ struct controller {
 	struct decision decisions[CONTROLLER_DECISIONS];
 	/* of the last record of any session: its time, and when it ended */
 	uint64_t last_iteration_ns, last_ns;
-	uint64_t
-		/* time of the present decision: the end of the newest iteration, or of a change of
-		 * settings */
-		now_ns;
+	/* time of the present decision: the end of the newest iteration, or of a change of
+	 * settings */
+	uint64_t now_ns;
 	double base_ns[LIMIT_RUNNING + 1]; /* time at K = 0 by size of the batch; 0: never seen */
 	uint64_t base_at[LIMIT_RUNNING + 1]; /* value of clock when it was last seen */
 	struct passes passes_seen;

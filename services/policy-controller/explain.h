@@ -22,10 +22,8 @@ struct explained_k {
 	double doubt; /* relative standard deviation of tokens_per_s */
 	bool weighed; /* it was weighed as a trial: */
 	double brings, costs; /* both in iterations at the present best K */
-	const char *
-		/* constant text: why figures are missing (all of them when time_ns is 0); NULL: no
-		 * note */
-		note;
+	/* constant text: why figures are missing (all of them when time_ns is 0); NULL: no note */
+	const char *note;
 };
 
 /* Position i of a draft, from 0: counts over the last drafts, which fade. */
@@ -54,8 +52,8 @@ struct explanation {
 	} figures[EXPLAIN_FIGURES];
 	struct explained_k options[LIMIT_DRAFT_DEPTH + 1];
 	struct explained_position positions[LIMIT_DRAFT_DEPTH];
-	const struct decision
-		*decisions[EXPLAIN_DECISIONS]; /* oldest first; valid until the next record */
+	/* oldest first; valid until the next record */
+	const struct decision *decisions[EXPLAIN_DECISIONS];
 };
 
 /* Explains session uid, or with 0 the session of the last record. -ENOENT: it is unknown, or there

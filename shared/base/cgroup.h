@@ -17,13 +17,10 @@ struct cgroup_files {
 extern const struct cgroup_files cgroup_files;
 
 struct cgroup_memory {
-	uint64_t
-		/* above it the kernel ends processes (memory.max) or delays them (memory.high) */
-		bytes;
-	uint64_t
-		/* what all processes of the groups leave of these limits now; file caches count as
-		 * free */
-		available;
+	/* above it the kernel ends processes (memory.max) or delays them (memory.high) */
+	uint64_t bytes;
+	/* what all processes of the groups leave of these limits now; file caches count as free */
+	uint64_t available;
 	char where[256]; /* the file that sets `bytes`, if any */
 	bool unread; /* a file exists but could not be read: the limits may be lower */
 };

@@ -35,9 +35,8 @@ struct cpus {
 	uint32_t n; /* CPUs of the mask */
 	uint32_t cores; /* that have at least one CPU in the mask */
 	double quota; /* CPUs' worth of time that the control group allows; 0: no limit */
-	uint32_t
-		/* best number of computing threads: one per core, within the quota; at least 1 */
-		threads;
+	/* best number of computing threads: one per core, within the quota; at least 1 */
+	uint32_t threads;
 };
 void cpus_read(const struct cpus_files *files, const cpu_set_t *mask, struct cpus *out);
 /* For the calling thread, on this machine. */

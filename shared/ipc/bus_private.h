@@ -31,9 +31,8 @@ struct connection {
 	bool has_peer; /* the kernel filled in `peer` */
 	struct zmtp zmtp;
 	struct buffer in, out;
-	uint64_t
-		/* when it last made progress: was accepted, opened, sent a message or took one */
-		active_ns;
+	/* when it last made progress: was accepted, opened, sent a message or took one */
+	uint64_t active_ns;
 	/* its end will be reported: a message of it was handed out, or bus_connect made it */
 	bool known;
 	/* it leads to another process of this service, and is never closed to make room */
@@ -61,10 +60,8 @@ struct bus_server {
 	struct connection *ended; /* closed connections whose end is still to be reported */
 	bool paused; /* no connection is accepted until one closes or until the next tick */
 	bool ticks;
-	uint64_t
-		/* when a client last had to wait for a place, which was logged; 0: no client waits
-		 */
-		crowded_ns;
+	/* when a client last had to wait for a place, which was logged; 0: no client waits */
+	uint64_t crowded_ns;
 	uint8_t *packed; /* the message that is being sent */
 	size_t packed_bytes;
 	bus_gone gone;

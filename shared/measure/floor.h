@@ -11,8 +11,8 @@
 /* One pass of n tokens in a chain behind `depth` committed ones, `logits` of them with logits. */
 struct floor_pass {
 	uint32_t n, logits, depth;
-	const uint16_t
-		*chosen; /* [n_layers][n_experts] tokens that chose the expert; 0 in dense layers */
+	/* [n_layers][n_experts] tokens that chose the expert; 0 in dense layers */
+	const uint16_t *chosen;
 };
 
 struct floor {

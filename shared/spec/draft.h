@@ -64,17 +64,15 @@ struct draft_request {
 	uint32_t n_tokens; /* committed tokens, from which the draft continues */
 	/* nodes 0: follow the session, and answer only with a foresight */
 	struct draft_budget budget;
-	uint32_t
-		/* 1: no other request of this round follows, so take those that are there together
-		 * and answer */
-		last;
+	/* 1: no other request of this round follows, so take those that are there together and
+	 * answer */
+	uint32_t last;
 	/* Number of the demands that the coming pass makes in its first layer with experts (struct
 	 * slot_demand); the next such layer has the next number. 0: unknown. */
 	uint64_t iteration;
-	uint32_t
-		/* with nodes = 0: 1 = reply with what would have been drafted (`foreseen` of struct
-		 * draft_reply) */
-		foresight;
+	/* with nodes = 0: 1 = reply with what would have been drafted (`foreseen` of struct
+	 * draft_reply) */
+	uint32_t foresight;
 	uint32_t pad;
 };
 
@@ -109,9 +107,8 @@ struct draft_reply {
 	uint32_t page, n_tokens;
 	uint32_t n; /* number of nodes, within the budget */
 	uint32_t method; /* enum draft_method that made it */
-	uint64_t
-		/* time that drafting took, at most UINT32_MAX; 0: it had been drafted ahead */
-		draft_ns;
+	/* time that drafting took, at most UINT32_MAX; 0: it had been drafted ahead */
+	uint64_t draft_ns;
 	uint32_t ahead; /* how many of the n nodes were drafted before the request came */
 	/* Nonzero: the reply is no draft but a foresight, a shadow draft. Asked for a chain of
 	 * `foreseen` tokens at some time since its last draft, the drafter would have drafted these

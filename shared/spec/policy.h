@@ -38,14 +38,11 @@ struct iteration_record {
 	 * came true. `confidence` is then that of the foresight. */
 	uint8_t foreseen, foreseen_drafted, foreseen_right, foreseen_method;
 	uint32_t batch_tokens; /* tokens in the pass */
-	uint32_t
-		/* prompt tokens among them, of any session; an iteration with such tokens measures
-		 * no K */
-		prefill_tokens;
+	/* prompt tokens among them, of any session; an iteration with such tokens measures no K */
+	uint32_t prefill_tokens;
 	uint32_t unique_experts, expert_hits, expert_misses; /* of the whole pass */
-	uint32_t
-		/* low half of the policy_session.decision with which K was read; 0: none */
-		decision;
+	/* low half of the policy_session.decision with which K was read; 0: none */
+	uint32_t decision;
 	uint64_t expert_bytes;
 	uint64_t draft_ns; /* time that the verifier waited for drafts */
 	uint64_t verify_ns; /* forward pass */
@@ -84,10 +81,8 @@ struct policy_session {
 	 * after them. So a trial costs what it was meant to cost, however late its records are
 	 * read. trial_n 0: k holds. */
 	uint32_t trial_id, trial_n, k_then;
-	uint32_t
-		/* 1: at K = 0 the drafter need not follow, because no draft will be requested soon
-		 */
-		unfollowed;
+	/* 1: at K = 0 the drafter need not follow, because no draft will be requested soon */
+	uint32_t unfollowed;
 	uint32_t foresight; /* 1: the policy learns from drafts that are kept back */
 	uint32_t pad;
 };

@@ -85,12 +85,10 @@ struct slots_needs {
 	uint64_t weights;
 	uint64_t kv; /* the whole cache, filled or not */
 	uint64_t rest; /* session pages, and the rings to the drafter */
-	uint64_t
-		there; /* of all these: memory that they already had when this was sent, and keep */
-	uint64_t
-		/* gguf_files of its model, because experts of another are useless to it; 0: not
-		 * sent */
-		files;
+	/* of all these: memory that they already had when this was sent, and keep */
+	uint64_t there;
+	/* gguf_files of its model, because experts of another are useless to it; 0: not sent */
+	uint64_t files;
 };
 /* of each number, so that sums of all do not overflow */
 #define SLOTS_NEEDS_BYTES_MAX ((uint64_t)1 << 60)
@@ -117,8 +115,8 @@ struct slots_header {
 	uint32_t automatic; /* number of slots of the budget "auto"; 0: nobody asked; likewise */
 
 	/* Written by the owner. */
-	alignas(CACHE_LINE) _Atomic uint32_t
-		budget; /* slots that may be in use; more are while it falls */
+	/* slots that may be in use; more are while it falls */
+	alignas(CACHE_LINE) _Atomic uint32_t budget;
 	_Atomic uint32_t in_use; /* slots that are not EMPTY */
 	/* Bit 1 << enum hint_source is set for each kind of hint that the owner wants now; 0 when
 	 * everything fits. */
@@ -130,8 +128,8 @@ struct slots_header {
 	_Atomic uint64_t submits, submit_ns, submit_ns_max;
 
 	/* Written by the verifier. */
-	alignas(CACHE_LINE) _Atomic uint32_t
-		verifier_epoch; /* its pins carry this; never 0 once a verifier has attached */
+	/* its pins carry this; never 0 once a verifier has attached */
+	alignas(CACHE_LINE) _Atomic uint32_t verifier_epoch;
 	_Atomic uint64_t demand_hits, demand_misses, self_served;
 	_Atomic uint64_t verify_layer_ns; /* one layer of a verification, without waits */
 	_Atomic uint64_t verify_layer_wall_ns; /* the same with waits */
@@ -180,9 +178,8 @@ enum { SLOT_ACTIVATION_PAIRS = 25 };
 struct slot_activation { /* verifier to cache: one layer of one pass */
 	uint64_t iteration;
 	uint64_t session; /* the only session in the batch; 0: several, or unknown */
-	uint64_t
-		/* CLOCK_MONOTONIC; 0: no hints are wanted that it would be compared with */
-		begun_ns;
+	/* CLOCK_MONOTONIC; 0: no hints are wanted that it would be compared with */
+	uint64_t begun_ns;
 	uint16_t layer, n; /* n: number of pairs */
 	/* (expert, tokens) pairs; more pairs take more entries. */
 	uint16_t expert_tokens[2 * SLOT_ACTIVATION_PAIRS];
@@ -226,10 +223,9 @@ struct slots_part {
 	uint64_t file_offset; /* that of expert 0 */
 	uint64_t bytes; /* of one expert */
 	uint64_t stride; /* distance between experts in the file */
-	const uint64_t *
-		/* [n_experts] where each expert lies in the file, instead; NULL: file_offset and
-		 * stride tell; owned by the model */
-		places;
+	/* [n_experts] where each expert lies in the file, instead; NULL: file_offset and stride
+	 * tell; owned by the model */
+	const uint64_t *places;
 	struct matrix matrix; /* shape of one expert's matrix as in the file, without data */
 	uint64_t area; /* offset of the part's area in the slot */
 	uint64_t behind; /* bytes of other parts before it, in the same area and in the file */
@@ -298,10 +294,9 @@ struct slots {
 	_Atomic uint64_t *state; /* [n_slots] */
 	/* [n_slots] recency stamps; written by the owner, kept for its successor */
 	_Atomic uint64_t *used;
-	_Atomic uint64_t
-		/* [n_slots] checksums of READY slots; written by the owner, kept for its successor;
-		 * 0: none */
-		*sums;
+	/* [n_slots] checksums of READY slots; written by the owner, kept for its successor; 0:
+	 * none */
+	_Atomic uint64_t *sums;
 	struct slots_counts *counts; /* [n_layers] */
 	unsigned char *arena; /* [n_slots][slot_bytes] */
 	struct ring demands, activations, gates;
@@ -401,10 +396,9 @@ struct slots_adopted {
 	uint32_t loading; /* loads of the dead owner: left LOADING, see slots_adopt */
 	uint32_t evicting; /* slots returned to EMPTY */
 	uint32_t words; /* table words that were corrected */
-	uint32_t
-		/* slots given up because their content is wrong or unknown
-		 * (services/expert-cache/store/sums.h) */
-		wrong;
+	/* slots given up because their content is wrong or unknown
+	 * (services/expert-cache/store/sums.h) */
+	uint32_t wrong;
 };
 /* [adopt] For the owner's successor, once the predecessor is dead. Checks every state word
  * (-EUCLEAN names a bad one: make a new region), corrects table words that disagree, and turns

@@ -57,9 +57,8 @@ struct outrider {
 	struct expectation expectation;
 	struct residents residents;
 	struct heap *kept; /* [n_layers] resident experts, the least likely first */
-	struct heap
-		/* [n_layers] experts that are not resident, the most likely first: keys are -p */
-		*wanted;
+	/* [n_layers] experts that are not resident, the most likely first: keys are -p */
+	struct heap *wanted;
 	uint32_t n_layers, n_experts, n_moe;
 	uint32_t *ordinal; /* [n_layers] index among the layers with experts */
 	/* [n_layers + 1] CIRCLE^(d / n_moe), for a load saved d layers from now */

@@ -40,9 +40,8 @@ struct packer {
 	uint64_t used_ns; /* when the worker heard of that */
 	uint32_t slot; /* the job's */
 	void *scratch; /* belongs to the thread */
-	_Atomic int
-		/* enum packer_job: the worker sets GIVEN, the thread DONE, the worker IDLE again */
-		job;
+	/* enum packer_job: the worker sets GIVEN, the thread DONE, the worker IDLE again */
+	_Atomic int job;
 	struct doorbell given;
 	_Atomic uint64_t packed; /* number of slots packed since the start */
 	atomic_bool stop;

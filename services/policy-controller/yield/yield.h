@@ -147,9 +147,8 @@ struct yield {
 	uint32_t stale; /* iterations since its last draft */
 	uint32_t idle; /* iterations at K = 0 that `acceptance` does not know of yet */
 	uint32_t unseen; /* iterations since a draft was verified or foreseen */
-	uint32_t
-		/* passes since the trial began whose record is awaited; 0: no trial waits */
-		waiting;
+	/* passes since the trial began whose record is awaited; 0: no trial waits */
+	uint32_t waiting;
 	bool news; /* drafts from before the trial were seen since the last plan */
 	uint64_t iterations; /* since the session began */
 	struct yield_view view;
@@ -184,10 +183,8 @@ struct yield_shared {
 	double delay; /* passes from a trial's beginning to its first record; moving mean */
 	double promised, brought; /* by trials from K = 0, in iterations; both fade (yield_trust) */
 	uint32_t hopeless; /* passes since the last trial that no acceptance could have made pay */
-	uint32_t
-		/* iterations in a row in which the drafter did not follow although the page asked
-		 * it to */
-		unheard;
+	/* iterations in a row in which the drafter did not follow although the page asked it to */
+	uint32_t unheard;
 	uint64_t iteration; /* the last pass with one of its sessions */
 	bool any;
 	/* Scratch memory of a plan. */

@@ -1,8 +1,9 @@
 /*
- * The client front: sessions as clients see them, on the daemon's loop thread. It reads the session pages while the
- * engine writes them, sends what each client has granted, and never waits for a client. handlers.c is its message
- * switch, admission.c how a request becomes a session, places.c who gives way to whom, admin.c its answers to administrators,
- * links.c its connections to the other processes.
+ * The client front: sessions as clients see them, on the daemon's loop thread. It reads the session
+ * pages while the engine writes them, sends each client the tokens that the client has granted, and
+ * never waits for a client. handlers.c dispatches its messages, admission.c makes sessions of
+ * requests, places.c decides which session makes room for which, stream.c sends answers, admin.c
+ * answers administrators, links.c connects to the other processes, and knobs.c changes settings.
  */
 #pragma once
 
@@ -18,24 +19,26 @@
 
 struct backend;
 
-/* One session's client. Index = that of slot and page. */
+/* The client's side of one session. Its index is that of its slot and page. */
 struct front_session {
 	bool used;
 	uint64_t uid;
-	bool attached; /* client is an address that answered last time */
+	bool attached; /* the address in client worked the last time */
 	bool done_sent;
-	bool full; /* its socket took the last message not: it reads too slowly, or not at all */
-	bool yielding; /* slot.yield was set: the engine lets go of it soon */
+	/* its socket had no room for the last message: the client reads too slowly, or not at all
+	 */
+	bool full;
+	bool yielding; /* slot.yield was set, so the engine lets go of it soon */
 	struct bus_address client;
 	uint64_t request_id;
-	uint32_t sent; /* output tokens given to the socket */
-	uint32_t
-		fed; /* output tokens whose text went through the stream; >= sent once it caught up */
+	uint32_t sent; /* output tokens that the socket took */
+	/* output tokens whose text went through the stream; >= sent once it has caught up */
+	uint32_t fed;
 	uint32_t credit;
-	char *pending; /* text that has not been sent yet */
+	char *pending; /* text that is still to be sent */
 	size_t n_pending, capacity;
 	uint64_t heard_ns, done_ns;
-	uint64_t blocked_ns; /* since when only its client can make it go on; 0: it is not so */
+	uint64_t blocked_ns; /* since when only its client could make it go on; 0: that is not so */
 };
 
 struct options;
@@ -48,54 +51,57 @@ struct front {
 	struct constraint_vocab vocab;
 	const struct backend *backend;
 	struct regions *regions;
-	const struct region *packed; /* the weights', its header NULL without one */
+	/* region of the packed weights; its header is NULL if there is none */
+	const struct region *packed;
 	struct engine *engine;
 	struct bus_server *socket;
 	struct slot slots[LIMIT_SESSIONS];
 	struct front_session sessions[LIMIT_SESSIONS];
-	/* A bit for each index. The engine sets those of sessions that have something to be looked at (news); of the others nobody
-	 * looks but the timer. */
+	/* One bit per index. The engine sets those of sessions with news; the others are looked at
+	 * only by the timer. */
 	_Atomic uint64_t changed[BITS_WORDS(LIMIT_SESSIONS)];
-	uint64_t again[BITS_WORDS(LIMIT_SESSIONS)]; /* could not be sent all that is there */
-	uint64_t free[BITS_WORDS(LIMIT_SESSIONS)]; /* no session has it */
+	/* sessions of which not everything could be sent */
+	uint64_t again[BITS_WORDS(LIMIT_SESSIONS)];
+	uint64_t free[BITS_WORDS(LIMIT_SESSIONS)]; /* indices without a session */
 	uint32_t n_used, n_yielding;
 	struct uids uids;
 	uint64_t alive_seen;
-	uint64_t admitted; /* sessions, ever: the newest one's number */
+	uint64_t admitted; /* the number of the newest session; counts all there ever were */
 	struct inbox inbox;
 	struct reader *reader;
 	struct shelf shelf;
-	struct rate rate; /* of output tokens */
-	uint64_t clients; /* that had sessions: the newest one's number */
+	struct rate rate; /* output tokens per time */
+	uint64_t clients; /* the number of the newest client that had a session */
 
 	struct broker *broker;
 	struct link *cache_link, *policy_link; /* set before the engine starts */
 	uint64_t experts_uid, hints_uid;
-	struct slots_needs
-		needs; /* what the expert-cache was told last; set before the links are made */
-	uint64_t there; /* the verifier's memory at the last tick, */
-	uint32_t there_ticks; /* and for how many it has been the same */
+	/* the needs that the expert cache was told last; set before the links are made */
+	struct slots_needs needs;
+	uint64_t there; /* the verifier's memory at the last tick */
+	uint32_t there_ticks; /* for how many ticks it has been the same */
 	struct region policy_region;
 	struct policy_page *policy;
 	bool drafter_here;
 	struct proof proof; /* initialised before the engine is made */
-	struct gguf_news news; /* as front_watch knows them */
-	uint64_t file_state; /* gguf_state, as the log knows it */
-	bool proof_awaited; /* the log is to say when all bytes were compared */
-	bool model_lost; /* and the log says so */
+	struct gguf_news news; /* news of the file that front_watch has logged */
+	uint64_t file_state; /* gguf_state that was logged */
+	bool proof_awaited; /* a line is to be logged once all bytes were compared */
+	bool model_lost; /* the model is lost, and that was logged */
 	uint64_t lost_ns;
 	char state[384];
 };
 
-/* Before anything else: all places are free. */
+/* Call before anything else. All places are free then. */
 void front_init(struct front *front);
-/* Pages a predecessor left: goes on with them where they are sound. After engine_create, before engine_start. */
+/* Takes over the pages that a predecessor left, where they are sound. After engine_create, before
+ * engine_start. */
 void front_recover(struct front *front);
-void front_close(struct front *front); /* frees what sessions hold; pages stay */
+void front_close(struct front *front); /* frees what sessions hold; the pages stay */
 
 /* Index of a session, or -1. */
 int front_find(const struct front *front, uint64_t uid);
-/* Fills page and slot; what the reading has for the slot is taken from it. */
+/* Fills page and slot for a new session; moves what the reading has for the slot there. */
 int front_begin(struct front *front, uint32_t index, uint64_t uid, struct reading *reading,
 	struct error *err);
 /* From now on the session's tokens go to this client, from output token `have` on. A finished answer whose records are lost
@@ -103,24 +109,27 @@ int front_begin(struct front *front, uint32_t index, uint64_t uid, struct readin
 void front_bind(struct front *front, uint32_t index, const struct bus_address *client,
 	uint64_t request_id, uint32_t have, uint32_t credit);
 void front_credit(struct front *front, uint32_t index, uint32_t credit);
-/* The same for a session on the shelf, which leaves it for the place `index`. -ENOMEM: it stays there. */
+/* The same for a session on the shelf, which leaves the shelf for the place `index`. -ENOMEM: it
+ * stays there. */
 int front_return(struct front *front, uint32_t index, struct shelved *kept, struct error *err);
-/* Of a session that the engine has done with, or let go of: page and slot are free from then on. */
+/* Frees page and slot of a session that the engine has finished, or has let go of. */
 void front_release(struct front *front, uint32_t index);
-/* The same, but what its page holds is kept on the shelf. */
+/* The same, but the content of the page is kept on the shelf. */
 void front_shelve(struct front *front, uint32_t index);
 
-/* For bus_on_crowded: a client whose answer is on its way, or whose request waits, keeps its connection, however long it takes. */
+/* For bus_on_crowded: a client with an answer in progress, or with a request that waits, keeps its
+ * connection, however long that takes. */
 bool front_keeps(void *arg, const struct bus_address *client);
-/* For bus_on_gone: its sessions stand aside for others until it comes back, and its requests that wait are dropped: it asks again. */
+/* For bus_on_gone: others come before the client's sessions until it is back; its waiting requests
+ * are dropped, because it will ask again. */
 void front_gone(void *arg, const struct bus_address *client);
 
-/* Daemon handlers; arg is the front. */
-void front_pump(void *arg); /* the engine has something */
-void front_tick(void *arg); /* timer: clients that went silent, finished sessions, state */
+/* Handlers of the daemon; arg is the front. */
+void front_pump(void *arg); /* called when the engine has news */
+void front_tick(void *arg); /* timer: silent clients, finished sessions, the state line */
 bool front_alive(void *arg);
 
-/* Output tokens that a session has. */
+/* How many output tokens a session has. */
 static inline uint32_t front_outputs(const struct slot *slot)
 {
 	return journal_n_tokens(slot->page) - slot->page->n_prompt;
@@ -128,85 +137,90 @@ static inline uint32_t front_outputs(const struct slot *slot)
 
 /* places.c */
 
-/* Looks whether a session's client is gone, or has taken nothing for a while: then others go first. */
+/* Notes whether a session's client is gone, or has taken nothing for a while, so that others come
+ * first. */
 void places_look(struct front *front, uint32_t index, uint64_t now_ns);
-/* Gives the session its client's number. */
+/* Sets the number of the session's client. */
 void places_number(struct front *front, uint32_t index);
-/* What was found out while places are given out to all that wait for one: it stays so until the next time. */
+/* What was found while places are given to all that wait for one; it holds until the next round. */
 struct places_round {
-	bool full; /* nothing is free, and nothing can be made so at once */
-	bool no_victim; /* nor will anything be */
+	bool full; /* nothing is free, and nothing can be freed at once */
+	bool no_victim; /* nor can anything be freed later */
 	bool counted;
-	int64_t waiting; /* of places_waiting(front, 0) */
+	int64_t waiting; /* the result of places_waiting(front, 0) */
 };
-/* How many sessions wait behind those that fit in a batch, these many more counted in; negative: so many fit. */
+/* How many sessions wait in addition to those that fit in a batch, if there were this many more;
+ * negative: so many more fit. */
 int64_t places_waiting(struct front *front, uint32_t more);
-/* A free index. Others are made to give way where there is none: finished sessions whose clients have got their answers, then
- * those whose clients are gone or take nothing. -EINPROGRESS: one is giving way; before: how many wait for one already.
- * -EAGAIN with the reason. */
+/* Returns a free index. If there is none, other sessions are made to give theirs up: finished ones
+ * whose clients have got their answers, then those whose clients are gone or take nothing.
+ * -EINPROGRESS: one is being freed; before: how many requests wait for a place already. -EAGAIN
+ * with the reason. */
 int places_take(
 	struct front *front, uint32_t before, struct places_round *round, struct error *err);
-/* Takes a session back if the engine has let go of it. */
+/* Frees a session's place if the engine has let go of it. */
 void places_settle(struct front *front, uint32_t index);
 
 /* admission.c */
 
-/* A Generate of a session that is not known. */
+/* A Generate for a session that is not known yet. */
 void admission_generate(struct front *front, const struct bus_address *from, uint64_t request_id,
 	const Outrider__Generate *generate);
-/* A question about texts or the model: a text thread answers. */
+/* A question about texts or the model; a text thread will answer it. */
 void admission_ask(struct front *front, const struct bus_address *from, uint64_t request_id,
 	const Outrider__TextRequest *question);
-/* A client of a session on the shelf has asked for it. */
+/* A client asks for its session that is on the shelf. */
 void admission_return(struct front *front, const struct bus_address *from, uint64_t request_id,
 	struct shelved *kept, uint32_t have, uint32_t credit);
 /* Brings back sessions on the shelf whose clients take their answers again. */
 void admission_resume(struct front *front);
-/* For shelf.dropped: its client is told that the session is over. */
+/* For shelf.dropped: tells the client that the session is over. */
 void admission_dropped(void *arg, const struct shelved *kept);
 /* Drops the requests of a connection that is gone. */
 void admission_gone(struct front *front, const struct bus_address *client);
-/* Ends what has not begun. */
+/* Ends a request that has not become a session. */
 void admission_cancel(struct front *front, struct inbox_entry *entry);
-/* Gives out places and texts to be read. */
+/* Gives places, and texts to read, to those that wait. */
 void admission_work(struct front *front);
-/* What is needed to read the text of a request. */
+/* The limits by which a request's text is read. */
 struct request_limits admission_limits(struct front *front);
 
-/* stream.c: sends one session what it may have; what the client does not take is tried again later. */
+/* stream.c: sends a session's client what it has granted; what the socket does not take is tried
+ * again later. */
 void stream_session(struct front *front, uint32_t index);
-/* Its client is gone: the session is kept for it to come back. */
+/* The client is gone: keeps the session until it comes back. */
 void stream_detach(struct front *front, uint32_t index);
 /* Begins the stream again at output token `from`. */
 void stream_reset(struct front *front, uint32_t index, uint32_t from);
-/* Tells its client that the session is here. */
+/* Tells the client that its session was accepted. */
 void stream_accepted(struct front *front, uint32_t index);
-/* The same of a session that has no place yet. */
+/* The same for a session that has no place yet. */
 void stream_accepted_entry(
 	struct front *front, const struct inbox_entry *entry, uint32_t n_prompt, uint32_t n_out);
-/* Tells it that it has ended before it began, or before it went on. */
+/* Tells the client that its session has ended before it began, or before it went on. */
 void stream_cancelled(struct front *front, const struct bus_address *client, uint64_t request_id,
 	uint64_t uid, uint32_t n_out);
 
-/* handlers.c: daemon handler of the client socket. */
+/* handlers.c: the daemon's handler for the client socket. */
 void handlers_client(void *arg);
-/* A refusal; uid 0: about no session. */
+/* Sends a refusal; uid 0: it is about no session. */
 void handlers_fail(struct front *front, const struct bus_address *to, uint64_t request_id,
 	uint64_t uid, int rc, const struct error *err);
 
-/* knobs.c: the settings that change while the process runs. options: what main was started with. After engine_create. */
+/* knobs.c: the settings that may change while the process runs. options: those of the start. After
+ * engine_create. */
 int knobs_open(struct front *front, struct verifier_config *config, const struct options *options,
 	struct error *err);
 
-/* admin.c: daemon_admin handler, and status details. */
+/* admin.c: the handler daemon_admin, and the details of the status. */
 int admin_handle(void *arg, const Outrider__Envelope *request, Outrider__Envelope *reply);
 void admin_detail(void *arg, struct daemon_details *to);
 
-/* links.c: the processes beside this one. */
+/* links.c: the connections to the other processes. */
 int links_open(struct front *front, struct error *err);
 void links_close(struct front *front);
 bool links_cache_alive(void *arg);
 int links_broker_open(struct front *front, struct error *err);
 void links_state(struct front *front);
-/* Now and then: tells the expert-cache what the verifier's memory has grown to. */
+/* Call from time to time: tells the expert cache how much memory the verifier has by now. */
 void links_needs(struct front *front);

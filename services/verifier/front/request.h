@@ -1,4 +1,4 @@
-/* Client messages made into session requests; nothing in them is believed. Any thread. */
+/* Makes session requests of client messages, which are not trusted. Any thread. */
 #pragma once
 
 #include "proto/envelope.pb-c.h"
@@ -7,35 +7,39 @@
 #include "shared/spec/session.h"
 #include "services/verifier/state/constraint.h"
 
-enum { REQUEST_MESSAGES_MAX = 1 << 16 }; /* of one conversation */
+enum { REQUEST_MESSAGES_MAX = 1 << 16 }; /* in one conversation */
 
-/* Of what decides an answer and in what form it comes: input, sampling, seed, stops, length; with coupling = maximal the drafts
- * too. Not of how far the client has got, nor of the time it allows. */
+/* A digest of what decides an answer and its form: input, sampling, seed, stops, length, and with
+ * coupling = maximal the drafts. It does not depend on how far the client has got, nor on the time
+ * that it allows. */
 uint64_t request_digest(const Outrider__Generate *generate);
 
 struct request_limits {
 	const struct model *model;
 	const struct tokenizer *tokenizer;
 	uint32_t n_context;
-	struct constraint_vocab *vocab; /* for grammars; the only thing that changes */
+	struct constraint_vocab *vocab; /* for grammars; only this changes */
 };
 
 struct request_input {
 	int32_t *prompt; /* malloc'd */
 	size_t n_prompt, capacity;
-	int32_t *replay; /* malloc'd: session_request.n_replay tokens; NULL for none */
+	int32_t *replay; /* malloc'd: session_request.n_replay tokens; NULL: none */
 };
 
-/* Checks all of a message; with request_parameters only what costs next to nothing: everything but the prompt. -EINVAL with what, where and the allowed range. now_ns: deadlines count from it. */
+/* request_read checks the whole message; request_parameters only what costs next to nothing, which
+ * is everything but the prompt. -EINVAL with what, where and the allowed range. Deadlines count
+ * from now_ns. */
 int request_read(const Outrider__Generate *generate, const struct request_limits *limits,
 	uint64_t now_ns, struct session_request *out, struct request_input *input,
 	struct error *err);
 int request_parameters(const Outrider__Generate *generate, const struct request_limits *limits,
 	uint64_t now_ns, struct session_request *out, struct error *err);
-/* The text of a conversation, as the model's template makes it, and its tokens; ids NULL: the text alone. */
+/* The text of a conversation, as the model's template makes it, and its tokens; ids NULL: the text
+ * alone. */
 int request_render(const Outrider__Conversation *conversation, const struct request_limits *limits,
 	struct template_text *text, int32_t **ids, size_t *n, size_t *capacity, struct error *err);
-/* Whether they are of the vocabulary; what: for the message. */
+/* -EINVAL if an id is not in the vocabulary; what: the name for the message. */
 int request_check_ids(
 	const char *what, const int32_t *ids, size_t n, uint32_t n_vocab, struct error *err);
 void request_input_free(struct request_input *input);

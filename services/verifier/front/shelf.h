@@ -1,7 +1,7 @@
 /*
- * Sessions that gave their places up: what their pages held, kept in this process for clients that come back. Such a session
- * is computed again from its tokens, and so goes on with the same ones. The oldest are dropped beyond LIMIT_SHELF_SESSIONS and
- * LIMIT_SHELF_BYTES. Loop thread.
+ * Sessions that gave their places up: the content of their pages, kept in this process until their
+ * clients come back. Such a session is computed again from its tokens, so it goes on with the same
+ * ones. Beyond LIMIT_SHELF_SESSIONS and LIMIT_SHELF_BYTES the oldest are dropped. Loop thread.
  */
 #pragma once
 
@@ -11,7 +11,7 @@
 struct shelved {
 	struct shelved *next; /* in the order in which they came */
 	uint64_t uid;
-	/* As its client had it last. */
+	/* The state of its client when it was shelved. */
 	struct bus_address client;
 	bool attached;
 	bool returning; /* its client has asked for it: it waits for a place, and is not dropped */
@@ -19,29 +19,29 @@ struct shelved {
 	uint32_t sent, credit;
 	uint32_t restarts;
 	struct slot_usage usage;
-	struct stop_match *match; /* what its slot had */
+	struct stop_match *match; /* those of its slot */
 	struct constraint *constraint;
 	uint64_t since_ns;
 	size_t bytes;
-	struct session_page *page; /* as journal_keep makes it */
+	struct session_page *page; /* made by journal_keep */
 };
 
 struct shelf {
 	struct shelved *first;
 	uint32_t n;
 	size_t bytes;
-	/* Called before a session is dropped that nobody has asked for; NULL: nobody is. */
+	/* Called before a session is dropped for which no client has asked; NULL: no call. */
 	void (*dropped)(void *arg, const struct shelved *kept);
 	void *arg;
 };
 
-/* A copy of the page, which stays as it is; NULL without memory. */
+/* Keeps a copy of the page, which is unchanged; NULL when memory is exhausted. */
 struct shelved *shelf_put(struct shelf *shelf, const struct sessions_header *header,
 	const struct session_page *page, struct session_page *shared);
 struct shelved *shelf_find(const struct shelf *shelf, uint64_t uid); /* NULL: none */
 void shelf_remove(struct shelf *shelf, struct shelved *kept); /* and frees it */
-/* Its client had asked for it, and is gone again. */
+/* Call when the client that had asked for it is gone again. */
 void shelf_waits_again(struct shelved *kept);
-/* Drops those that nobody has asked for in this time. */
+/* Drops the sessions for which no client has asked in this time. */
 void shelf_expire(struct shelf *shelf, uint64_t now_ns, uint64_t timeout_ns);
 void shelf_clear(struct shelf *shelf);

@@ -13,9 +13,8 @@ struct routing_feed {
 	struct ring *ring; /* borrowed */
 	uint32_t n_moe, n_used, n_max;
 	uint16_t ordinal[LIMIT_LAYERS]; /* of each layer: its index among those with experts */
-	uint16_t *
-		/* [n_max][n_moe][1 + n_used] of this pass, laid out as in struct draft_routing */
-		items;
+	/* [n_max][n_moe][1 + n_used] of this pass, laid out as in struct draft_routing */
+	uint16_t *items;
 	bool on; /* in this pass */
 	_Atomic uint64_t spent_ns; /* read by the front */
 };

@@ -31,10 +31,8 @@ struct packed_header {
 	/* checksum of the matrices, by which a successor recognises what was packed */
 	uint64_t sum;
 	uint32_t part; /* enum weights_part */
-	_Atomic uint32_t
-		/* the matrices are complete; false while they are packed, or after a death in
-		 * between */
-		ready;
+	/* the matrices are complete; false while they are packed, or after a death in between */
+	_Atomic uint32_t ready;
 	unsigned char pad[88];
 };
 static_assert(sizeof(struct packed_header) == 128, "the matrices stay 64-byte aligned");

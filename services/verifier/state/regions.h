@@ -28,8 +28,8 @@ static_assert(sizeof(struct kv_region_header) == 128, "the cells stay 64-byte al
 
 struct regions {
 	struct region sessions, draft, supports, kv;
-	struct sessions_header
-		header; /* our own copy; the one in the region is written, but never read again */
+	/* our own copy; the one in the region is written, but never read again */
+	struct sessions_header header;
 	void *kv_mem; /* in kv */
 	struct kv_layout kv_layout;
 	bool recovered; /* the session pages are a predecessor's */

@@ -14,17 +14,14 @@ struct backend;
 struct resources_needs {
 	uint64_t kv; /* all of the KV cache, filled or not */
 	uint64_t rest; /* session pages, and the rings to the drafter */
-	uint64_t
-		/* this process's own: what it has allocated already, and the buffers of the largest
-		 * pass */
-		buffers;
+	/* this process's own: what it has allocated already, and the buffers of the largest pass */
+	uint64_t buffers;
 	uint64_t kv_one, buffers_one; /* for a single session with the whole of its context */
 	uint64_t experts; /* the least that an expert cache keeps */
 	uint64_t experts_all; /* the most that it keeps; both 0 where no cache is asked */
 	uint64_t there, kv_there; /* what is allocated already of rest and buffers, and of kv */
-	uint64_t
-		/* what the other processes allocate, where they share this one's limits; else 0 */
-		others;
+	/* what the other processes allocate, where they share this one's limits; else 0 */
+	uint64_t others;
 };
 
 /* The needs of a loaded model, with its tokenizer, under a configuration that fits it. kv_bytes: of

@@ -11,10 +11,9 @@ struct text_stops {
 	char *text;
 	uint16_t *at; /* [n] where each string begins in text */
 	uint16_t *depth; /* [n_states] length in bytes */
-	uint16_t *
-		/* [n_states + 1] the first state that extends this one by a byte; the last is
-		 * before the first of the next state */
-		children;
+	/* [n_states + 1] the first state that extends this one by a byte; the last is before the
+	 * first of the next state */
+	uint16_t *children;
 	uint16_t *fail; /* the longest other state that is a suffix of this one */
 	/* the longest other stop string that is a suffix of it, as a state; 0: none */
 	uint16_t *shorter;

@@ -107,14 +107,10 @@ struct model_config {
 	const struct arch *arch;
 	uint32_t n_layers, n_embd, n_heads, n_kv_heads, head_dim; /* head_dim: of q, k and v */
 	uint32_t n_kv_layers; /* layers with keys and values */
-	uint32_t
-		/* blocks in the file: n_layers, then unused blocks that predict tokens beyond the
-		 * next */
-		n_blocks;
-	uint32_t
-		/* cells that a token of a windowed layer attends to, itself included; 0: no window
-		 */
-		window;
+	/* blocks in the file: n_layers, then unused blocks that predict tokens beyond the next */
+	uint32_t n_blocks;
+	/* cells that a token of a windowed layer attends to, itself included; 0: no window */
+	uint32_t window;
 	uint32_t dense_ff
 		/* widths of the dense feed-forwards; undefined for layers without one */
 		[LIMIT_LAYERS];
@@ -189,10 +185,9 @@ struct layer {
 	struct matrix shared_gate, shared_up,
 		shared_down; /* like ffn_*, of width n_shared_ff; without data if absent */
 	const float *shared_gate_bias, *shared_up_bias, *shared_down_bias; /* or NULL */
-	struct matrix
-		/* {1, n_embd}: the sigmoid of its product is the weight of the shared expert;
-		 * without data if absent */
-		shared_weight;
+	/* {1, n_embd}: the sigmoid of its product is the weight of the shared expert; without data
+	 * if absent */
+	struct matrix shared_weight;
 };
 
 struct model {

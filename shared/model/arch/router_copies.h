@@ -10,8 +10,8 @@
 #include "shared/model/arch/model.h"
 
 struct router_copies {
-	struct matrix
-		*matrix; /* [n_layers] each [n_experts][n_embd]; unset for layers without experts */
+	/* [n_layers] each [n_experts][n_embd]; unset for layers without experts */
+	struct matrix *matrix;
 	unsigned char *blocks; /* memory of all copies */
 	size_t bytes; /* its size */
 };

@@ -8,8 +8,8 @@ enum format { F32 = 1, F16, BF16, E8M0, F64, F16_NIBBLES, E4M3_4 };
 
 /* Where in a block the numbers are that can be NaN or infinite. GGUF_NOTES section 3. */
 struct field {
-	enum format
-		format; /* 0: none; F16_NIBBLES: in the top bits of four words; E4M3_4: four of them */
+	/* 0: none; F16_NIBBLES: in the top bits of four words; E4M3_4: four of them */
+	enum format format;
 	uint32_t offset;
 };
 
@@ -95,13 +95,15 @@ static int judge(enum format format, const unsigned char *p)
 		return 0;
 	case E8M0:
 	default:
-		/* 255 is NaN (OCP MX 1.0, section 5.4.1); from 253 on, 12 times the scale of 2^(e - 128) is beyond float32. */
+		/* 255 is NaN (OCP MX 1.0, section 5.4.1); from 253 on, 12 times the scale of 2^(e -
+		 * 128) is beyond float32. */
 		return *p == 255 ? 2 : *p >= 253;
 	}
 	return bits < exponent ? 0 : bits == exponent ? 1 : 2;
 }
 
-/* Whether any of n blocks has a field that is not finite: the loop that everything passes, without a branch. */
+/* Whether any of n blocks has a field that is not finite: the loop that everything passes, without
+ * a branch. */
 static bool any_bad(const struct field *field, const struct layout *layout,
 	const unsigned char *blocks, uint64_t n)
 {

@@ -1,19 +1,21 @@
-/* The states of a matcher, for the files of this room. */
+/* The states of a matcher, for the files of this directory. */
 #pragma once
 
 #include "shared/model/grammar/matcher.h"
 #include "shared/model/grammar/tables.h"
 
-/* A way to go on: a state of the automaton, and the node that says what follows when its rule has ended. */
+/* One way to go on: a state of the automaton, and the node of what follows when its rule has ended.
+ */
 struct frame {
 	uint32_t state, then;
 };
 
-/* A set of frames, sorted, each state of the automaton at most once in a state of the matcher. Node 0 is the empty set. */
+/* A set of frames, sorted; within a node that is a state of the matcher, each state of the
+ * automaton occurs at most once. Node 0 is the empty set. */
 struct node {
 	uint32_t first, n; /* its frames */
-	uint32_t next; /* with the same hash */
-	uint32_t depth; /* the longest way through `then` */
+	uint32_t next; /* the next node with the same hash */
+	uint32_t depth; /* the longest path along `then` */
 	uint32_t row; /* its transitions, or ROW_NONE */
 	uint32_t mask; /* its mask (vocab.h), or ROW_NONE */
 };
@@ -38,16 +40,16 @@ struct matcher {
 	uint32_t *table; /* node by hash */
 	uint32_t n_slots;
 
-	/* Of the step under way. */
-	uint32_t *at_state; /* [states] lists of what follows: index of a link, or LINK_NONE */
+	/* For the step in progress. */
+	uint32_t *at_state; /* [states] lists of what follows each: index of a link, or LINK_NONE */
 	uint32_t *touched, n_touched; /* [states] those with a list */
 	uint32_t *at_rule; /* [rules] lists of frames */
-	uint64_t *called; /* [rules / 64] ranks of rules that are called */
+	uint64_t *called; /* [rules / 64] the ranks of the rules that are called, as bits */
 	struct link *links;
 	uint32_t n_links, links_capacity;
 	struct frame *gather;
 	uint32_t n_gather, gather_capacity;
-	bool full, hopeless; /* no room; more than the limits allow */
+	bool full, hopeless; /* full: there is no memory; hopeless: the text exceeds the limits */
 };
 
 uint32_t matcher_step(struct matcher *matcher, uint32_t state, uint32_t class);

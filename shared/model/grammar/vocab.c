@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The tree in preorder: the first child of a node is behind it, and its tokens are those from `token` to the next node's. */
+/* The tree in preorder: the first child of a node is behind it, and its tokens are those from
+ * `token` to the next node's. */
 struct trie_node {
 	uint32_t after; /* the node behind all that are below */
 	uint32_t token; /* in the sorted list */
@@ -15,8 +16,9 @@ struct trie_node {
 	uint8_t byte;
 };
 
-/* Most tokens are a few whole characters, none of which JSON escapes. Where a state lets any such text of so many characters
- * pass, as the inside of a string does, all tokens of these groups may follow, and only the others are looked at. */
+/* Most tokens are a few whole characters, none of which JSON escapes. Where a state lets any such
+ * text of so many characters pass, as the inside of a string does, all tokens of these groups may
+ * follow, and only the others are looked at. */
 enum { GROUPS = 5, GROUP_REST = GROUPS - 1 };
 static const uint32_t group_characters[GROUP_REST] = {4, 8, 16, 32};
 
@@ -28,8 +30,8 @@ struct group {
 struct vocab {
 	const struct tokenizer *tokenizer;
 	uint32_t n_vocab, n_mask; /* tokens, and bits of a mask */
-	struct gguf_string
-		*control; /* [n_vocab] of control tokens: their text, marked; else empty */
+	/* [n_vocab] of control tokens: their text, marked; else empty */
+	struct gguf_string *control;
 	struct trie_node *nodes; /* [n_nodes + 1] */
 	uint32_t n_nodes, depth_max;
 	int32_t *sorted; /* tokens by their groups, and there by their texts */
@@ -348,7 +350,8 @@ void masks_begin(struct masks *masks, uint32_t n)
 		masks->matcher->nodes[i].mask = ROW_NONE;
 }
 
-/* UTF-8, by what may follow (RFC 3629, section 4): state 0 is between characters. Controls, " and \ are left out. */
+/* UTF-8, by what may follow (RFC 3629, section 4): state 0 is between characters. Controls, " and \
+ * are left out. */
 static const struct {
 	uint8_t from, lo, hi, to;
 } utf8_steps[] = {{0, 0x20, 0x21, 0}, {0, 0x23, 0x5B, 0}, {0, 0x5D, 0x7F, 0}, {0, 0xC2, 0xDF, 1},

@@ -71,14 +71,11 @@ enum kv_type kv_type_of(const char *setting, const struct model *model);
 enum { KV_SUMS = KV_PAGE_CELLS / KV_TURN };
 struct kv_page_meta {
 	_Atomic uint64_t owner; /* session that filled it */
-	_Atomic uint32_t
-		/* if shared: the page with the preceding positions; KV_NONE: it has the first ones
-		 */
-		before;
-	_Atomic uint32_t
-		/* 1: it belongs to every sequence with it in its chain (kv_share.c), not to the
-		 * owner alone */
-		shared;
+	/* if shared: the page with the preceding positions; KV_NONE: it has the first ones */
+	_Atomic uint32_t before;
+	/* 1: it belongs to every sequence with it in its chain (kv_share.c), not to the owner
+	 * alone */
+	_Atomic uint32_t shared;
 	_Atomic uint64_t chain; /* if shared: checksum of its sums and of those before it */
 	_Atomic int32_t position[KV_PAGE_CELLS];
 	/* checksums of its turns of cells, see kv_sums.h; 0: none yet */
@@ -88,23 +85,19 @@ struct kv_page_meta {
 /* A sequence with shared pages, as a successor finds it. owner 0: free record. */
 struct kv_record {
 	_Atomic uint64_t owner;
-	_Atomic uint64_t
-		/* the last of its shared pages and a checksum, packed as in kv_share.c; 0: none */
-		tip;
+	/* the last of its shared pages and a checksum, packed as in kv_share.c; 0: none */
+	_Atomic uint64_t tip;
 };
 
 /* What the running process knows of a page. */
 struct kv_page {
 	uint64_t owner; /* 0: free */
-	uint32_t
-		/* if not shared: 1, for its sequence; if shared: the number of pages behind it and
-		 * of sequences that end in it */
-		refs;
+	/* if not shared: 1, for its sequence; if shared: the number of pages behind it and of
+	 * sequences that end in it */
+	uint32_t refs;
 	uint32_t before;
-	uint32_t
-		/* of a sequence's own page: a bit for each cell that holds nothing and is not in
-		 * flight */
-		spare;
+	/* of a sequence's own page: a bit for each cell that holds nothing and is not in flight */
+	uint32_t spare;
 	/* in the list of its sequence's own pages, or of the free ones; KV_NONE: end */
 	uint32_t next, prev;
 	uint32_t next_spare; /* in the list of its sequence's own pages with spare cells */
@@ -137,8 +130,8 @@ struct kv_seq {
 	uint32_t n_max;
 	/* [n_max] from position to cell; owned. cell[n..] is scratch of the forward pass. */
 	uint32_t *cell;
-	struct buffer
-		map; /* `cell` as a buffer for steps; wrapped by the first pass that uses it */
+	/* `cell` as a buffer for steps; wrapped by the first pass that uses it */
+	struct buffer map;
 	uint32_t n_pages; /* pages that it holds, shared ones included */
 	uint32_t own, own_last; /* the first and the last of its own pages; KV_NONE: none */
 	/* spare: the first of its own pages with spare cells; n_spare: cells in all of them */

@@ -22,16 +22,13 @@ struct kv_seq;
 struct model;
 
 struct kv_windows_layout {
-	uint32_t
-		/* number of layers with a window, the last of the layers with KV; 0: the rest is
-		 * unused */
-		n_layers;
+	/* number of layers with a window, the last of the layers with KV; 0: the rest is unused */
+	uint32_t n_layers;
 	uint32_t n_cells; /* window cells of all sequences together */
 	uint32_t window; /* positions that a query attends to, its own included */
-	uint32_t
-		/* newest positions of a sequence that keep their window cells: window, plus what a
-		 * rewind may drop */
-		kept;
+	/* newest positions of a sequence that keep their window cells: window, plus what a rewind
+	 * may drop */
+	uint32_t kept;
 };
 
 struct kv_windows {

@@ -61,10 +61,8 @@ struct recurrent_seq {
 	uint8_t current; /* the buffer with the state after n tokens; undefined when n is 0 */
 	uint32_t slot;
 	uint32_t n; /* number of tokens that the state is after */
-	uint32_t
-		/* tokens of the last pass that the other buffer already includes, see
-		 * recurrent_begin */
-		pending;
+	/* tokens of the last pass that the other buffer already includes, see recurrent_begin */
+	uint32_t pending;
 };
 
 /* What the model's sequences need; n_layers is 0 without recurrent layers. */

@@ -337,8 +337,9 @@ static void output_logits(
 		.output_bias = model->output_bias,
 		.logits = logits,
 	};
+	/* those of the next pass */
 	if (last)
-		next_mixer(f, 0, &step.next); /* those of the next pass */
+		next_mixer(f, 0, &step.next);
 	f->queue->ops->logits(f->queue, &step);
 }
 

@@ -50,9 +50,8 @@ struct forward;
 struct forward_limits {
 	uint32_t n_batch; /* tokens: 1..LIMIT_BATCH */
 	uint32_t n_logits; /* tokens whose logits are kept: 0..n_batch */
-	uint32_t
-		/* picks: 0..n_batch. Their rows of logits share the room for FORWARD_PICKS rows. */
-		n_picks;
+	/* picks: 0..n_batch. Their rows of logits share the room for FORWARD_PICKS rows. */
+	uint32_t n_picks;
 	uint32_t n_drafts; /* drafts, if the model has recurrent layers */
 	uint32_t n_context; /* positions of a sequence: 1..LIMIT_CONTEXT */
 };

@@ -62,10 +62,9 @@ struct forward {
 
 	/* In f->batch: */
 	struct step_token *step_tokens; /* [T] */
-	uint32_t *
-		/* [n_logits + n_picks] tokens whose logits are kept, then those that are only
-		 * picked from */
-		which;
+	/* [n_logits + n_picks] tokens whose logits are kept, then those that are only picked
+	 * from */
+	uint32_t *which;
 	float *weights; /* [T][n_experts_used], by descending weight */
 	uint16_t *chosen; /* [T][n_experts_used] */
 	uint32_t *pairs; /* [T * n_experts_used] */

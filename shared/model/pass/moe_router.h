@@ -11,19 +11,17 @@
 struct moe_router {
 	const struct model *model;
 	struct queue *q; /* set after init, borrowed */
-	const struct matrix
-		/* [n_layers] used instead of the model's routers; set after init, borrowed */
-		*matrix;
+	/* [n_layers] used instead of the model's routers; set after init, borrowed */
+	const struct matrix *matrix;
 	bool alone; /* only the calling thread computes; set after init */
 	uint32_t n_max; /* most tokens at once */
 	struct buffer memory;
 	struct rows hidden; /* as given */
 	struct rows q8; /* buffer NULL: n_embd is no multiple of the block size */
 	struct rows logits;
-	uint16_t *
-		/* [n_max][n_experts_used], out: by descending weight (sparsemixer: the first
-		 * choice, then the second) */
-		chosen;
+	/* [n_max][n_experts_used], out: by descending weight (sparsemixer: the first choice, then
+	 * the second) */
+	uint16_t *chosen;
 	float *weights; /* [n_max][n_experts_used], out */
 	/* Between moe_router_begin and the last moe_router_some: */
 	uint32_t layer, n, n_rows; /* n_rows: rows of the router multiplied so far */

@@ -1,10 +1,11 @@
-/* Content as a list of parts, for templates that know strings alone. */
+/* Message content that is a list of parts, for templates that expect strings. */
 #pragma once
 
 #include "shared/model/text/template/template.h"
 
-/* template_render; where that fails, or writes a list of parts as Python writes a list, and messages of input->data have
- * content of text parts alone ({"type": "text", "text": ...}), once more with their texts joined by newlines, as llama.cpp
- * and vLLM join them. The error is the second one's. */
+/* Calls template_render. If that fails, or writes a list of parts in Python's notation, and
+ * input->data has messages whose content consists of text parts ({"type": "text", "text": ...}), it
+ * renders once more with their texts joined by newlines, as llama.cpp and vLLM join them. The error
+ * is then that of the second attempt. */
 int chat_render_parts(const struct template *template, const struct template_input *input,
 	struct template_text *out, struct error *err);

@@ -1,7 +1,7 @@
 /*
- * Unicode normalisation of a text that is about to be tokenized (Unicode Standard Annex #15, with utf8proc's data). Time and
- * memory are linear in the text, however long a sequence of combining marks is. Bytes that are not UTF-8 stay as they are, and
- * nothing composes across them.
+ * Unicode normalisation of a text before it is tokenized (Unicode Standard Annex #15, with
+ * utf8proc's data). Time and memory are linear in the text, however long a sequence of combining
+ * marks is. Bytes that are not UTF-8 are unchanged, and nothing composes across them.
  */
 #pragma once
 
@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-/* Scratch that is kept from text to text: zero it first. */
+/* Scratch memory that is reused from text to text: zero it first. */
 struct normalizer {
 	char *text; /* the last result, unless the text was normal already */
 	size_t bytes, capacity;
@@ -17,7 +17,8 @@ struct normalizer {
 	size_t n, n_capacity, sorted_capacity;
 };
 
-/* *out, of *out_bytes, is the text itself or lies in the normalizer until its next call. 0 or -errno. */
+/* *out, of *out_bytes, is the text itself, or memory of the normalizer that is valid until its next
+ * call. 0 or -errno. */
 int normalize(struct normalizer *normalizer, enum normalization form, const char *text,
 	size_t bytes, const char **out, size_t *out_bytes);
 void normalizer_free(struct normalizer *normalizer);

@@ -1,4 +1,4 @@
-/* What the files tokenizer*.c share; nobody else includes this. */
+/* Shared by the files tokenizer*.c; no other file includes it. */
 #pragma once
 
 #include "shared/model/text/pretokenizer.h"
@@ -22,7 +22,8 @@ struct merge {
 
 #define MERGE_NONE UINT64_MAX
 
-/* Tokens that are looked for in text byte by byte: ids sorted by their strings, each string once. */
+/* Tokens that are searched for at each byte of a text: ids sorted by their strings, each string
+ * once. */
 struct token_list {
 	const struct gguf_string *strings; /* [n_vocab] */
 	int32_t *ids;
@@ -33,7 +34,7 @@ struct token_list {
 struct tokenizer {
 	bool spm; /* SentencePiece; else byte-level BPE */
 	uint32_t n_vocab;
-	char *text; /* what pieces and texts point into */
+	char *text; /* owned; pieces and texts point into it */
 	struct gguf_string *texts; /* [n_vocab] as the file writes them */
 	struct gguf_string *pieces; /* [n_vocab] the bytes they stand for */
 	uint8_t *types; /* [n_vocab] */
@@ -45,23 +46,25 @@ struct tokenizer {
 	struct token_list specials; /* types 2, 3, 4, by their texts */
 	int32_t bos; /* -1 when none is to be added */
 	int32_t unknown; /* -1: none */
-	uint64_t seed; /* of the hashes: a file cannot know which of its strings collide */
+	/* random, for the hashes, so that a file cannot be made whose strings collide */
+	uint64_t seed;
 	uint64_t fingerprint;
-	/* BPE */
+	/* For BPE. */
 	struct pretokenizer *pretokenizer;
 	struct merge *merges; /* hash of pairs; n_merges is a power of two */
 	size_t n_merges;
-	/* SentencePiece */
-	uint32_t *
-		order; /* [n_vocab] what a merge into this token waits for: smaller first (falling score) */
+	/* For SentencePiece. */
+	/* [n_vocab] rank of a merge into this token: smaller ones are done first (falling score) */
+	uint32_t *order;
 	uint32_t n_trained; /* ids from here on were added to the trained vocabulary */
-	struct token_list
-		symbols; /* trained user-defined tokens, by their pieces: never merged with a neighbour */
+	/* trained user-defined tokens, by their pieces: never merged with a neighbour */
+	struct token_list symbols;
 	bool add_space;
-	bool *strips; /* [n_vocab] the token takes the spaces behind it along; NULL: none does */
+	bool *strips; /* [n_vocab] the token includes the spaces behind it; NULL: none does */
 };
 
-/* Where a word or pair is in its hash, or where it would go: both are at most half full, so a search ends. */
+/* Where a word or pair is in its hash table, or where it would be put. Both tables are at most half
+ * full, so a search ends. */
 size_t tokenizer_word_slot(const struct tokenizer *tokenizer, const char *bytes, size_t n);
 struct merge *tokenizer_merge_slot(const struct tokenizer *tokenizer, int32_t left, int32_t right);
 /* Id of the ordinary token that stands for these bytes, or -1. */
@@ -70,8 +73,8 @@ int32_t tokenizer_find_word(const struct tokenizer *tokenizer, const char *bytes
 const struct merge *tokenizer_find_merge(
 	const struct tokenizer *tokenizer, int32_t left, int32_t right);
 
-/* The longest of the list's strings that text begins with; its id or -1. bytes > 0. usable (NULL: all may be used) is
- * asked with the id and the length. */
+/* The longest of the list's strings with which text begins: its id, or -1. bytes > 0. usable (NULL:
+ * all are) is called with the id and the length, and says whether it counts. */
 int32_t token_list_match(const struct token_list *list, const char *text, size_t bytes,
 	bool (*usable)(const void *arg, int32_t id, size_t bytes), const void *arg);
 
@@ -83,17 +86,18 @@ struct token_sink {
 };
 int token_sink_put(struct token_sink *sink, int32_t id);
 
-/* Pairs that wait to be merged, the smallest first. */
+/* Pairs that may be merged, the smallest first. */
 struct merge_heap {
 	uint64_t *items;
 	size_t n, capacity;
 };
-/* Room for n; -ENOMEM. */
+/* Makes room for n; -ENOMEM. */
 int merge_heap_reserve(struct merge_heap *heap, size_t n);
 void merge_heap_push(struct merge_heap *heap, uint64_t item);
 uint64_t merge_heap_pop(struct merge_heap *heap);
 
-/* The text between two special tokens, which is normalised by itself; one encoder for all of a call's. */
+/* Encodes the text between two special tokens, which is normalised separately. One encoder serves
+ * all such texts of a call. */
 struct bpe_encoder;
 int bpe_encoder_create(const struct tokenizer *tokenizer, struct token_sink *sink,
 	struct bpe_encoder **out, struct error *err);
@@ -107,7 +111,7 @@ void spm_encoder_free(struct spm_encoder **encoder);
 /* prefix: a space comes before the text. */
 int spm_encode(struct spm_encoder *encoder, const char *text, size_t bytes, bool prefix);
 
-/* Both kinds of symbol chains use this where there is no neighbour. */
+/* In chains of symbols of both kinds: there is no neighbour. */
 #define SYMBOL_NONE UINT32_MAX
 /* Symbols are numbered with 32 bits, and a byte may become three of them. */
 #define SYMBOLS_MAX (UINT32_MAX / 4)

@@ -9,9 +9,8 @@
 
 struct cutoff_inputs {
 	uint32_t n_layers;
-	uint32_t
-		/* the paper's (C - M_peak) / s: experts that fit in addition to everything else */
-		n_slots;
+	/* the paper's (C - M_peak) / s: experts that fit in addition to everything else */
+	uint32_t n_slots;
 	uint32_t draft_tokens; /* n_draft */
 	/* t_comp: one layer of the draft model, which counts as having as many layers, for one
 	 * token */

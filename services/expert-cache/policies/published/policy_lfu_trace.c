@@ -28,8 +28,8 @@ struct lfu_trace {
 	struct traces traces;
 	struct residents residents;
 	struct prefetch_queue queue;
-	struct heap
-		*layers; /* [n_layers] resident experts, by their count in the present sequence */
+	/* [n_layers] resident experts, by their count in the present sequence */
+	struct heap *layers;
 	struct trace_live *now; /* the present sequence */
 	uint32_t n_layers, n_experts, layer;
 	uint64_t iteration;

@@ -3,6 +3,6 @@
 
 #include "shared/model/text/template/render.h"
 
-/* Every member of a JSON object (NULL: none) into dict. trusted: its strings may be special tokens. Strings stay where
- * they are. */
+/* Puts every member of a JSON object (NULL: none) into dict. trusted: its strings may be special
+ * tokens. Strings are borrowed. */
 void json_load_members(struct render *r, struct dict *dict, const json_t *object, bool trusted);

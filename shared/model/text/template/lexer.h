@@ -1,4 +1,5 @@
-/* Template source -> tokens, with jinja2's rules of white space: trim_blocks, lstrip_blocks, "-" and "+". */
+/* From template source to tokens, with jinja2's rules of white space: trim_blocks, lstrip_blocks,
+ * "-" and "+". */
 #pragma once
 
 #include "shared/model/text/template/text.h"
@@ -7,7 +8,7 @@
 
 enum token_type {
 	TOKEN_END,
-	TOKEN_DATA, /* text outside of tags, as it is printed */
+	TOKEN_DATA, /* text outside of tags, which is printed as it is */
 	TOKEN_BLOCK_BEGIN,
 	TOKEN_BLOCK_END,
 	TOKEN_PRINT_BEGIN,
@@ -54,12 +55,12 @@ struct token {
 };
 
 struct source {
-	const char *text; /* line ends are \n, the last one is gone */
+	const char *text; /* line ends are \n; the last one is removed */
 	size_t bytes;
 };
 
 struct tokens {
-	struct token *items; /* ends with TOKEN_END */
+	struct token *items; /* the last is TOKEN_END */
 	size_t n, capacity;
 };
 
@@ -68,9 +69,9 @@ void lexer_run(struct arena *arena, const struct source *source, struct tokens *
 /* Line and column (in characters) of an offset, from 1. */
 void source_position(const struct source *source, size_t at, size_t *line, size_t *column);
 
-/* Puts "template line L, column C: message" into arena->err; returns -code. */
+/* Writes "template line L, column C: message" to arena->err; returns -code. */
 int source_error(struct arena *arena, const struct source *source, size_t at, int code,
 	const char *format, va_list args) __attribute__((format(printf, 5, 0)));
-/* The same, and the work ends. */
+/* The same, and ends the work. */
 void source_fail(struct arena *arena, const struct source *source, size_t at, const char *format,
 	...) __attribute__((noreturn, format(printf, 4, 5)));

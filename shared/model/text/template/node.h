@@ -1,5 +1,5 @@
 /*
- * The syntax tree of a template. It lives in the arena of its template and is never changed after parsing.
+ * The syntax tree of a template, in the arena of its template. It is constant after parsing.
  */
 #pragma once
 

@@ -1,4 +1,5 @@
-/* Tokens -> syntax tree. parser.c has the statements, parser_expression.c and parser_primary.c the expressions. */
+/* From tokens to the syntax tree. parser.c has the statements, parser_expression.c and
+ * parser_primary.c the expressions. */
 #pragma once
 
 #include "shared/model/text/template/lexer.h"
@@ -10,7 +11,8 @@ struct parser {
 	const struct token *token; /* the current one */
 	uint32_t depth; /* how deep statements and expressions are nested */
 	uint32_t loops; /* around the current statement, within its macro */
-	struct node *macro; /* the innermost around, its own outer one in c while parsing */
+	/* the innermost one around; while it is parsed, its field c holds the next outer one */
+	struct node *macro;
 };
 
 void parser_run(struct arena *arena, const struct source *source, const struct tokens *tokens,
@@ -25,22 +27,25 @@ void parser_list_add(struct parser *p, struct node_list *list, struct node *node
 bool parser_at_name(const struct parser *p, const char *name);
 bool parser_skip(struct parser *p, enum token_type type);
 bool parser_skip_name(struct parser *p, const char *name);
-/* Fails: what was expected here, and what is there. */
+/* Fails with a message: what was expected here, and what was found. */
 void parser_unexpected(struct parser *p, const char *what) __attribute__((noreturn));
 const struct token *parser_expect(struct parser *p, enum token_type type, const char *what);
 
 struct node *parser_expression(struct parser *p, bool with_condition);
-/* One expression, or several with commas between them as a tuple. end_name: a name that ends it, or NULL. */
+/* One expression, or several with commas between them as a tuple. end_name: a name that ends it, or
+ * NULL. */
 struct node *parser_tuple(
 	struct parser *p, bool with_condition, const char *end_name, bool in_parentheses);
-/* What stands left of = or in: names, ns.attribute, tuples of them. */
+/* The left side of = or in: names, ns.attribute, tuples of them. */
 struct node *parser_target(struct parser *p, const char *end_name, bool with_attributes);
-/* "| filter | filter"; value NULL for the block they are around. without_pipe: the first has none before it. */
+/* "| filter | filter"; value NULL for the block that the filters are around. without_pipe: there is
+ * no "|" before the first. */
 struct node *parser_filters(struct parser *p, struct node *value, bool without_pipe);
 
-/* A name, a literal or something in parentheses; then what follows one: .name, [index], (arguments). */
+/* A name, a literal or an expression in parentheses; parser_postfix then reads what follows one:
+ * .name, [index], (arguments). */
 struct node *parser_primary(struct parser *p);
 struct node *parser_postfix(struct parser *p, struct node *node);
 struct node *parser_call(struct parser *p, struct node *of);
-/* (a, b=c, *d, **e) into the node. */
+/* Reads (a, b=c, *d, **e) into the node. */
 void parser_arguments(struct parser *p, struct node *node);

@@ -1,5 +1,5 @@
 /*
- * The state of one rendering, shared by the files of the interpreter; nobody else includes this.
+ * The state of one rendering, shared by the files of the interpreter; no other file includes it.
  */
 #pragma once
 
@@ -42,13 +42,13 @@ struct render {
 	uint32_t at; /* offset in the source of what is being evaluated */
 	struct scope *scope;
 	struct builder *out;
-	struct dict *variables; /* what the caller passes in */
+	struct dict *variables; /* those that the caller passes */
 	const struct tm *now;
-	bool wrote_parts; /* as template_text has it */
+	bool wrote_parts; /* for template_text */
 	locale_t locale; /* for upper and lower case beyond ASCII; 0 until needed */
 };
 
-/* Arguments of one call, evaluated. */
+/* The evaluated arguments of one call. */
 struct call {
 	const struct value *args;
 	size_t n_args;
@@ -57,8 +57,9 @@ struct call {
 };
 
 /*
- * A filter, test, method or global function. parameters: their names separated by commas, in order; the first n_needed
- * must be given. NULL: it reads the call itself. args[] holds one value per parameter, VALUE_MISSING where none came.
+ * A filter, test, method or global function. parameters: their names in order, separated by commas;
+ * the first n_needed must be given. NULL: the function reads the call itself. args[] holds one
+ * value per parameter, VALUE_MISSING for those not given.
  */
 struct function {
 	const char *name;
@@ -71,7 +72,7 @@ struct function {
 enum {
 	PARAMETERS_MAX = 5,
 	RENDER_FORMAT =
-		32, /* steps of writing or reading a float in decimal, and of writing a time */
+		32, /* steps for writing or reading a float in decimal, and for writing a time */
 };
 
 /* Ends the rendering with "template line L, column C: " and the message. */
@@ -79,14 +80,14 @@ void render_fail(struct render *r, const char *format, ...)
 	__attribute__((noreturn, format(printf, 2, 3)));
 void render_fail_code(struct render *r, int code, const char *format, ...)
 	__attribute__((noreturn, format(printf, 3, 4)));
-/* Counts work; beyond the limit the rendering fails. A step is what takes some ten to a few hundred ns. */
+/* Counts work, and fails beyond the limit. A step takes from some ten to a few hundred ns. */
 void render_charge(struct render *r, uint64_t steps);
-/* The work of reading so many bytes character by character, at least one step. */
+/* Counts the work of reading this many bytes character by character, at least one step. */
 void render_charge_text(struct render *r, size_t bytes);
-/* Around everything that recurses. */
+/* Call both around everything that recurses: they count the depth. */
 void render_enter(struct render *r);
 void render_leave(struct render *r);
-/* Fails when v is undefined, saying what is. */
+/* Fails when v is undefined, with a message that names it. */
 void render_need_defined(struct render *r, struct value v);
 struct value render_undefined(struct render *r, const char *type, struct value name);
 struct value render_undefined_hint(struct render *r, const char *hint);

@@ -4,16 +4,17 @@
 #include "shared/model/text/template/render.h"
 #include "shared/model/text/template/unicode.h"
 
-/* s without the characters `chars` (NULL: spaces) at its ends. */
+/* s without the characters of `chars` (NULL: spaces) at its ends. */
 struct string *strings_strip(struct render *r, const struct string *s, const struct string *chars,
 	bool left, bool right);
-/* Where needle occurs last in the first `to` bytes of s, or -1. The caller charges for the reading of s. */
+/* The last place of needle in the first `to` bytes of s, or -1. The caller charges for reading s.
+ */
 ptrdiff_t strings_find_last(
 	struct render *r, const struct string *s, const struct string *needle, size_t to);
-/* max < 0: all. */
+/* max < 0: replaces all. */
 struct string *strings_replace(struct render *r, struct string *s, const struct string *old,
 	const struct string *new, int64_t max);
-/* separator NULL: at runs of white space. max < 0: all. */
+/* separator NULL: splits at runs of white space. max < 0: no limit. */
 struct list *strings_split(
 	struct render *r, struct string *s, const struct string *separator, int64_t max);
 struct list *strings_split_last(
@@ -21,12 +22,12 @@ struct list *strings_split_last(
 struct list *strings_lines(struct render *r, struct string *s, bool keep_ends);
 struct string *strings_case(struct render *r, struct string *s, enum unicode_case how);
 struct string *strings_capitalize(struct render *r, struct string *s);
-/* Python's str.title: a letter after anything but a letter begins a word. */
+/* As Python's str.title: a letter that does not follow a letter begins a word. */
 struct string *strings_title(struct render *r, struct string *s);
-/* fill: how many of which string go to the left and right. */
+/* Adds `left` and `right` copies of fill at the two ends. */
 struct string *strings_pad(
 	struct render *r, struct string *s, int64_t left, int64_t right, const struct string *fill);
-/* Every item as str() gives it. */
+/* Joins the items, each as str() writes it. */
 struct string *strings_join(
 	struct render *r, const struct string *separator, const struct list *items);
 struct string *strings_escape(struct render *r, const struct string *s);

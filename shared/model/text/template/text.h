@@ -1,6 +1,6 @@
 /*
- * Strings of the template language and how they are put together. Characters are code points; a byte that is not UTF-8
- * counts as one.
+ * Strings of the template language, and how they are composed. Characters are code points; a byte
+ * that is not UTF-8 counts as one.
  */
 #pragma once
 
@@ -17,7 +17,7 @@ struct builder {
 };
 
 void builder_init(struct builder *b, struct arena *arena, size_t max_bytes);
-/* Room for that many bytes more. */
+/* Makes room for this many more bytes. */
 void builder_reserve(struct builder *b, size_t bytes);
 void builder_add(struct builder *b, const char *data, size_t bytes, bool literal);
 void builder_text(struct builder *b, const char *text); /* the template's own */
@@ -37,18 +37,19 @@ bool text_equal(const struct string *a, const struct string *b);
 bool text_is(const struct string *s, const char *text);
 /* By code points, which for UTF-8 is by bytes. */
 int text_compare(const struct string *a, const struct string *b);
-/* Is the byte at i the template's? */
+/* Whether the template wrote byte i. */
 bool text_literal_at(const struct string *s, size_t i);
 
-/* Bytes of the character at data (bytes > 0), and what it is; an invalid byte is itself + 0xDC00, as in Python. */
+/* The number of bytes of the character at data (bytes > 0), and its code point; for an invalid byte
+ * that is the byte + 0xDC00, as in Python. */
 size_t text_char(const char *data, size_t bytes, uint32_t *code);
 size_t text_chars(struct string *s);
-/* Where character i begins; i up to text_chars(s). */
+/* Offset at which character i begins; i up to text_chars(s). */
 size_t text_offset(struct string *s, size_t i);
 size_t text_encode(uint32_t code, char out[4]);
 bool text_is_space(uint32_t code); /* Python's str.isspace */
-/* First occurrence of needle in s from byte `from`, or -1. */
+/* The first occurrence of needle in s from byte `from` on, or -1. */
 ptrdiff_t text_find(const struct string *s, const struct string *needle, size_t from);
-/* s without the spaces at its ends. */
+/* s without the characters of `chars` (NULL: spaces) at its ends. */
 struct string *text_strip(struct arena *arena, const struct string *s, const struct string *chars,
 	bool left, bool right);

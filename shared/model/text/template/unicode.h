@@ -11,6 +11,6 @@ bool unicode_is_alpha(struct render *r, uint32_t code);
 bool unicode_is_digit(struct render *r, uint32_t code);
 bool unicode_is_upper(struct render *r, uint32_t code);
 bool unicode_is_lower(struct render *r, uint32_t code);
-/* Appends bytes from..to-1 of s, each character in that case. */
+/* Appends bytes from..to-1 of s, with each character in that case. */
 void unicode_add(struct render *r, struct builder *b, const struct string *s, size_t from,
 	size_t to, enum unicode_case how);

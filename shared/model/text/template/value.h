@@ -1,6 +1,6 @@
 /*
- * Values of the template language, which are Python's: what they are, how they compare, and their containers. All live
- * in the arena of one rendering.
+ * Values of the template language, which are Python's: their kinds, comparison and containers. All
+ * are in the arena of one rendering.
  */
 #pragma once
 
@@ -26,7 +26,8 @@ enum value_kind {
 	VALUE_TUPLE,
 	VALUE_RANGE,
 	VALUE_VIEW, /* of a dict: its keys, values or items */
-	VALUE_ITERATOR, /* what lazy filters give: no length, used up by reading it */
+	/* the result of lazy filters: it has no length, and reading it uses it up */
+	VALUE_ITERATOR,
 	VALUE_DICT,
 	VALUE_NAMESPACE,
 	VALUE_LOOP,
@@ -36,17 +37,18 @@ enum value_kind {
 };
 
 /*
- * Text that knows where it comes from: bytes the template wrote may be special tokens of the model, bytes of the
- * conversation never are. Operations carry that along, byte by byte.
+ * A text with its origin: bytes that the template wrote may be special tokens of the model, bytes
+ * of the conversation never are. Operations keep the origin of each byte.
  */
 struct string {
-	const char *data; /* no NUL */
+	const char *data; /* without a NUL */
 	size_t bytes;
-	const uint8_t
-		*mask; /* [bytes] 1: the template's; NULL when all bytes are as literal says */
+	/* [bytes] 1: the template wrote it; NULL: `literal` holds for all bytes */
+	const uint8_t *mask;
 	size_t n_chars; /* SIZE_MAX until counted */
 	bool literal;
-	bool markup; /* went through |safe or |escape: what is added to it with + gets escaped */
+	/* the result of |safe or |escape: text that is added to it with + is escaped */
+	bool markup;
 };
 
 struct value {
@@ -69,9 +71,10 @@ struct value {
 struct list {
 	struct value *items;
 	size_t n, capacity;
-	size_t next; /* of an iterator: items before it were read */
-	const char *
-		view; /* of a view: its type, as "dict_keys"; of a tuple: "group" when it is one of groupby's */
+	size_t next; /* of an iterator: how many items were read */
+	/* of a view: its type, such as "dict_keys"; of a tuple: "group" when it is one of groupby's
+	 */
+	const char *view;
 	int64_t start, stop, step; /* of a range */
 };
 
@@ -87,7 +90,7 @@ struct dict {
 };
 
 struct undefined {
-	const char *type; /* of what lacks it; NULL for a name */
+	const char *type; /* type of the value that lacks it; NULL for a name */
 	struct value name;
 	const char *hint; /* the whole message, or NULL */
 };
@@ -131,7 +134,7 @@ static inline struct value value_dict(struct dict *dict)
 {
 	return (struct value){.kind = VALUE_DICT, .dict = dict};
 }
-/* An int or a bool, which Python takes for one. */
+/* Whether it is an int, or a bool, which counts as one in Python. */
 static inline bool value_is_int(struct value v)
 {
 	return v.kind == VALUE_INT || v.kind == VALUE_BOOL;
@@ -157,20 +160,21 @@ static inline bool value_is_sequence(struct value v)
 const char *value_type(struct value v);
 bool value_truth(struct value v);
 bool value_equal(struct render *r, struct value a, struct value b);
-/* < 0, 0, > 0; operator (as "<") is for the message when the two have no order. */
+/* < 0, 0, > 0. operator (such as "<") is for the message when the two have no order. */
 int value_compare(struct render *r, struct value a, struct value b, const char *operator);
 /* Python's `item in container`. */
 bool value_contains(struct render *r, struct value container, struct value item);
-/* len(); fails for what has none. */
+/* len(); fails for a value that has none. */
 int64_t value_length(struct render *r, struct value v);
-/* The items of whatever can be iterated, in a list not to be changed; an iterator is used up. Fails for the rest. */
+/* The items of any iterable value, in a list that must not be changed; an iterator is used up.
+ * Fails for other values. */
 struct list *value_items(struct render *r, struct value v);
 
 struct list *list_new(struct render *r, size_t capacity);
 void list_add(struct render *r, struct list *list, struct value item);
 
 struct dict *dict_new(struct render *r);
-/* The pair with this key, or NULL. Fails when the key cannot be hashed. */
+/* The pair with this key, or NULL. Fails when the key cannot be a key. */
 struct pair *dict_find(struct render *r, const struct dict *dict, struct value key);
 void dict_set(struct render *r, struct dict *dict, struct value key, struct value value);
 struct pair *dict_find_text(struct render *r, const struct dict *dict, const char *key);
