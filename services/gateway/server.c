@@ -16,7 +16,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { HEADERS_MAX = 32768, STREAM_BLOCK = 16384, RUNS_MAX = 16, ROOM_SHARE = 8 };
+enum { HEADERS_MAX = 32768, STREAM_BLOCK = 16384, RUNS_MAX = 16, CROWDED_SHARE = 8 };
+#define CROWDED_NS UINT64_C(2000000000)
 
 /* An open connection: libmicrohttpd tells nobody of one whose request is not there yet. */
 struct connection {
@@ -26,29 +27,6 @@ struct connection {
 	bool busy; /* a request is there, and its response is not all sent */
 	bool closing;
 };
-
-static void close_connection(struct connection *connection)
-{
-	shutdown(connection->fd, SHUT_RDWR);
-	connection->closing = true;
-}
-
-/* When few places are left, whoever has waited longest without a whole request has to go: very many that send nothing keep nobody
- * else out. */
-static void make_room(struct gateway *gateway)
-{
-	uint64_t most = (uint64_t)gateway->config->connections;
-	struct connection *oldest = NULL;
-
-	if (gateway->metrics.connections <= most - most / ROOM_SHARE)
-		return;
-	for (struct connection *c = gateway->connections; c; c = c->next)
-		if (!c->busy && !c->closing && c->fd >= 0 &&
-			(!oldest || c->since_ns < oldest->since_ns))
-			oldest = c;
-	if (oldest)
-		close_connection(oldest);
-}
 
 static void on_connection(void *arg, struct MHD_Connection *http, void **context,
 	enum MHD_ConnectionNotificationCode what)
@@ -71,7 +49,6 @@ static void on_connection(void *arg, struct MHD_Connection *http, void **context
 		gateway->connections = connection;
 		gateway->metrics.connections++;
 		*context = connection;
-		make_room(gateway);
 	} else if (connection) {
 		if (connection->previous)
 			connection->previous->next = connection->next;
@@ -107,14 +84,27 @@ static void set_busy(struct gateway *gateway, struct MHD_Connection *http, bool 
 	connection->since_ns = clock_ns();
 }
 
+/* How long a client may take until its request is there. When few places are left that is short: very many that send nothing keep
+ * nobody else out, who waits in the socket's backlog. */
+static uint64_t patience_ns(const struct gateway *gateway)
+{
+	uint64_t places = (uint64_t)gateway->config->connections;
+	uint64_t all_ns = (uint64_t)gateway->config->request_timeout_ns;
+
+	if (gateway->metrics.connections <= places - places / CROWDED_SHARE)
+		return all_ns;
+	return all_ns < CROWDED_NS ? all_ns : CROWDED_NS;
+}
+
 void server_tick(struct gateway *gateway)
 {
-	uint64_t now_ns = clock_ns();
+	uint64_t now_ns = clock_ns(), longest_ns = patience_ns(gateway);
 
 	for (struct connection *c = gateway->connections; c; c = c->next)
-		if (!c->busy && !c->closing && c->fd >= 0 &&
-			now_ns - c->since_ns >= (uint64_t)gateway->config->request_timeout_ns)
-			close_connection(c);
+		if (!c->busy && !c->closing && c->fd >= 0 && now_ns - c->since_ns >= longest_ns) {
+			shutdown(c->fd, SHUT_RDWR);
+			c->closing = true;
+		}
 }
 
 void exchange_rest(struct exchange *exchange)

@@ -302,6 +302,33 @@ def check_limits(gateway, service, keys):
     ok(ask("secret")[0] == 200, "without the file the keys stay")
 
 
+def check_admin(gateway, service):
+    """The gateway among the processes of its service, and its settings."""
+    def entry():
+        return next((p for p in service.status() if p["name"] == "gateway"), None)
+    found = entry()
+    ok(found and found["state"] == "ready" and found["details"]["listen"].endswith(str(gateway.port)) and
+       {"open", "recent_responses", "errors", "connections"} <= set(found["details"]), "outrider status lists the gateway", found)
+    for words in (("status",), ("top", "--once")):
+        text = service.ctl(*words).stdout
+        ok(f"127.0.0.1:{gateway.port}" in text and "requests open" in text and "/s in the last 10 s" in text and "error" in text,
+           f"outriderctl {words[0]} says where it listens and what it does", text)
+    knobs = {k["name"]: k for k in service.ctl_json("knob", "list", "gateway")["knobs"]}
+    ok(knobs["body_max"]["live"] and knobs["body_max"]["value"] == "4M" and not knobs["listen"]["live"], "its settings are knobs", knobs)
+    done = service.ctl("knob", "set", "gateway.body_max=1K")
+    status, _, data = gateway.ask("POST", "/v1/completions", b" " * 2000)
+    ok(done.returncode == 0 and status == 413 and b"1024" in data, "one that is set is in force at once", (done.stderr, status, data))
+    refused = service.ctl("knob", "set", "gateway.body_max=1")
+    ok(refused.returncode != 0 and "1K" in refused.stderr, "one that is out of range is refused", refused.stderr)
+    both = service.ctl("knob", "set", "gateway.ping=5s", "policy.k_max=7")
+    ok(both.returncode == 0 and service.ctl("knob", "reset", "gateway.ping", "gateway.body_max", "policy.k_max").returncode == 0,
+       "also together with those of others", both.stderr)
+    events = service.ctl_json("knob", "history", "gateway")["changes"]
+    ok([(e["name"], e["new"]) for e in events][:2] == [("body_max", "1K"), ("ping", "5s")], "and knob history has them", events)
+    bad = service.ctl("knob", "set", "gateway.keys=/nowhere/keys")
+    ok(bad.returncode != 0 and "/nowhere/keys" in bad.stderr, "a file of keys that is not there is refused", bad.stderr)
+
+
 with Service(model=TARGET, draft=DRAFTS["small"],
              sets=("verifier.sessions_max=8",)) as service:
     gateway = Gateway(service)
@@ -313,9 +340,12 @@ with Service(model=TARGET, draft=DRAFTS["small"],
     check_many(gateway)
     check_hostile(gateway)
     check_gone(gateway, service)
+    check_admin(gateway, service)
     check_kill(gateway, service)
     gateway = check_again(gateway, service)
     ok(gateway.stop()[0] == 0, "SIGTERM ends it with status 0")
+    ok(all(p["name"] != "gateway" for p in service.status()) and "gateway" not in service.ctl("status").stdout and
+       "gateway" not in service.ctl("knob", "history").stdout.replace("gateway.", ""), "a service without a gateway names none")
     keys = service.directory / "keys"
     keys.write_text("# mine\nsecret\n")
     gateway = Gateway(service, "--set", f"keys={keys}", "--set", "request_timeout=1s")
