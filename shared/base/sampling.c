@@ -23,22 +23,23 @@ static const struct {
 } values[SAMPLING_VALUES] = {
 	/* Logits divided by less leave the range of a float, and their order with it. */
 	[SAMPLING_TEMPERATURE] = {"temperature", "0, or 1e-30 to 100", 1e-30, 100, .zero = true},
-	[SAMPLING_TOP_K] = {"top-k", "0 to " TEXT(MOST_TOP_K), 0, MOST_TOP_K},
+	[SAMPLING_TOP_K] = {"top-k", "0 to " TEXT(MOST_TOP_K), 0, .high = MOST_TOP_K},
 	[SAMPLING_TOP_P] = {"top-p", "more than 0, up to 1", 0, 1, .above = true},
-	[SAMPLING_MIN_P] = {"min-p", "0 to 1", 0, 1},
+	[SAMPLING_MIN_P] = {"min-p", "0 to 1", 0, .high = 1},
 	[SAMPLING_REPEAT_PENALTY] = {"repeat penalty", "more than 0, up to 10", 0, 10,
 		.above = true},
-	[SAMPLING_REPEAT_WINDOW] = {"repeat window", "0 to " TEXT(MOST_WINDOW), 0, MOST_WINDOW},
-	[SAMPLING_PRESENCE_PENALTY] = {"presence penalty", "-2 to 2", -2, 2},
-	[SAMPLING_FREQUENCY_PENALTY] = {"frequency penalty", "-2 to 2", -2, 2},
-	[SAMPLING_TOP_N_SIGMA] = {"top-n-sigma", "0 to 100", 0, 100},
-	[SAMPLING_XTC_PROBABILITY] = {"xtc probability", "0 to 1", 0, 1},
+	[SAMPLING_REPEAT_WINDOW] = {"repeat window", "0 to " TEXT(MOST_WINDOW), 0,
+		.high = MOST_WINDOW},
+	[SAMPLING_PRESENCE_PENALTY] = {"presence penalty", "-2 to 2", -2, .high = 2},
+	[SAMPLING_FREQUENCY_PENALTY] = {"frequency penalty", "-2 to 2", -2, .high = 2},
+	[SAMPLING_TOP_N_SIGMA] = {"top-n-sigma", "0 to 100", 0, .high = 100},
+	[SAMPLING_XTC_PROBABILITY] = {"xtc probability", "0 to 1", 0, .high = 1},
 	/* Above a half at most one token is above it, and nothing is left out. */
 	[SAMPLING_XTC_THRESHOLD] = {"xtc threshold", "more than 0, up to 0.5", 0, 0.5,
 		.above = true},
 	[SAMPLING_LOGIT_BIAS] = {"logit bias", "numbers that a float can hold, or -inf, which bans",
-		-HUGE_VAL, (double)FLT_MAX},
-	[SAMPLING_REPLAY_ERROR] = {"replay error", "0 to 1", 0, 1},
+		-HUGE_VAL, .high = (double)FLT_MAX},
+	[SAMPLING_REPLAY_ERROR] = {"replay error", "0 to 1", 0, .high = 1},
 };
 
 /* Written so that a NaN is not. */
