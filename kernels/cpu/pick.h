@@ -1,6 +1,6 @@
 /*
- * Picks on the CPU: rows run in parallel on a pool. One thread, which drives the pool, calls.
- * Everything is allocated in pick_create.
+ * Picks on the CPU: rows run in parallel on a pool. Called by the one thread that drives the pool.
+ * pick_create allocates everything.
  */
 #pragma once
 
@@ -13,10 +13,10 @@ struct pick;
 int pick_create(const struct kernels *kernels, struct pool *pool, uint32_t n_vocab,
 	struct pick **out, struct error *err);
 void pick_destroy(struct pick **pick);
-/* What pick_create allocates. */
+/* How many bytes pick_create allocates. */
 size_t pick_bytes(uint32_t n_threads, uint32_t n_vocab);
 
-/* rows[0..first+n-1] are a batch, or its beginning; fills results[first..first+n-1]. logits[i]:
+/* Fills results[first..first+n-1]. rows[0..first+n-1] are a batch, or its beginning. logits[i]:
  * [n_vocab] of row first + i. */
 void pick_run(struct pick *pick, const struct pick_row *rows, uint32_t first, uint32_t n,
 	const float *const *logits, struct pick_result *results);

@@ -68,7 +68,7 @@ int sampler_init(struct sampler *sampler, uint32_t n_vocab)
 	sampler->seen = calloc(n_vocab, sizeof(*sampler->seen));
 	sampler->times = malloc(n_vocab * sizeof(*sampler->times));
 	sampler->n_vocab = n_vocab;
-	/* Any will do: all give the same bits. */
+	/* Any kernels will do: all give the same bits. */
 	sampler->kernels = kernels_select("auto", NULL);
 	if (!sampler->logits || !sampler->most || !sampler->dist || !sampler->seen ||
 		!sampler->times) {
@@ -94,13 +94,14 @@ bool sampler_finite(const float *logits, uint32_t n)
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t bits;
 		memcpy(&bits, &logits[i], sizeof(bits));
-		/* An exponent of all ones, and no branch: most rows are fine. */
+		/* An exponent of all ones. Without a branch, because most rows are finite. */
 		bad |= (bits & 0x7f800000u) == 0x7f800000u;
 	}
 	return bad == 0;
 }
 
-/* Chunks share a partial sum when their numbers differ by a multiple of this (kernels/numerics.md, EXP SUM). */
+/* Chunks share a partial sum when their numbers differ by a multiple of this (kernels/numerics.md,
+ * EXP SUM). */
 #define EXP_PARTIALS 64
 
 /* The sum of exp(z[i] - z_max). */
@@ -153,8 +154,8 @@ double sampler_gumbel(uint64_t seed, uint64_t position, uint32_t token)
 
 struct race {
 	double best, z_max; /* z_max: no token that enters has a larger z */
-	double margin; /* far more than the rounding of a score */
-	double hopeless; /* a draw of so much or less loses with any z that there is */
+	double margin; /* far larger than the rounding error of a score */
+	double hopeless; /* a draw up to this loses with any z of the row */
 	uint32_t token;
 };
 
@@ -166,8 +167,9 @@ static struct race race_begin(float z_max)
 		.token = UINT32_MAX};
 }
 
-/* Enters a token that has drawn u into the argmax of z + G. Where the logits are flat, most need no logarithm: what has drawn
- * less than a loser whom the largest z would not have helped. */
+/* Enters a token that has drawn u into the argmax of z + G. Where the logits are flat, most tokens
+ * need no logarithm: a token loses if it drew less than a loser that would have lost even with the
+ * largest z. */
 static inline void race_run(struct race *race, uint32_t token, float z, double u)
 {
 	if (u <= race->hopeless)
@@ -181,7 +183,7 @@ static inline void race_run(struct race *race, uint32_t token, float z, double u
 	}
 }
 
-/* Whether a z can win at all: with the largest G there is. */
+/* Whether a token with this z could win with the largest G. */
 static inline bool race_open(const struct race *race, float z)
 {
 	return (double)z + GUMBEL_MAX >= race->best;
@@ -194,9 +196,10 @@ static inline void race_enter(struct race *race, const struct sampler_params *pa
 		race_run(race, token, z, rand_uniform(params->seed, RAND_GUMBEL, position, token));
 }
 
-/* The least draw (of kernels->draws) with which a token of z_most or less may win: z + G >= best is u >= exp(-w), w = exp(z -
- * best). Bounds will do, and two calls of kernels_exp for each chunk were half the time: 2^(n + f) <= 2^n (1 + f), which is
- * n + f written into the bits of a double, and exp(-w) >= 1 - w + w^2/2 - w^3/6. Rounding is far below the 1e-7. */
+/* The least draw (of kernels->draws) with which a token of at most z_most may win: z + G >= best is
+ * u >= exp(-w), w = exp(z - best). Bounds are enough, and two calls of kernels_exp for each chunk
+ * were half of the time: 2^(n + f) <= 2^n (1 + f), which is n + f written into the bits of a
+ * double, and exp(-w) >= 1 - w + w^2/2 - w^3/6. Rounding is far below the 1e-7. */
 static uint32_t race_least_draw(const struct race *race, float z_most)
 {
 	double power = ((double)z_most - race->best + race->margin) * 1.4426950408889634;
@@ -211,13 +214,14 @@ static uint32_t race_least_draw(const struct race *race, float z_most)
 
 static inline bool any_at_least(const uint32_t draw[SAMPLE_CHUNK], uint32_t least)
 {
-	int32_t any = 0; /* Of 24 bits; and without a branch sixteen are compared at once. */
+	int32_t any = 0; /* 24 bits; without a branch, sixteen are compared at once. */
 	for (uint32_t i = 0; i < SAMPLE_CHUNK; i++)
 		any |= (int32_t)draw[i] >= (int32_t)least;
 	return any != 0;
 }
 
-/* A chunk's tokens draw together, and only those that the chunk's greatest z could win with are looked at. */
+/* A chunk's tokens draw together. Tokens are looked at only if the chunk's greatest z could win
+ * with one of the draws. */
 static void race_chunk(struct race *race, const struct sampler *sampler,
 	const struct sampler_params *params, uint64_t position, uint32_t chunk)
 {
@@ -234,7 +238,7 @@ static void race_chunk(struct race *race, const struct sampler *sampler,
 	}
 }
 
-/* The token that wins among the whole vocabulary: nothing needs sorting. */
+/* The token that wins among the whole vocabulary, without sorting. */
 static uint32_t race_all(struct sampler *sampler, const struct sampler_params *params, uint32_t top,
 	uint64_t position)
 {
@@ -259,7 +263,7 @@ static uint32_t race_kept(const struct sampler *sampler, const struct sampler_pa
 	return race.token;
 }
 
-/* The first n of dist, whose weights are unnormalised and have this sum. */
+/* Lists the first n of dist, whose weights are unnormalised and have this sum. */
 static uint32_t list_best(
 	const struct sampler *sampler, double sum, struct token_prob *best, uint32_t n)
 {
@@ -306,7 +310,7 @@ static struct sampler_choice choose_filtered(struct sampler *sampler,
 	};
 }
 
-/* sampler_choose of adjusted logits, which are in sampler->logits, the largest at top. */
+/* sampler_choose for adjusted logits in sampler->logits, the largest at top. */
 static struct sampler_choice choose(struct sampler *sampler, const struct sampler_params *params,
 	uint32_t top, uint64_t position, bool want_p, struct token_prob *best, uint32_t n_best)
 {
@@ -330,7 +334,7 @@ struct sampler_choice sampler_choose(struct sampler *sampler, const struct sampl
 {
 	bool greedy = params->temperature == 0, finite;
 	if (greedy && sampler_adjusts_nothing(params, input) && !want_p && n_best == 0) {
-		/* Most rows: they are read once, and nothing is written. */
+		/* The case of most rows: read once, and nothing is written. */
 		uint32_t top = sampler->kernels->greatest(input->logits, sampler->n_vocab);
 		if (top != UINT32_MAX)
 			return (struct sampler_choice){.token = (int32_t)top, .finite = true};

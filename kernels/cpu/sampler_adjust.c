@@ -1,4 +1,4 @@
-/* From a row of logits to what is sampled from: biases, penalties, tokens that are forbidden, temperature. */
+/* From a row of logits to z: biases, penalties, forbidden tokens, temperature. */
 #include "kernels/cpu/sampler_internal.h"
 
 #include <float.h>
@@ -15,7 +15,8 @@ static float sane(float x)
 static void bias(struct sampler *sampler, const struct sampler_params *params)
 {
 	for (uint32_t i = 0; i < params->n_biases; i++) {
-		/* A drafter may have fewer tokens than the target that the biases were checked for. */
+		/* A drafter may have fewer tokens than the target, for which the biases were
+		 * checked. */
 		if ((uint32_t)params->biases[i].token >= sampler->n_vocab)
 			continue;
 		float *x = &sampler->logits[params->biases[i].token];
@@ -23,7 +24,7 @@ static void bias(struct sampler *sampler, const struct sampler_params *params)
 	}
 }
 
-/* From here on no token is marked. */
+/* Removes the marks of all tokens. */
 static void forget_marks(struct sampler *sampler)
 {
 	if (++sampler->epoch == 0) {
@@ -32,7 +33,7 @@ static void forget_marks(struct sampler *sampler)
 	}
 }
 
-/* Marks a token; whether it is one of the vocabulary and was not marked before. */
+/* Marks a token. True if it is in the vocabulary and was not marked. */
 static bool mark(struct sampler *sampler, uint32_t token)
 {
 	if (token >= sampler->n_vocab || sampler->seen[token] == sampler->epoch)
@@ -54,7 +55,7 @@ static void penalise_tokens(struct sampler *sampler, const struct sampler_params
 	}
 }
 
-/* A token is penalised once, so the order does not matter. */
+/* Each token is penalised only once, so the order does not matter. */
 static void penalise(struct sampler *sampler, const struct sampler_params *params,
 	const struct sampler_input *input)
 {
@@ -93,7 +94,7 @@ static void penalise_counted(struct sampler *sampler, const struct sampler_param
 	}
 }
 
-/* OpenAI's penalties: the output counts, and the prompt does not. */
+/* OpenAI's penalties: only the output counts, not the prompt. */
 static void penalise_output(struct sampler *sampler, const struct sampler_params *params,
 	const struct sampler_input *input)
 {
@@ -120,7 +121,7 @@ static void forbid(struct sampler *sampler, const uint64_t *allowed)
 	}
 }
 
-/* The first of the greatest; 0 when all are -inf. */
+/* The first of the largest; 0 when all are -inf. */
 static uint32_t first_greatest(const float *x, uint32_t n)
 {
 	uint32_t best = 0;

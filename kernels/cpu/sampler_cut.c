@@ -1,11 +1,12 @@
-/* The filters that look at a whole distribution: top-n-sigma and XTC. */
+/* Filters that look at a whole distribution: top-n-sigma and XTC. */
 #include "kernels/cpu/sampler_internal.h"
 
 #include "shared/base/rand.h"
 
 #include <math.h>
 
-/* Tokens whose numbers differ by a multiple of this share a partial sum (kernels/numerics.md, Sampling). */
+/* Tokens whose ids differ by a multiple of this share a partial sum (kernels/numerics.md,
+ * Sampling). */
 #define PARTIALS 16
 
 static double add_partials(double sum[PARTIALS])
@@ -16,8 +17,8 @@ static double add_partials(double sum[PARTIALS])
 	return sum[0];
 }
 
-/* The variance of those z that are not -inf, times the square of their number; *n: that number. By their distance from the largest,
- * which keeps the squares small. */
+/* The variance of those z that are not -inf, times the square of their number *n. It is computed
+ * from distances to the largest z, whose squares are small. */
 static double spread(const struct sampler *sampler, double z_max, double *n)
 {
 	double sum[PARTIALS] = {0}, squares[PARTIALS] = {0}, count[PARTIALS] = {0};
@@ -38,7 +39,7 @@ static double spread(const struct sampler *sampler, double z_max, double *n)
 	return result > 0 ? result : 0;
 }
 
-/* Takes tokens out of a chunk, of which some may be. */
+/* Computes the largest of a chunk again, from which tokens were removed. */
 static void look_again(struct sampler *sampler, uint32_t chunk)
 {
 	uint32_t first = chunk * SAMPLE_CHUNK, left = sampler->n_vocab - first;
@@ -48,7 +49,7 @@ static void look_again(struct sampler *sampler, uint32_t chunk)
 	sampler->most[chunk] = most;
 }
 
-/* The square of the distance is compared: no root is needed. */
+/* Compares the squares of distances, so that no root is needed. */
 void sampler_cut_sigma(struct sampler *sampler, float n_sigma, uint32_t top)
 {
 	double z_max = (double)sampler->logits[top], n;
@@ -69,7 +70,7 @@ bool sampler_xtc_acts(const struct sampler_params *params, uint64_t position)
 	       rand_uniform(params->seed, RAND_XTC, position, 0) < (double)params->xtc_probability;
 }
 
-/* How heavy a token is whose p reaches the threshold. */
+/* The least weight of a token whose p reaches the threshold. */
 static float heavy(const struct sampler_params *params, double sum)
 {
 	return (float)((double)params->xtc_threshold * sum);
@@ -79,7 +80,8 @@ uint32_t sampler_xtc_all(struct sampler *sampler, const struct sampler_params *p
 {
 	const struct sampler_params reach = {
 		.top_p = 1, .min_p = heavy(params, sampler_exp_sum(sampler, sampler->logits[top]))};
-	/* Of one heavy token, or of none, it keeps one: nothing goes. */
+	/* When there is one heavy token, or none, sampler_keep keeps one token, and nothing is
+	 * removed. */
 	sampler_keep(sampler, &reach, top);
 	for (uint32_t i = 0; i + 1 < sampler->n_dist; i++) {
 		uint32_t token = (uint32_t)sampler->dist[i].token;

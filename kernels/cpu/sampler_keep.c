@@ -1,18 +1,20 @@
-/* top-k, top-p and min-p: what they keep of a vocabulary, in order, without sorting the rest. */
+/* top-k, top-p and min-p: the tokens that they keep of a vocabulary, in order, without sorting the
+ * others. */
 #include "kernels/cpu/sampler_internal.h"
 
 #include "kernels/kernels.h"
 
 #include <math.h>
 
-/* Whether a comes before b: by falling p, then by rising id. A total order, so a sort has one result. */
+/* Whether a comes before b: by falling p, then by rising id. A total order, so a sort has one
+ * result. */
 static inline bool before(const struct token_prob *a, const struct token_prob *b)
 {
 	return a->p > b->p || (a->p == b->p && a->token < b->token);
 }
 
-/* A heap with the first (by `before`) at its root: the candidates of a large vocabulary are taken one by one, and
- * the filters rarely want more than a few. */
+/* A heap with the first (by `before`) at its root. Candidates of a large vocabulary are taken one
+ * by one, because the filters rarely want more than a few. */
 static void heap_sift(struct token_prob *heap, uint32_t n, uint32_t i)
 {
 	struct token_prob moving = heap[i];
@@ -39,7 +41,8 @@ static void heap_pop(struct token_prob *heap, uint32_t n)
 	heap_sift(heap, n - 1, 0);
 }
 
-/* The first `taken` by rank lie at the end of dist[0..n-1] in reverse: rank r moves from n - 1 - r to r. */
+/* The first `taken` by rank are at the end of dist[0..n-1] in reverse: rank r moves from n - 1 - r
+ * to r. */
 static void reverse_taken(struct token_prob *dist, uint32_t n, uint32_t taken)
 {
 	for (uint32_t i = 0; i < taken && i < n / 2; i++) {
@@ -66,8 +69,8 @@ static double trim(
 	return sum;
 }
 
-/* Tokens by how far they are below the greatest, as float32 has z[i] - z_max, which falls with z: least <= that < end. The
- * tokens of a band come before all those of the next. */
+/* Tokens by z[i] - z_max as float32 computes it, which falls with z: least <= that < end. The tokens
+ * of a band come before all those of the next. */
 struct band {
 	float z_max, least, end;
 };
@@ -80,7 +83,8 @@ static uint32_t chunks_reaching(const struct sampler *sampler, const struct band
 	return n;
 }
 
-/* The band below this one, so wide that no more than n_chunks hold any of it, if 1/64 is not too wide for that. */
+/* The next lower band, as wide as possible while at most n_chunks contain any of it, but at least
+ * 1/64 wide. */
 static void band_next(const struct sampler *sampler, struct band *band, uint32_t n_chunks)
 {
 	float width = 16;
@@ -90,7 +94,7 @@ static void band_next(const struct sampler *sampler, struct band *band, uint32_t
 	band->least -= width;
 }
 
-/* Writes the band's tokens to dist[0..]; how many. */
+/* Writes the band's tokens to dist[0..]. Returns how many. */
 static uint32_t band_collect(
 	const struct sampler *sampler, const struct band *band, struct token_prob *dist)
 {
@@ -111,13 +115,15 @@ static uint32_t band_collect(
 
 /* What the filters have kept so far, in dist[0..n-1]. */
 struct kept {
-	double total; /* that top-p takes its share of; not known before top-k is done where both are set */
-	bool total_known; /* then the other filters can end the set while it is being taken */
+	/* of which top-p takes a share; where both are set, it is not known before top-k is done */
+	double total;
+	bool total_known; /* if so, the other filters can end the set while tokens are taken */
 	uint32_t n, n_max;
 	double sum;
 };
 
-/* Takes tokens from the n of a band, at dist[kept->n..], in order; whether the filters have ended the set. */
+/* Takes tokens in order from the n of a band, which are at dist[kept->n..]. Returns whether the
+ * filters have ended the set. */
 static bool keep_band(struct token_prob *dist, uint32_t n, const struct sampler_params *params,
 	float z_max, struct kept *kept)
 {
@@ -128,7 +134,8 @@ static bool keep_band(struct token_prob *dist, uint32_t n, const struct sampler_
 		heap_sift(heap, n, i);
 	while (taken < n && !ended) {
 		float e = kernels_exp(heap[0].p - z_max);
-		/* Falling order: the first below the bound, or of no weight, ends the set. */
+		/* In falling order the first token below the bound, or without weight, ends the
+		 * set. */
 		ended = kept->n + taken > 0 && (e == 0 || (kept->total_known && e < params->min_p));
 		if (ended)
 			break;
@@ -145,7 +152,8 @@ static bool keep_band(struct token_prob *dist, uint32_t n, const struct sampler_
 	return ended;
 }
 
-/* The filters rarely want more than a few, so candidates are looked for in bands of falling z, each in more chunks. */
+/* The filters rarely want more than a few tokens, so candidates are searched in bands of falling z,
+ * each in more chunks. */
 double sampler_keep(struct sampler *sampler, const struct sampler_params *params, uint32_t top)
 {
 	uint32_t n = sampler->n_vocab, n_chunks = 32;
@@ -155,7 +163,7 @@ double sampler_keep(struct sampler *sampler, const struct sampler_params *params
 	struct kept kept = {.total_known = params->top_p == 1 || n_keep == n, .n_max = n_keep};
 	if (params->top_p < 1 && n_keep == n)
 		kept.total = sampler_exp_sum(sampler, z_max);
-	/* Beyond it lies what has no weight. */
+	/* Tokens below it have no weight. */
 	const float weightless = -88;
 	for (;;) {
 		uint32_t found = band_collect(sampler, &band, sampler->dist + kept.n);

@@ -1,4 +1,4 @@
-/* Log probabilities as the model has them. */
+/* Log probabilities in the model's own distribution. */
 #include "kernels/cpu/sampler_internal.h"
 
 #include <assert.h>
@@ -6,8 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-/* log of x > 0, normal, in double without libm: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), and
- * log m = 2 artanh s, s = (m - 1) / (m + 1), |s| < 0.1716, as its series up to s^23 (the rest is below 2^-60). */
+/* log of x > 0, normal, in double without libm: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), and log
+ * m = 2 artanh s, s = (m - 1) / (m + 1), |s| < 0.1716, as its series up to s^23 (the rest is below
+ * 2^-60). */
 double sampler_log(double x)
 {
 	uint64_t bits;
@@ -26,13 +27,15 @@ double sampler_log(double x)
 	return (double)exponent * 0.6931471805599453 + 2 * s * series;
 }
 
-/* Whether a row's list of the most likely has room for this one: it is not full, or its last is less likely. */
+/* Whether a token enters a row's list of the likeliest: the list is not full, or its last entry is
+ * less likely. */
 static bool enters(const struct token_logprob *top, uint32_t n, uint32_t n_top, float x)
 {
 	return n < n_top || x > top[n_top - 1].logprob;
 }
 
-/* Puts a token behind those that are as likely: they come by rising id. Returns how many there are. */
+/* Puts a token behind those that are as likely, so that these come by rising id. Returns the number
+ * of entries. */
 static uint32_t enter(struct token_logprob *top, uint32_t n, uint32_t n_top, int32_t token, float x)
 {
 	uint32_t at = n < n_top ? n : n_top - 1;
@@ -42,7 +45,7 @@ static uint32_t enter(struct token_logprob *top, uint32_t n, uint32_t n_top, int
 	return n < n_top ? n + 1 : n;
 }
 
-/* The logits of the most likely, in place of their log probabilities. */
+/* Fills top with the likeliest tokens, for the time being with their logits. */
 static uint32_t find_top(const struct sampler *sampler, struct token_logprob *top, uint32_t n_top)
 {
 	uint32_t n = 0;
@@ -62,7 +65,7 @@ static uint32_t find_top(const struct sampler *sampler, struct token_logprob *to
 float sampler_logprob(float logit, double log_sum)
 {
 	double p = (double)logit - log_sum;
-	/* What float32 cannot hold is as unlikely as it can say. */
+	/* What float32 cannot represent becomes its most negative number. */
 	return p > (double)-FLT_MAX ? (float)p : -FLT_MAX;
 }
 

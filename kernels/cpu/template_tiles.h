@@ -13,7 +13,7 @@
  * that wait for memory would then be in the way of the activations' lines, so weights come to the
  * second level. With few tokens, memory is the limit, and weights come to the first-level cache,
  * which holds no more than TILES_AHEAD_FEW. They come straight to it where they are used in the
- * order in which they lie and nothing else is to be done. Otherwise they come to the second level
+ * order in which they lie and need no other change. Otherwise they come to the second level
  * first, and from there when they are near, since the first level waits for few lines of memory at
  * once. Zen 4, one thread, memory of 28 GB/s: Q6_K from 17.7 to 26.2 GB/s with one token and from
  * 18.9 to 27.6 with two, Q5_K from 23.3 to 28.9, Q4_K from 22.7 to 29.1 with two; but Q4_0 with one

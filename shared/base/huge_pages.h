@@ -31,7 +31,7 @@ struct huge_pages {
 int huge_pages_map(size_t bytes, struct huge_pages *out, void **address, struct error *err);
 
 /* Allocates memory to be freed with free(), aligned to a cache line; NULL when there is none. Large
- * blocks use transparent huge pages as far as the kernel has them; never the pool. */
+ * blocks use transparent huge pages as far as the kernel provides them; never the pool. */
 void *huge_pages_alloc(size_t bytes);
 
 /* Creates a memfd of `bytes` bytes that can be sealed, and its first mapping (shared, for reading

@@ -1,6 +1,6 @@
 /*
  * Every bound of the system, in one place, with the relations between them checked at compile time.
- * A model, message or setting beyond a bound is refused by name, never truncated.
+ * A model, message or setting beyond a bound is refused with the bound's name, never truncated.
  */
 #pragma once
 
@@ -11,7 +11,7 @@
 enum {
 	LIMIT_LAYERS = 256,
 	LIMIT_EXPERTS = 1024, /* routed experts of a layer */
-	LIMIT_EXPERTS_USED = 64, /* of them, per token */
+	LIMIT_EXPERTS_USED = 64, /* used by one token */
 	LIMIT_VOCAB = 1 << 20,
 	LIMIT_TOKEN_BYTES = 1 << 16, /* text of one token */
 	LIMIT_VOCAB_BYTES = 256 << 20, /* text of all tokens */
@@ -20,12 +20,14 @@ enum {
 	LIMIT_HEAD_DIM = 1024,
 	LIMIT_CONV_TAPS = 16, /* of a delta net's convolution */
 	LIMIT_CONTEXT = 1 << 20, /* tokens of one session, prompt and output */
-	LIMIT_SESSIONS = 512, /* session pages of a verifier: running, queued, finished and kept */
+	/* session pages of a verifier: of running, queued, finished and kept sessions */
+	LIMIT_SESSIONS = 512,
 	LIMIT_RUNNING = 256, /* sessions of one pass */
 	LIMIT_DRAFT_NODES = 511, /* tokens of one draft, on all of its paths together */
 	LIMIT_DRAFT_DEPTH = 63, /* tokens of one path of a draft: the largest K of a chain */
 	LIMIT_DRAFT_WIDTH = 255, /* children of one token of a draft */
-	/* Drafted tokens of each session that buffers are sized for: what one session leaves of them, others may have. */
+	/* Drafted tokens per session for which buffers are sized. What one session does not use of
+	 * its share, others may have. */
 	LIMIT_DRAFT_SHARE = 15,
 	LIMIT_NGRAM = 32, /* tokens of the longest suffix that n-gram drafts look for */
 	LIMIT_DRAFT_SUPPORT = 64, /* tokens with q > 0 at one drafted position */
@@ -45,26 +47,28 @@ enum {
 	LIMIT_RENDERED_BYTES = LIMIT_MESSAGE_BYTES, /* what a chat template makes of that */
 	LIMIT_INBOX_REQUESTS = 512, /* requests that wait to be read */
 	LIMIT_INBOX_BYTES = 64 << 20, /* their messages together */
-	LIMIT_INBOX_CLIENT_BYTES = 16 << 20, /* those of one client */
+	LIMIT_INBOX_CLIENT_BYTES = 16 << 20, /* the messages of one client */
 	LIMIT_SHELF_SESSIONS =
-		256, /* sessions that gave their places up and wait for their clients */
-	LIMIT_SHELF_BYTES = 64 << 20, /* what is kept of them */
-	LIMIT_MESSAGE_CUT =
-		32 << 20, /* up to here a larger one is answered, beyond its sender is cut off */
-	LIMIT_UNREAD_BYTES =
-		256 << 10, /* beyond so many unread answers a connection gets no further one */
+		256, /* sessions that gave up their places and wait for their clients */
+	LIMIT_SHELF_BYTES = 64 << 20, /* what is kept of these sessions */
+	/* a message that is too large is answered up to this size; beyond it the sender is
+	 * disconnected */
+	LIMIT_MESSAGE_CUT = 32 << 20,
+	/* a connection with this many bytes of unread answers gets no further one */
+	LIMIT_UNREAD_BYTES = 256 << 10,
 	LIMIT_HELD_BYTES =
 		32 << 20, /* unfinished messages and unread answers of a socket's connections */
 	LIMIT_CLIENTS = 1024, /* connections to the clients' socket */
 	LIMIT_ADMINS = 256, /* connections to an admin socket */
-	LIMIT_DESCRIPTORS = 64, /* the least limit of open files a process starts with */
-	LIMIT_RESERVE = 16, /* descriptors that these leave free, for files and peers */
-	LIMIT_RESERVE_PEERS = 8, /* that peers leave free, for files */
+	LIMIT_DESCRIPTORS = 64, /* the fewest open files with which a process starts */
+	/* descriptors that clients and admins leave free, for files and peers */
+	LIMIT_RESERVE = 16,
+	LIMIT_RESERVE_PEERS = 8, /* descriptors that peers leave free, for files */
 	LIMIT_REGIONS = 8, /* regions one process owns */
 	LIMIT_PEERS =
 		8, /* connections of one region broker, and those of an admin socket to peers */
 	LIMIT_PEER_LAYOUTS = 16, /* regions that one process makes or attaches */
-	LIMIT_PEER_TEXT = 512, /* what one process tells another of its state, with NUL */
+	LIMIT_PEER_TEXT = 512, /* what one process reports of its state to another, with NUL */
 };
 
 #define CACHE_LINE 64

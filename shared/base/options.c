@@ -98,7 +98,7 @@ static int take_place(const struct options_spec *spec, const struct place *place
 	struct stat st;
 	if (place->file && place->directory)
 		return error_set(err, EINVAL, "--config and --config-dir exclude each other");
-	/* The file may be missing, the folder is a mistake when it is. */
+	/* The file may be missing. A missing folder is a mistake. */
 	if (place->directory && stat(place->directory, &st) < 0)
 		return error_set(
 			err, errno, "--config-dir %s: %s", place->directory, strerror(errno));

@@ -1,6 +1,6 @@
 /*
- * Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011): a
- * counter-based generator, so a draw is a function of (key, counter) and of nothing that happened before.
+ * Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC
+ * 2011): a counter-based generator. A draw is a function of (key, counter), without any state.
  */
 #pragma once
 
@@ -12,13 +12,13 @@
 #define PHILOX_W0 0x9E3779B9u
 #define PHILOX_W1 0xBB67AE85u
 
-/* What a draw is for; part of the counter, so that streams never meet. */
+/* The purpose of a draw. It is part of the counter, so that streams never share a draw. */
 enum rand_stream {
 	RAND_GUMBEL = 0, /* the noise of drafter-invariant sampling: counter = (position, token) */
 	RAND_ACCEPT = 1, /* maximal coupling: accept tests, counter = (position, attempt) */
 	RAND_RESIDUAL = 2, /* maximal coupling: draw from the residual */
 	RAND_DRAFT = 3, /* maximal coupling: the drafter's own sampling */
-	RAND_REPLAY = 4, /* errors the replay drafter puts in */
+	RAND_REPLAY = 4, /* errors that the replay drafter adds */
 	RAND_XTC = 5, /* whether XTC acts at a position: counter = (position, 0) */
 };
 
@@ -26,11 +26,12 @@ enum rand_stream {
 void rand_philox(
 	uint64_t seed, enum rand_stream stream, uint64_t position, uint32_t index, uint32_t out[4]);
 
-/* The uniform of the top 24 of 32 random bits. */
+/* The uniform number of the top 24 of 32 random bits. */
 static inline double rand_uniform_of(uint32_t top)
 {
 	return ((double)top + 0.5) * 0x1p-24;
 }
 
-/* Uniform in (0, 1), never 0 or 1: (top 24 bits of word 0 + 0.5) / 2^24, exact in float32's range as a double. */
+/* Uniform in (0, 1), never 0 or 1: (top 24 bits of word 0 + 0.5) / 2^24, which a double holds
+ * exactly. */
 double rand_uniform(uint64_t seed, enum rand_stream stream, uint64_t position, uint32_t index);

@@ -18,8 +18,8 @@ static_assert(MOST_TOP_K == LIMIT_VOCAB && MOST_WINDOW == LIMIT_CONTEXT, "the me
 static const struct {
 	const char *name, *range;
 	double low, high;
-	bool above; /* low itself is too low */
-	bool zero; /* but 0 is allowed */
+	bool above; /* low itself is not allowed */
+	bool zero; /* 0 is allowed too */
 } values[SAMPLING_VALUES] = {
 	/* Logits divided by less leave the range of a float, and their order with it. */
 	[SAMPLING_TEMPERATURE] = {"temperature", "0, or 1e-30 to 100", 1e-30, 100, .zero = true},
@@ -42,7 +42,7 @@ static const struct {
 	[SAMPLING_REPLAY_ERROR] = {"replay error", "0 to 1", 0, .high = 1},
 };
 
-/* Written so that a NaN is not. */
+/* Written so that a NaN is not allowed. */
 static bool is_allowed(enum sampling_value what, double value)
 {
 	bool low = values[what].above ? value > values[what].low : value >= values[what].low;
@@ -56,7 +56,7 @@ int sampling_check(enum sampling_value what, double value, struct error *err)
 
 	if (is_allowed(what, value))
 		return 0;
-	/* With as many digits as show that it is beyond a bound. */
+	/* With as many digits as show that the value is out of range. */
 	snprintf(text, sizeof(text), "%.7g", value);
 	if (is_allowed(what, strtod(text, NULL)))
 		snprintf(text, sizeof(text), "%.17g", value);

@@ -1,5 +1,5 @@
-/* What a request may say about sampling: the one table of ranges for the SDK, the command lines, the verifier and whoever reads its
- * pages. Pure. */
+/* The ranges of a request's sampling parameters: one table for the SDK, the command lines, the
+ * verifier and the readers of its pages. No side effects. */
 #pragma once
 
 #include "shared/base/error.h"
@@ -21,7 +21,7 @@ enum sampling_value {
 	SAMPLING_VALUES
 };
 
-/* -EINVAL, with a message that has name, value and range. What is not a number is in no range. */
+/* -EINVAL, with a message that has name, value and range. A NaN is in no range. */
 int sampling_check(enum sampling_value what, double value, struct error *err);
-/* "0 to 100": the range as a message has it. */
+/* The range as messages write it, such as "0 to 100". */
 const char *sampling_range(enum sampling_value what);

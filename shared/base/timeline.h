@@ -47,7 +47,7 @@ struct timeline_info {
 };
 const struct timeline_info *timeline_info(uint32_t kind);
 
-/* Keeps spans from now until until_ns. Of several calls the latest time counts. */
+/* Keeps spans from now until until_ns. After several calls the latest time counts. */
 void timeline_enable(uint64_t until_ns);
 bool timeline_on(void);
 /* The start of a span, 0 when the timeline is off. timeline_add ignores a span that starts at 0. */

@@ -34,9 +34,9 @@ void doorbell_ring(struct doorbell *bell);
 
 /* For a waiter that sleeps on the sequence by other means, together with other events: io_uring's
  * futex wait (shared, 32 bits). doorbell_lie_down counts it as asleep. False: the bell was rung
- * after `seen` was read; do not sleep. True: until doorbell_get_up, ringers wake whoever sleeps on
- * the sequence. A futex wait still queued in the kernel from an earlier sleep serves for this one
- * as well. */
+ * after `seen` was read; do not sleep. True: until doorbell_get_up, ringers wake a thread that
+ * sleeps on the sequence. A futex wait still queued in the kernel from an earlier sleep serves for
+ * this one as well. */
 bool doorbell_lie_down(struct doorbell *bell, uint32_t seen);
 void doorbell_get_up(struct doorbell *bell);
 /* A bell and the sequence read from it, for functions that wait for other events and must also

@@ -71,8 +71,8 @@ struct peer_card {
 	struct peer_settings settings;
 };
 
-/* Reads and checks a whole card from a message; -EBADMSG with the reason. Of a card of another
- * protocol only the name and the version are checked, so that both can be named in a message. */
+/* Reads and checks a whole card from a message; -EBADMSG with the reason. A card of another
+ * protocol is checked only for name and version, so that both can be named in a message. */
 int peer_card_read(const Outrider__PeerCard *from, struct peer_card *out, struct error *err);
 int peer_state_read(const Outrider__PeerState *from, struct peer_state *out, struct error *err);
 /* from may be NULL: no settings were sent. */

@@ -1,7 +1,8 @@
 /*
- * The least time a forward pass can take on this machine: what its matrices and its keys and values weigh, what has to be
- * computed with them, and how long that takes at the peaks measured beside it (peaks.h). Norms, biases and the states of
- * recurrent layers are left out: they are nothing beside the matrices, and a floor may be low.
+ * The least time that a forward pass can take on this machine: the bytes of its matrices, keys and
+ * values, the operations on them, and the time for both at the measured peaks (peaks.h). Norms,
+ * biases and the states of recurrent layers are left out: they are small compared with the
+ * matrices, and a floor may be too low.
  */
 #pragma once
 
@@ -16,13 +17,15 @@ struct floor_pass {
 };
 
 struct floor {
-	double bytes; /* of everything below, each byte once */
+	double bytes; /* of everything below; each byte counts once */
 	double expert_bytes; /* of the distinct routed experts */
 	double kv_bytes;
 	double int8_ops; /* of products with quantised weights */
 	double bytes_s; /* bytes at the read bandwidth */
 	double kv_s, expert_s; /* kv_bytes and expert_bytes at the read bandwidth */
-	double roofline_s; /* sum over matrices of max(bytes / bandwidth, operations / peak of the type) */
+	/* sum over matrices of max(bytes / bandwidth, operations / peak of the type) #skip
+	 * shared/measure/peaks.h 5 */
+	double roofline_s;
 	uint32_t experts; /* distinct ones, summed over the layers */
 };
 

@@ -1,7 +1,8 @@
-/* What it costs to hand work to the threads of a pool: each step of a pass that is cut for them pays it. */
+/* The cost of giving work to the threads of a pool, which every divided step of a pass has. */
 #pragma once
 
 #include "kernels/pool.h"
 
-/* One run in which all threads that take part must meet, in microseconds. The caller drives the pool. */
+/* The time in microseconds of one run in which all threads have to meet. The caller drives the
+ * pool. */
 double hand_over_us(struct pool *pool);

@@ -4,7 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-/* One walk from the root; node is the draft index reached, -1 at the committed tokens. */
+/* A walk from the root; node is the draft index that it has reached, -1 for the committed tokens.
+ */
 struct walk {
 	struct sampler *sampler;
 	const struct accept_input *input;
@@ -31,7 +32,7 @@ static int32_t walk_pick(const struct walk *walk)
 	return walk->input->picks[walk->node + 1].token;
 }
 
-/* Children come behind their parent, so the walk reads the draft once. */
+/* Children come after their parent, so the walk reads the draft once. */
 static int32_t walk_gumbel(struct walk *walk)
 {
 	const struct draft_reply *draft = walk->input->draft;
@@ -42,9 +43,11 @@ static int32_t walk_gumbel(struct walk *walk)
 	return walk_pick(walk);
 }
 
-/* What remains of p while children are refused, over the ids of sampler->dist: r[id] >= 0, with their sum. */
+/* What remains of p after refused children, for the ids in sampler->dist: r[id] >= 0, and their
+ * sum. */
 struct residual {
-	float *r; /* [n_vocab], in sampler->logits: p is in dist by now */
+	/* [n_vocab], in the memory of sampler->logits, which is free because dist holds p */
+	float *r;
 	double sum;
 };
 
@@ -64,7 +67,7 @@ static void residual_begin(struct sampler *sampler, struct residual *residual)
 	residual_sum(sampler, residual);
 }
 
-/* The drafter sampled in proportion to the p it lists, so q is what it lists over its sum. */
+/* The drafter sampled in proportion to the p that it lists, so q is p over their sum. */
 static double support_sum(const struct draft_choice *choice, uint32_t n)
 {
 	double sum = 0;
@@ -87,7 +90,8 @@ static double support_q(const struct draft_reply *draft, uint32_t child)
 	return q / support_sum(choice, n);
 }
 
-/* The child was refused: (r / sum - q)+ in place of r (2211.17192, section 2.3; for trees 2305.09781, section 4.3). */
+/* Call when the child was refused: replaces r by (r / sum - q)+ (2211.17192, section 2.3; for trees
+ * 2305.09781, section 4.3). */
 static void residual_subtract(const struct sampler *sampler, struct residual *residual,
 	const struct draft_reply *draft, uint32_t child)
 {
@@ -105,7 +109,7 @@ static void residual_subtract(const struct sampler *sampler, struct residual *re
 	residual_sum(sampler, residual);
 }
 
-/* A draw from r, or -1 when rounding left nothing of it. */
+/* A draw from r, or -1 when rounding has left nothing of it. */
 static int32_t residual_draw(const struct sampler *sampler, const struct residual *residual,
 	uint64_t seed, uint64_t position)
 {
@@ -138,7 +142,8 @@ static void walk_distribution(const struct walk *walk)
 		});
 }
 
-/* Tries the children of the node in order; the one accepted, or -1 and in *token what is emitted instead. */
+/* Tries the children of the node in order. Returns the accepted one; or -1, and in *token the one
+ * to emit instead. */
 static int walk_children(struct walk *walk, int32_t *token)
 {
 	const struct accept_input *input = walk->input;
@@ -153,7 +158,8 @@ static int walk_children(struct walk *walk, int32_t *token)
 			walk_distribution(walk);
 			residual_begin(sampler, &residual);
 		}
-		/* Accept with min(1, r(x) / q(x)), r normalised: u q sum < r says it without dividing. */
+		/* Accept with min(1, r(x) / q(x)), r normalised. Without a division: u q sum < r.
+		 */
 		double u = rand_uniform(seed, RAND_ACCEPT, position, child);
 		if (u * support_q(draft, child) * residual.sum <
 			(double)residual.r[draft->node[child].token])
@@ -161,7 +167,8 @@ static int walk_children(struct walk *walk, int32_t *token)
 		residual_subtract(sampler, &residual, draft, child);
 	}
 	*token = residual.r ? residual_draw(sampler, &residual, seed, position) : -1;
-	/* No child at all, or a residual that rounding emptied (p and q agree to the last bit): p itself. */
+	/* There is no child, or rounding has emptied the residual (p and q agree to the last bit):
+	 * p itself. */
 	if (*token < 0)
 		*token = walk_pick(walk);
 	return -1;
@@ -230,10 +237,10 @@ static int check_support(
 	return 0;
 }
 
-/* What the nodes before say of the next one. */
+/* What check_node needs to know of earlier nodes. */
 struct check {
 	uint8_t depth[LIMIT_DRAFT_NODES + 1]; /* [0]: the committed tokens; of node i at [i + 1] */
-	uint16_t children[LIMIT_DRAFT_NODES + 1]; /* so far, in the same order */
+	uint16_t children[LIMIT_DRAFT_NODES + 1]; /* counted so far, with the same indices */
 };
 
 static int check_node(const struct draft_reply *reply, uint32_t i, uint32_t n_vocab,

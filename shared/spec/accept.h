@@ -1,15 +1,19 @@
 /*
- * Which drafted tokens stand (ARCHITECTURE, "Lossless, to the bit"). Pure functions of what the target picks, or of its logits,
- * the draft and the session's parameters. A draft is a tree of any shape in which parents come before their children.
+ * Which drafted tokens are accepted (ARCHITECTURE, "Lossless, to the bit"). Pure functions of what
+ * the target picks (or of its logits), the draft and the session's parameters. A draft is a tree of
+ * any shape in which parents come before their children.
  *
- * COUPLING_GUMBEL: walk from the root; at each node the token that the target would sample there has been picked (pick.h);
- * the first child that carries it is accepted. The output is what K = 0 would have given.
- * COUPLING_MAXIMAL: chains: Leviathan et al. (2211.17192), accept with min(1, p/q), else sample from (p - q)+
- * renormalised; trees: the children of a node one after the other, q replaced by the residual (Miao et al.,
- * 2305.09781, section 4.3). A q with no support is a certain proposal: it is accepted with p of its token, which
- * is then taken out of p. Each q must be what that child was sampled from given the siblings before it. The tests of a position
- * draw from (seed, RAND_ACCEPT, position, draft index), the token of the residual from (seed, RAND_RESIDUAL, position, 0); where
- * no child was proposed the token is the one picked. At temperature 0 both couplings are greedy equality.
+ * COUPLING_GUMBEL: a walk from the root. At each node the token that the target samples there has
+ * been picked (pick.h); the first child with this token is accepted. The output is that of K = 0.
+ *
+ * COUPLING_MAXIMAL: for chains Leviathan et al. (2211.17192): accept with min(1, p/q), else sample
+ * from (p - q)+ renormalised. For trees the children of a node are tried one after the other, and p
+ * is replaced by the residual after each refusal (Miao et al., 2305.09781, section 4.3). A q
+ * without support is a certain proposal: it is accepted with p of its token, which is then removed
+ * from p. Each q must be the distribution from which that child was sampled, given the siblings
+ * before it. The tests of a position draw from (seed, RAND_ACCEPT, position, draft index), the
+ * token of the residual from (seed, RAND_RESIDUAL, position, 0); where no child was proposed, the
+ * picked token is used. At temperature 0 both couplings test for the greedy token.
  */
 #pragma once
 
@@ -19,13 +23,15 @@
 struct accept_input {
 	const struct sampler_params *params;
 	const struct draft_reply *draft; /* validated; n may be 0 */
-	/* [draft->n + 1]: what was picked after the committed tokens, then after each draft token on its path. */
+	/* [draft->n + 1]: the picks after the committed tokens, then after each draft token on its
+	 * path. */
 	const struct pick_result *picks;
 	uint32_t n_history; /* committed tokens */
-	/* The rest is read only if accept_wants_logits. */
+	/* From here on read only if accept_wants_logits. */
 	const int32_t *history; /* [n_history] */
-	uint32_t n_prompt; /* of them */
-	/* Target logits after the committed tokens (node -1) and after a draft token that has children. */
+	uint32_t n_prompt; /* how many of them are prompt */
+	/* Target logits after the committed tokens (node -1) and after a draft token that has
+	 * children. */
 	const float *(*logits)(void *arg, int node);
 	void *arg;
 };
@@ -34,17 +40,17 @@ struct accept_output {
 	uint32_t n_accepted; /* 0 to the depth of the draft */
 	int16_t node[LIMIT_DRAFT_DEPTH]; /* the accepted draft indices, in order */
 	uint32_t n_tokens; /* n_accepted + 1 */
-	int32_t token[LIMIT_DRAFT_DEPTH +
-		      1]; /* what is emitted: accepted tokens and the one after */
+	/* the tokens that are emitted: the accepted ones and the one after them */
+	int32_t token[LIMIT_DRAFT_DEPTH + 1];
 };
 
-/* Whether a draft under these parameters is accepted by logits, not by picks alone. */
+/* Whether acceptance under these parameters needs logits, not only picks. */
 bool accept_wants_logits(const struct sampler_params *params);
-/* sampler: scratch, which is used only if accept_wants_logits. */
+/* sampler: scratch memory, used only if accept_wants_logits. */
 void accept_draft(
 	struct sampler *sampler, const struct accept_input *input, struct accept_output *out);
 
-/* Draft replies from another process: every field in range for this vocabulary and budget, parents before children, each
- * support's p > 0 and summing to 1 within 1e-3. -EPROTO. */
+/* Checks a draft reply from another process: every field in range for this vocabulary and budget,
+ * parents before children, and the p of each support > 0 with a sum of 1 within 1e-3. -EPROTO. */
 int accept_check_draft(const struct draft_reply *reply, uint32_t n_vocab,
 	struct draft_budget budget, struct error *err);

@@ -112,7 +112,7 @@ struct draft_reply {
 	uint32_t ahead; /* how many of the n nodes were drafted before the request came */
 	/* Nonzero: the reply is no draft but a foresight, a shadow draft. Asked for a chain of
 	 * `foreseen` tokens at some time since its last draft, the drafter would have drafted these
-	 * n; the first `right` of them came true. Of its nodes only the confidence is set. */
+	 * n; the first `right` of them came true. Its nodes have only their confidence set. */
 	uint32_t foreseen, right;
 	struct draft_node *node; /* [room] */
 	/* Maximal coupling: node i was sampled from choice[support[i]] to choice[support[i + 1] -

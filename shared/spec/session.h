@@ -1,16 +1,19 @@
 /*
- * The session pages: region "sessions", owned by the verifier, read by the drafter and by the verifier's successor.
- * Everything that decides a session's output is here, so that whoever comes next goes on with the same tokens.
+ * The session pages: region "sessions", owned by the verifier, read by the drafter and by the
+ * verifier's successor. They contain everything that decides a session's output, so that a
+ * successor goes on with the same tokens.
  *
- * Layout: struct sessions_header, then n_sessions pages of page_bytes each: struct session_page followed by
- * int32_t tokens[n_context] and int32_t replay[n_context].
+ * Layout: struct sessions_header, then n_sessions pages of page_bytes each: struct session_page
+ * followed by int32_t tokens[n_context] and int32_t replay[n_context].
  *
- * The verifier goes by a copy of its own (services/verifier/state/journal.h): it writes these pages, and reads them once, when it takes
- * them over from a predecessor. Checksums tell then whether anybody else has written to them.
+ * The verifier itself uses copies of its own (services/verifier/state/journal.h): it writes these
+ * pages, and reads them only once, when it takes them over from a predecessor. Checksums then tell
+ * whether another process has written to them.
  *
- * Writing: the verifier alone. tokens[i] is written before n_tokens > i is stored with release; a reader that loads
- * n_tokens with acquire may read tokens[0..n_tokens-1]. Those never change while uid stays. uid is stored last when a session
- * begins and cleared first when it ends; a reader that copied anything checks uid again after.
+ * Only the verifier writes. tokens[i] is written before n_tokens > i is stored with release; a
+ * reader that loads n_tokens with acquire may read tokens[0..n_tokens-1]. These are constant as
+ * long as uid is. uid is stored last when a session begins and cleared first when it ends; a reader
+ * must check uid again after it has copied anything.
  */
 #pragma once
 
@@ -54,7 +57,7 @@ enum draft_method {
 extern const char
 	*const draft_method_names[]; /* "auto", "none", "ngram", "model", "replay", NULL */
 
-/* Pages that are used at a time with the verifier's defaults. */
+/* Pages that are used at a time with the verifier's default settings. */
 enum { SESSIONS_USED = 64 };
 
 #define SESSION_K_POLICY (-1) /* K comes from the policy page */
@@ -64,24 +67,28 @@ struct session_request {
 	uint32_t max_tokens;
 	uint32_t ignore_eos;
 	int32_t k; /* the draft's depth: 0..LIMIT_DRAFT_DEPTH fixed, or SESSION_K_POLICY */
-	/* A tree: its tokens, and those behind one token, 1..LIMIT_DRAFT_NODES and 1..LIMIT_DRAFT_WIDTH. Both 0: a chain. */
+	/* A tree: its tokens, and the most children of one token, 1..LIMIT_DRAFT_NODES and
+	 * 1..LIMIT_DRAFT_WIDTH. Both 0: a chain. */
 	uint32_t draft_nodes, draft_width;
 	uint32_t draft_method; /* enum draft_method */
 	uint32_t n_replay; /* tokens of replay[] (the recorded continuation) */
 	float replay_error; /* probability that a proposed token is replaced */
-	uint32_t control_text; /* control tokens give their text */
+	uint32_t control_text; /* control tokens are part of the text */
 	uint32_t logits_hash; /* the client wants a hash of each position's logits */
-	uint32_t
-		logprobs; /* log probabilities of each token: its own, and of so many likely ones less 1; 0: none */
+	/* entries of log probabilities per token: its own, then those of the likeliest tokens; 0:
+	 * none */
+	uint32_t logprobs;
 	uint64_t deadline_ns; /* CLOCK_MONOTONIC; 0 = none */
-	uint64_t digest; /* of what was asked: another request under the same uid is refused */
+	uint64_t digest; /* of the request: another request under the same uid is refused */
 	uint32_t grammar_kind, grammar_bytes; /* enum grammar_kind; bytes of its source */
-	uint32_t n_stops, stops_bytes; /* bytes that they take */
-	/* One behind the other, each with its NUL; behind them the source of the grammar, without one. */
+	uint32_t n_stops, stops_bytes; /* number, and bytes together */
+	/* The stop strings one after the other, each with its NUL, then the source of the grammar,
+	 * without a NUL. */
 	char stops[LIMIT_STOPS_BYTES + LIMIT_GRAMMAR_BYTES];
 };
 
-/* As much of a request as holds something: the rest of it is neither copied nor read, and so costs no memory. */
+/* The bytes of a request that are in use. The rest is neither copied nor read, so it costs no
+ * memory. */
 static inline size_t session_request_bytes(const struct session_request *request)
 {
 	return offsetof(struct session_request, stops) + request->stops_bytes +
@@ -93,7 +100,7 @@ static inline const char *session_grammar(const struct session_request *request)
 	return request->stops + request->stops_bytes;
 }
 
-/* Of the uid, the prompt's length, the request and the first n_tokens tokens. */
+/* A checksum over the uid, the prompt's length, the request and the first n_tokens tokens. */
 struct session_sum {
 	_Atomic uint64_t sum;
 	_Atomic uint32_t n_tokens;
@@ -106,46 +113,50 @@ struct session_page {
 	_Atomic uint32_t end; /* enum session_end, valid when DONE */
 	uint32_t n_prompt;
 	_Atomic uint32_t told; /* 1: the client was sent the end */
-	uint64_t
-		admitted; /* number of its admission: who came earlier goes first, also after a restart */
+	/* number of its admission: an earlier session comes first, also after a restart */
+	uint64_t admitted;
 	struct session_request request;
 	alignas(CACHE_LINE) _Atomic uint32_t n_tokens; /* committed: prompt and output */
 	_Atomic uint64_t iterations;
-	/* For who looks at it, over restarts; nothing is computed from these. K as it was asked for last, before the end of
-	 * the answer cut it. CLOCK_MONOTONIC, which goes on while this page is there; ended_ns 0 = not yet. */
+	/* For observers, counted across restarts; nothing is computed from these. k: the last K
+	 * asked for, before the end of the answer limited it. Times by CLOCK_MONOTONIC, which goes
+	 * on as long as this page exists; ended_ns 0 = not yet. */
 	_Atomic uint32_t k, drafted, accepted;
 	_Atomic uint32_t cached; /* tokens of the prompt that other sessions had computed */
 	_Atomic uint64_t begun_ns, ended_ns;
-	/* One of the two is of n_tokens at any instant: the other is written before n_tokens changes. */
+	/* At any instant one of the two is that of n_tokens: the other one is written before
+	 * n_tokens changes. */
 	struct session_sum sums[2];
-	_Atomic uint64_t end_sum; /* of that sum and end; written before end */
+	_Atomic uint64_t end_sum; /* over that sum and `end`; written before end */
 	alignas(CACHE_LINE) int32_t tokens[]; /* [n_context], then replay[n_context] */
 };
 
 struct sessions_header {
 	uint32_t n_sessions, n_context;
 	uint64_t page_bytes;
-	uint64_t
-		model_fingerprint; /* of the target: a successor with another model starts afresh */
-	/* gguf_fingerprint, and gguf_stamps, of what is at model_path: the same for who finds others there. */
+	/* of the target: a successor with another model does not take over the sessions */
+	uint64_t model_fingerprint;
+	/* gguf_fingerprint and gguf_stamps of the file at model_path. A process that finds the same
+	 * numbers there has the same file. */
 	uint64_t file_fingerprint, model_stamps;
-	/* Not 0: who made this region had found other files at model_path than those of a predecessor's region; then it is
-	 * theirs. What clients hold of answers from before is of another model, whatever the fingerprint says. */
+	/* Not 0: the process that made this region had found other files at model_path than its
+	 * predecessor's region named; these are the stamps of the files that it found. What clients
+	 * have of earlier answers is then of another model, whatever the fingerprint says. */
 	uint64_t other_stamps;
-	uint64_t arithmetic; /* KERNELS_ARITHMETIC of who computed the answers */
+	uint64_t arithmetic; /* KERNELS_ARITHMETIC of the process that computed the answers */
 	uint64_t tokenizer_fingerprint; /* a drafter with another tokenizer is refused by this */
 	char model_path
-		[1024]; /* absolute; where the drafter finds the target's routers and tokenizer */
-	/* sessions_sum of all before. Two, so that one is right whenever model_stamps is changed alone: the second is written
-	 * before it, the first after. */
+		[1024]; /* absolute; the drafter reads the target's routers and tokenizer from it */
+	/* sessions_sum of everything before. There are two, so that one is right at any instant
+	 * while model_stamps changes: the second is written before it, the first after it. */
 	uint64_t sums[2];
 };
 
-size_t sessions_bytes(uint32_t n_sessions, uint32_t n_context); /* payload */
+size_t sessions_bytes(uint32_t n_sessions, uint32_t n_context); /* of the payload */
 size_t session_page_bytes(uint32_t n_context);
-/* Checks sizes against bytes (the payload's). */
+/* Checks sizes against `bytes`, those of the payload. */
 int sessions_check(const struct sessions_header *header, size_t bytes, struct error *err);
 uint64_t sessions_sum(const struct sessions_header *header);
-/* header: a copy that nobody else writes to; payload: the region's. */
+/* header: a copy to which no other process writes; payload: the region's. */
 struct session_page *session_at(const struct sessions_header *header, void *payload, uint32_t i);
 int32_t *session_replay(const struct sessions_header *header, struct session_page *page);

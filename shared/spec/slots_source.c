@@ -520,7 +520,7 @@ static int map_slots(const struct experts_cached *cached, const struct region *r
 		status = error_set(err, ESTALE,
 			"expert region: the expert-cache has another file open than this process, "
 			"which reads experts itself until both are started on the same file");
-	/* Found changed before this model was opened: what we have may be sound. */
+	/* Found changed before this model was opened: our file may be intact. */
 	if (status == 0 && slots_lost(slots))
 		status = error_set(err, ESTALE,
 			"expert region: the expert-cache found its model file changed; start it "

@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 
-/* Fewer bytes of logits than this stay on the calling thread: a hand-over costs about as much. */
+/* With fewer bytes of logits than this the calling thread does all, because to give work to others
+ * costs about as much. */
 #define BYTES_FOR_POOL (32u << 10)
 
 struct pick {
@@ -57,7 +58,8 @@ size_t pick_bytes(uint32_t n_threads, uint32_t n_vocab)
 	return sizeof(struct pick) + n_threads * (sizeof(*sampler) + n_vocab * each);
 }
 
-/* The drafted tokens on the path of a row, the last one at path[PICK_PATH_MAX - 1]; how many. */
+/* Writes the drafted tokens on the path of a row to path, the last one to path[PICK_PATH_MAX - 1].
+ * Returns how many. */
 static uint32_t path_of(const struct pick_row *rows, uint32_t row, int32_t path[PICK_PATH_MAX])
 {
 	uint32_t n = 0;

@@ -1,16 +1,18 @@
-/* Parsing. A struct reader walks the bytes once, front to back; nothing is used before take() has checked it. */
+/* Parsing. A struct reader goes through the bytes once, from the front; nothing is used before
+ * take() has checked it. */
 #include "shared/model/gguf/gguf_internal.h"
 #include "shared/model/gguf/gguf_tensors.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* More than any real file by orders of magnitude; they bound what a hostile header can make us allocate. */
+/* Far more than any real file has. These limits bound what a hostile header can make us allocate.
+ */
 enum {
 	KEYS_MAX = 1 << 16,
-	STRINGS_MAX = 1 << 23, /* in all arrays together: each has 8 bytes of index */
+	STRINGS_MAX = 1 << 23, /* in all arrays together: each string takes 8 bytes of index */
 	ALIGNMENT_MAX = 1 << 24,
-	KEY_BYTES_MAX = 65535, /* the specification's own limit */
+	KEY_BYTES_MAX = 65535, /* the limit in the specification */
 };
 
 struct reader {
@@ -26,7 +28,7 @@ static size_t left(const struct reader *r)
 	return r->bytes - r->at;
 }
 
-/* The next n bytes, or NULL and a message that names what was being read and where the file ends. */
+/* The next n bytes, or NULL with a message that names what was read and where the file ends. */
 static const unsigned char *take(struct reader *r, uint64_t n, const char *what)
 {
 	if (n > left(r)) {
@@ -217,7 +219,7 @@ static int read_key(struct gguf *g, struct reader *r, uint64_t index)
 		return rc;
 	}
 	if (g->n_keys == g->keys_capacity) {
-		/* Grown as keys are found, so a count alone allocates nothing. */
+		/* Grows as keys are found, so a count alone allocates nothing. */
 		size_t capacity = g->keys_capacity ? 2 * g->keys_capacity : 64;
 		struct gguf_key *keys = realloc(g->keys, capacity * sizeof(*keys));
 		if (!keys) {
@@ -238,7 +240,7 @@ static int compare_keys(const void *a, const void *b, void *arg)
 		g->keys[*(const uint32_t *)a].name, g->keys[*(const uint32_t *)b].name);
 }
 
-/* Sorted rather than hashed: a file cannot choose names that make this slow. */
+/* Sorted rather than hashed, so that no choice of names makes this slow. */
 static int index_keys(struct gguf *g, struct error *err)
 {
 	int rc = 0;
@@ -290,7 +292,7 @@ int gguf_parse(struct gguf *g, struct error *err)
 	if (!rc)
 		rc = read_alignment(g, err);
 	if (rc && g->keys_by_name) {
-		/* A checked file is read on as if it said nothing. */
+		/* A file that is checked is read on as if the key were absent. */
 		rc = gguf_problem(g, rc, err);
 		g->alignment = 32;
 	}

@@ -1,4 +1,5 @@
-/* Opening and mapping files, and what is said of an open one; gguf.c parses, gguf_split.c joins parts. */
+/* Opening and mapping files, and the properties of an open one; gguf.c parses, gguf_split.c joins
+ * parts. */
 #include "shared/model/gguf/gguf_guard.h"
 #include "shared/model/gguf/gguf_internal.h"
 #include "shared/model/gguf/gguf_watch.h"
@@ -23,7 +24,7 @@ static int open_parsed(struct gguf *g, struct gguf **out, struct error *err)
 	return 0;
 }
 
-/* Parts of a split model come from files: bytes in memory have no neighbours. */
+/* Refuses part of a split model in memory, because its other parts cannot be found. */
 static int refuse_parts(const struct gguf *g, struct error *err)
 {
 	uint64_t count = 1, no = 0;
@@ -71,7 +72,7 @@ int gguf_open_memory(const void *data, size_t bytes, struct gguf **out, struct e
 static int map_file(struct gguf *g, struct error *err)
 {
 	struct stat st;
-	/* O_NONBLOCK: a FIFO must not make us wait for a writer. */
+	/* O_NONBLOCK, so that a FIFO does not make us wait for a writer. */
 	g->fd = open(g->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (g->fd < 0 || fstat(g->fd, &st) < 0)
 		return error_set(err, errno, "cannot open: %s", strerror(errno));
@@ -142,7 +143,7 @@ static struct gguf_check *make_check(gguf_report *report, void *arg, struct erro
 	return check;
 }
 
-/* check belongs to out when there is one. */
+/* Gives `check` to out, or frees it if there is no out. */
 static int hand_over(struct gguf_check *check, int rc, struct gguf *out)
 {
 	if (out) {
@@ -214,7 +215,7 @@ void gguf_close(struct gguf **gguf)
 	if (g->mapped)
 		munmap((void *)(uintptr_t)g->data, g->bytes);
 	for (size_t i = 0; i < g->n_parts; i++) {
-		/* The first part's is g->fd. */
+		/* The first part's descriptor is g->fd. */
 		if (i > 0 && g->parts[i].fd >= 0)
 			close(g->parts[i].fd);
 		free(g->parts[i].path);
@@ -268,7 +269,7 @@ const struct gguf_part *gguf_part_at(const struct gguf *gguf, size_t i)
 
 void gguf_expect_scattered(const struct gguf *gguf, bool scattered)
 {
-	/* Advice: where it is not taken, loading is slower. */
+	/* Only advice: if it is not taken, loading is slower. */
 	if (gguf->mapped)
 		(void)madvise((void *)(uintptr_t)gguf->data, gguf->bytes,
 			scattered ? MADV_RANDOM : MADV_NORMAL);
@@ -286,7 +287,7 @@ void gguf_advise(const struct gguf *gguf, const void *from, size_t bytes, bool w
 		(void)madvise((void *)first, end - first, MADV_WILLNEED);
 		return;
 	}
-	/* Whole pages: the others hold something else as well. */
+	/* Whole pages only: others contain something else, too. */
 	first = (first + page - 1) / page * page;
 	end = end / page * page;
 	if (first >= end)

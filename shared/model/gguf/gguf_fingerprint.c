@@ -1,12 +1,13 @@
-/* Which model it is, from a part of its bytes: a file of hundreds of GB is not read to be told from another. */
+/* Identifies a model by a part of its bytes, because a file of hundreds of GB cannot be read for
+ * that. */
 #include "shared/model/gguf/gguf_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Where a tensor's bytes are looked at: at PLACES_MAX places of PLACE_BYTES each, and at fewer
- * where there are many tensors, so that a file that is not in memory costs at most about
- * READS_MAX small reads, which are all asked for before the first is waited for. */
+/* A tensor's bytes are read at PLACES_MAX places of PLACE_BYTES each, and at fewer where there are
+ * many tensors. So a file that is not in memory costs at most about READS_MAX small reads, which
+ * are all started before the first is waited for. */
 enum { PLACES_MAX = 8, PLACE_BYTES = 64, READS_MAX = 8192 };
 
 /* FNV-1a */
@@ -23,7 +24,8 @@ static uint64_t n_places(const struct gguf *gguf)
 	return n < 1 ? 1 : n > PLACES_MAX ? PLACES_MAX : n;
 }
 
-/* Bytes of the tensor at place i of n, in the mapping; a tensor that is no larger than all places together is one. */
+/* The bytes of the tensor at place i of n, in the mapping. A tensor no larger than all places
+ * together is one place. */
 static const unsigned char *place(const struct gguf *gguf, const struct gguf_tensor *t, uint64_t i,
 	uint64_t n, uint64_t *bytes)
 {
@@ -33,7 +35,7 @@ static const unsigned char *place(const struct gguf *gguf, const struct gguf_ten
 		return data;
 	}
 	*bytes = PLACE_BYTES;
-	/* In the middle of each n-th: ends are more often alike. */
+	/* In the middle of each n-th part: the ends are more often alike. */
 	return data + t->bytes / n * i + (t->bytes / n - PLACE_BYTES) / 2;
 }
 
@@ -62,7 +64,7 @@ static uint64_t hash_weights(uint64_t hash, const struct gguf *gguf)
 	return hash;
 }
 
-/* What precedes the weights in a part, and its size. */
+/* Hashes what precedes the weights in a part, and its size. */
 static uint64_t hash_header(uint64_t hash, const struct gguf *gguf, const struct gguf_part *part)
 {
 	uint64_t end = part->base + part->bytes;
@@ -83,7 +85,7 @@ uint64_t gguf_fingerprint(const struct gguf *gguf)
 	for (size_t i = 0; i < gguf_n_parts(gguf); i++)
 		hash = hash_header(hash, gguf, gguf_part_at(gguf, i));
 	hash = hash_weights(hash, gguf);
-	/* Who holds a const gguf may not change what is in the file; what it was is about the file. */
+	/* A const gguf protects the content of the file; the fingerprint only describes it. */
 	uint64_t none = 0;
 	atomic_compare_exchange_strong_explicit((_Atomic uint64_t *)(uintptr_t)&gguf->fingerprint,
 		&none, hash, memory_order_relaxed, memory_order_relaxed);
@@ -100,7 +102,7 @@ const char *gguf_sample_text(const struct gguf *gguf, char out[static GGUF_SAMPL
 			looked += bytes;
 		}
 	}
-	/* One byte in so many: rounded up, so that it is never said to be more than it is. */
+	/* "One byte in so many", rounded up, so that it never claims to be more than it is. */
 	uint64_t in = looked > 0 ? (all + looked - 1) / looked : 0;
 	snprintf(out, GGUF_SAMPLE_TEXT,
 		"its size, its header and up to %" PRIu64

@@ -1,5 +1,5 @@
-/* The SIGBUS handler uses nothing but what POSIX calls async-signal-safe, and mmap, which on
- * Linux is a bare system call. */
+/* The SIGBUS handler uses only functions that POSIX calls async-signal-safe, and mmap, which on
+ * Linux is a plain system call. */
 #include "shared/model/gguf/gguf_guard.h"
 
 #include "shared/model/gguf/gguf_internal.h"
@@ -14,7 +14,7 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-/* A split model's parts are open at the same time until they are joined. */
+/* The parts of a split model are open at the same time until they are joined. */
 enum { WATCHED_MAX = GGUF_PARTS_MAX + 16 };
 
 static _Atomic(const struct gguf *) watched[WATCHED_MAX];
@@ -22,7 +22,7 @@ static const char *guard_prefix = "";
 static struct sigaction before;
 static atomic_flag speaking = ATOMIC_FLAG_INIT;
 static atomic_bool survive;
-static size_t page_bytes; /* before survive */
+static size_t page_bytes; /* set before survive */
 
 void gguf_guard_add(const struct gguf *gguf)
 {
@@ -44,7 +44,7 @@ void gguf_guard_remove(const struct gguf *gguf)
 	}
 }
 
-/* The open file that is mapped at the address and which of its parts, or NULL. */
+/* The open file that is mapped at the address, and the index of its part, or NULL. */
 static const struct gguf *file_of(const unsigned char *at, size_t *index)
 {
 	for (int i = 0; i < WATCHED_MAX; i++) {
@@ -63,8 +63,8 @@ static const struct gguf *file_of(const unsigned char *at, size_t *index)
 	return NULL;
 }
 
-/* A line in parts, written at once: other processes write to the same place. Safe in a signal
- * handler; what is longer is cut. */
+/* A line that is composed in parts and written at once, because other processes write to the same
+ * file. Safe in a signal handler; too long lines are cut. */
 struct line {
 	char text[512];
 	size_t n;
@@ -76,7 +76,7 @@ static void add(struct line *line, const char *text)
 		line->text[line->n++] = *text++;
 }
 
-/* As error messages have it: no control character, and of a long path its end. */
+/* Adds a path as error messages do: without control characters, and only the end of a long one. */
 static void add_path(struct line *line, const char *path)
 {
 	enum { SHOWN = 200 };
@@ -103,7 +103,7 @@ static bool is_shorter(const struct gguf_part *part)
 	return fstat(part->fd, &now) != 0 || (uint64_t)now.st_size < part->bytes;
 }
 
-/* Zeros from the page of the address to the end of the part. */
+/* Maps zeros from the page of the address to the end of the part. */
 static bool read_zeros_from(
 	const struct gguf *g, const struct gguf_part *part, const unsigned char *at)
 {
@@ -123,7 +123,8 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
 
 	(void)context;
 	if (!g) {
-		/* Not about a file of ours: the same instruction meets whoever was there before us. */
+		/* The address is in no file of ours: the instruction faults again, for the handler
+		 * that was installed before. */
 		sigaction(number, &before, NULL);
 		return;
 	}
@@ -135,7 +136,8 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
 			return;
 		}
 	}
-	/* Threads that meet it at the same time: one speaks for all, and ends the others. */
+	/* If several threads fault at the same time, one prints the message for all and ends the
+	 * process. */
 	while (atomic_flag_test_and_set(&speaking))
 		pause();
 	struct line line = {.n = 0};

@@ -6,9 +6,9 @@
 
 enum format { F32 = 1, F16, BF16, E8M0, F64, F16_NIBBLES, E4M3_4 };
 
-/* Where in a block the numbers are that can be NaN or infinite. GGUF_NOTES section 3. */
+/* The places in a block where numbers can be NaN or infinite. GGUF_NOTES section 3. */
 struct field {
-	/* 0: none; F16_NIBBLES: in the top bits of four words; E4M3_4: four of them */
+	/* 0: none; F16_NIBBLES: in the highest bits of four words; E4M3_4: four of them */
 	enum format format;
 	uint32_t offset;
 };
@@ -50,7 +50,7 @@ static const struct layout {
 	[42] = {64, 18, {F16, 0}, {0}},
 };
 
-/* Integers hold nothing that is not finite. */
+/* Integers are always finite. */
 static bool is_integer(uint32_t type)
 {
 	return type >= 24 && type <= 27;
@@ -88,22 +88,22 @@ static int judge(enum format format, const unsigned char *p)
 		exponent = 0x7c00;
 		break;
 	case E4M3_4:
-		/* All bits but the sign's are one in a NaN; there is no infinity. */
+		/* In a NaN all bits but the sign are one; there is no infinity. */
 		for (int i = 0; i < 4; i++)
 			if ((p[i] & 127) == 127)
 				return 2;
 		return 0;
 	case E8M0:
 	default:
-		/* 255 is NaN (OCP MX 1.0, section 5.4.1); from 253 on, 12 times the scale of 2^(e -
+		/* 255 is NaN (OCP MX 1.0, section 5.4.1). From 253 on, 12 times the scale of 2^(e -
 		 * 128) is beyond float32. */
 		return *p == 255 ? 2 : *p >= 253;
 	}
 	return bits < exponent ? 0 : bits == exponent ? 1 : 2;
 }
 
-/* Whether any of n blocks has a field that is not finite: the loop that everything passes, without
- * a branch. */
+/* Whether any of n blocks has a field that is not finite. All data go through this loop, so it has
+ * no branch. */
 static bool any_bad(const struct field *field, const struct layout *layout,
 	const unsigned char *blocks, uint64_t n)
 {

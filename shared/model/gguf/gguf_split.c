@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What a part says about the whole, and about itself. */
+/* The keys of a part about the whole and about itself. */
 struct split {
 	uint64_t no, count, n_tensors;
 };
@@ -33,7 +33,7 @@ static int read_split(const struct gguf *g, struct split *out, struct error *err
 			"key split.no is missing, split.count is %llu: the number of this part is "
 			"unknown",
 			(unsigned long long)out->count);
-	/* A file joined again has split.count 0, and what is left of the other keys means nothing. */
+	/* A file that was joined again has split.count 0, and its other keys mean nothing. */
 	if (single)
 		return 0;
 	rc = gguf_get_u64(g, "split.tensors.count", 0, INT32_MAX, &out->n_tensors, err);
@@ -50,8 +50,8 @@ static int read_split(const struct gguf *g, struct split *out, struct error *err
 			     : rc;
 }
 
-/* The path of part i (from 0), made from the path of part `no`, whose name must end in its own number. NULL: it does not,
- * or there is no memory. */
+/* The path of part i (from 0), made from the path of part `no`, whose name must end in its own
+ * number. NULL: it does not, or memory is exhausted. */
 static char *part_path(const char *path, uint64_t no, uint64_t i, uint64_t count)
 {
 	char suffix[64];
@@ -81,7 +81,7 @@ int gguf_unsettled(const char *path, int code, struct error *err)
 	if (error_exit_status(code) != EX_DATAERR)
 		return code;
 	bool lately = written_lately(path);
-	/* NAME-00001-of-00003.gguf: the others are beside it. */
+	/* NAME-00001-of-00003.gguf: the other parts are in the same directory. */
 	size_t bytes = strlen(path);
 	unsigned long count = bytes > 10 ? strtoul(path + bytes - 10, NULL, 10) : 0;
 	for (uint64_t i = 1; i < count && i < GGUF_PARTS_MAX && !lately; i++) {
@@ -97,7 +97,7 @@ int gguf_unsettled(const char *path, int code, struct error *err)
 		GGUF_SETTLED_S);
 }
 
-/* Only the first part is given: it has the metadata. */
+/* Checks that the first part is given, which has the metadata. */
 static int check_first(const struct gguf *g, const struct split *s, struct error *err)
 {
 	char *first = part_path(g->path, s->no, 0, s->count);
@@ -118,7 +118,7 @@ static int check_first(const struct gguf *g, const struct split *s, struct error
 	return rc;
 }
 
-/* Whether part i is one of the model whose first part says `s`. */
+/* Checks that part i belongs to the model whose first part says `s`. */
 static int check_part(const struct gguf *first, const struct gguf *part, const struct split *s,
 	uint64_t i, struct error *err)
 {
@@ -137,7 +137,7 @@ static int check_part(const struct gguf *first, const struct gguf *part, const s
 			"is of another model: key split.tensors.count is %llu, in the first part "
 			"%llu",
 			(unsigned long long)own.n_tensors, (unsigned long long)s->n_tensors);
-	/* gguf-split repeats no metadata; what a part does say must agree. */
+	/* gguf-split repeats no metadata; if a part has some, they must agree. */
 	struct gguf_string a, b;
 	if (gguf_get_string(part, "general.architecture", &b, NULL) != 0)
 		return 0;
@@ -149,7 +149,7 @@ static int check_part(const struct gguf *first, const struct gguf *part, const s
 	return 0;
 }
 
-/* Its mapping moves to `to`; what points into it moves along. */
+/* Moves a file's mapping to `to`, and all pointers into it. */
 static int move_mapping(struct gguf *g, unsigned char *to, struct error *err)
 {
 	const unsigned char *from = g->data;
@@ -170,7 +170,7 @@ static int move_mapping(struct gguf *g, unsigned char *to, struct error *err)
 	return 0;
 }
 
-/* Part i's tensors behind those that are there already; a name twice is found when all are in. */
+/* Appends part i's tensors to those that are there. A repeated name is found when all are in. */
 static void take_tensors(struct gguf *g, const struct gguf *part, uint64_t base)
 {
 	for (size_t i = 0; i < part->n_tensors; i++) {
@@ -204,7 +204,7 @@ static int join(struct gguf *g, struct gguf **parts, size_t n, struct error *err
 	if (map == MAP_FAILED)
 		return error_refused(
 			err, errno, "cannot map %llu bytes", (unsigned long long)total);
-	/* g's own first: from then on closing g unmaps what there is of the others too. */
+	/* g's own mapping first: from then on, closing g unmaps what there is of the others too. */
 	int rc = move_mapping(g, map, err);
 	if (rc) {
 		munmap(map, total);
@@ -248,7 +248,7 @@ static int open_others(
 	uint64_t n_tensors = 0;
 	for (uint64_t i = 0; i < s->count; i++)
 		n_tensors += parts[i]->n_tensors;
-	/* In a checked file tensors may have been left out. */
+	/* When a file is checked, tensors may have been left out. */
 	if (n_tensors != s->n_tensors && gguf_n_problems(g) == 0)
 		return error_set(err, EINVAL,
 			"key split.tensors.count is %llu, its %llu parts have %llu tensors: one of "

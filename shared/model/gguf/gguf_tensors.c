@@ -5,8 +5,9 @@
 
 enum { NAME_BYTES_MAX = 63, DIMS_MAX = 4 };
 
-/* Every type of the format, not only those the engine computes with, so that any valid file opens and a model is
- * refused by its tensor's name and type. A hole has no name. */
+/* Every type of the format, not only those with which the engine computes, so that any valid file
+ * can be opened, and a model is refused with its tensor's name and type. An unused id has no name.
+ */
 static const struct type_size {
 	const char *name;
 	uint32_t block, bytes;
@@ -74,7 +75,7 @@ static const unsigned char *take(struct cursor *c, uint64_t n, const char *what)
 	return p;
 }
 
-/* Elements and bytes from ne and type, with every product checked. */
+/* Computes elements and bytes from ne and type, and checks every product. */
 static int size_tensor(struct gguf_tensor *t, const char *name, struct error *err)
 {
 	const struct type_size *type = &types[t->type];
@@ -101,8 +102,8 @@ static int size_tensor(struct gguf_tensor *t, const char *name, struct error *er
 	return 0;
 }
 
-/* good: it can be used; in a checked file one that cannot is no error. offset is left relative to the data, whose start
- * is known only after the last record. */
+/* good: the tensor can be used; when a file is checked, an unusable one is no error. offset stays
+ * relative to the data, whose beginning is known only after the last record. */
 static int read_tensor(struct cursor *c, uint64_t index, struct gguf_tensor *t, bool *good)
 {
 	size_t start = c->at;
@@ -159,7 +160,7 @@ static int compare_offsets(const void *a, const void *b, void *arg)
 	return (x > y) - (x < y);
 }
 
-/* start: of the data in the file. */
+/* start: where the data begin in the file. */
 static int check_place(
 	const struct gguf *g, const struct gguf_tensor *t, uint64_t start, struct error *err)
 {
@@ -179,7 +180,7 @@ static int check_place(
 	return 0;
 }
 
-/* Makes offsets absolute and checks that the data lies behind the records and before the end of the file. */
+/* Makes offsets absolute, and checks that the data are behind the records and within the file. */
 static int place_tensors(struct gguf *g, size_t records_end, struct error *err)
 {
 	/* Cannot overflow: records_end is inside the mapping, the alignment at most 2^24. */

@@ -1,4 +1,4 @@
-/* Reading metadata that gguf.c has already checked to lie in the file. */
+/* Reads metadata that gguf.c has checked to be within the file. */
 #include "shared/model/gguf/gguf_internal.h"
 
 #include <endian.h>
@@ -271,7 +271,8 @@ struct gguf_string gguf_key_at(const struct gguf *gguf, size_t i)
 	return i < gguf->n_keys ? gguf->keys[i].name : (struct gguf_string){"", 0};
 }
 
-/* Appends what fits; control bytes become spaces, so that a value stays one line. A multi-byte character is not cut. */
+/* Appends as much as fits. Control bytes become spaces, so that a value stays on one line. A
+ * multi-byte character is not cut. */
 static void append_string(char *out, size_t bytes, struct gguf_string s)
 {
 	size_t used = strlen(out);

@@ -51,7 +51,7 @@ static uint64_t add_times(uint64_t hash, const struct gguf_stamp *stamp, uint64_
 	return add_word(hash, touched_ns);
 }
 
-/* How the open file of a part stands. Its times are added to *times. */
+/* The state of a part's open file. Its times are added to *times. */
 static enum gguf_loss look(const struct gguf_part *part, uint64_t *times)
 {
 	struct stat status;
@@ -64,7 +64,8 @@ static enum gguf_loss look(const struct gguf_part *part, uint64_t *times)
 					       : GGUF_WHOLE;
 }
 
-/* Atomics of a const gguf: who holds one may not change what is in the file; these are about the file. */
+/* For atomics in a const gguf: const protects the content of the file, and these only describe it.
+ */
 static _Atomic uint64_t *writable(const _Atomic uint64_t *word)
 {
 	return (_Atomic uint64_t *)(uintptr_t)word;
@@ -158,7 +159,7 @@ bool gguf_news(const struct gguf *gguf, struct gguf_news *news, char *out, size_
 void gguf_lose(const struct gguf *gguf, enum gguf_loss loss, size_t part)
 {
 	uint64_t whole = GGUF_WHOLE;
-	/* Released, so that who finds pages of nothing there and then asks is told. */
+	/* Release, so that a thread that reads zeros there and then asks gets the answer. */
 	atomic_compare_exchange_strong_explicit(writable(&gguf->loss), &whole,
 		(uint64_t)part << 8 | loss, memory_order_release, memory_order_relaxed);
 }
@@ -172,7 +173,7 @@ int gguf_lost(const struct gguf *gguf, struct error *err)
 		err, gguf_part_at(gguf, (size_t)(loss >> 8))->path, (enum gguf_loss)(loss & 0xff));
 }
 
-/* part: the one to name when the weights are others. */
+/* part: the one to name if the weights differ. */
 static int look_again(const struct gguf *gguf, size_t part, struct error *err)
 {
 	uint64_t first = atomic_load_explicit(writable(&gguf->fingerprint), memory_order_relaxed);
@@ -195,7 +196,7 @@ int gguf_watch(const struct gguf *gguf, struct error *err)
 	enum gguf_loss loss = gguf_state_now(gguf, &now, &part);
 	if (loss != GGUF_WHOLE)
 		gguf_lose(gguf, loss, part);
-	/* The times were read before the weights are: what is written meanwhile changes them again. */
+	/* The times were read before the weights, so a write in between changes them again. */
 	if (gguf_lost(gguf, err) == 0 && now != gguf_state(gguf) &&
 		look_again(gguf, part, err) == 0)
 		atomic_store_explicit(writable(&gguf->state), now, memory_order_release);
@@ -210,7 +211,7 @@ void gguf_prove(const struct gguf *gguf, uint64_t state)
 bool gguf_proven(const struct gguf *gguf)
 {
 	uint64_t proven = atomic_load_explicit(writable(&gguf->proven), memory_order_acquire);
-	/* 0: nothing has touched it since it was opened, unless its state says so. */
+	/* 0: nothing has touched it since it was opened, unless its state says otherwise. */
 	return proven != 0
 		       ? proven == gguf_state(gguf)
 		       : atomic_load_explicit(writable(&gguf->state), memory_order_acquire) == 0;

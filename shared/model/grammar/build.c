@@ -6,8 +6,8 @@
 
 enum {
 	INLINE_COST =
-		64, /* rules that take up to so many states are lowered where they are called */
-	INLINE_HEIGHT = 32, /* such rules within such rules */
+		64, /* rules that take up to this many states are put in the place of their calls */
+	INLINE_HEIGHT = 32, /* how deep such rules may be within such rules */
 };
 
 struct build {
@@ -66,8 +66,8 @@ static void find_nullable(struct build *build)
 	}
 }
 
-/* What an expression takes with the rules that it names; INLINE_COST + 1 if that is more, or if one of them is not inlined.
- * *height: of rules within it. */
+/* The states that an expression takes with the rules that it names; INLINE_COST + 1 if there are
+ * more, or if one of the rules is not inlined. *height: how deep rules are within it. */
 static uint32_t inline_cost(const struct build *build, uint32_t expr, uint32_t *height)
 {
 	const struct rules *b = build->builder;
@@ -104,7 +104,8 @@ static uint32_t inline_cost(const struct build *build, uint32_t expr, uint32_t *
 	return cost > INLINE_COST ? INLINE_COST + 1 : cost;
 }
 
-/* Rules that call themselves never come to be inlined: each needs all that it names to be. */
+/* Rules that call themselves are never inlined: for that, all rules that they name would have to be
+ * inlined before. */
 static void find_inlined(struct build *build)
 {
 	for (uint32_t round = 0; round < INLINE_HEIGHT; round++)
@@ -132,7 +133,7 @@ static void lower_rule(struct build *build, uint32_t rule)
 	nfa_exit(&nfa);
 }
 
-/* The root, and what it calls, and what that calls. */
+/* Lowers the root, the rules that it calls, those that these call, and so on. */
 static void lower_all(struct build *build)
 {
 	struct grammar *g = build->grammar;
@@ -149,12 +150,13 @@ static void lower_all(struct build *build)
 	}
 }
 
-/* Finds the states from which their rule can end, going back from the ends. A call's edge counts once its rule can end too. */
+/* Finds the states from which their rule can end, going back from the ends. The edge of a call
+ * counts once the called rule can end too. */
 struct ends {
 	const struct grammar *g;
-	uint32_t *first, *next; /* edges that lead to a state: bytes, then calls */
+	uint32_t *first, *next; /* edges that lead to a state: first bytes, then calls */
 	uint32_t *from; /* of each edge */
-	uint32_t *waiting, *waits_next; /* calls' edges that wait for a rule */
+	uint32_t *waiting, *waits_next; /* edges of calls that wait for a rule */
 	uint32_t *work, n_work;
 	uint8_t *can; /* [n_states] */
 	uint8_t *rule_can;
@@ -230,7 +232,7 @@ static void ends_find(struct ends *e, uint32_t *rule_of_start)
 		ends_state(e, e->work[--e->n_work], rule_of_start);
 }
 
-/* Leaves out the edges after which nothing can end. */
+/* Removes the edges after which nothing can end. */
 static void drop_edges(struct automaton *a, const struct ends *e)
 {
 	uint32_t n_bytes = 0, n_calls = 0, bytes = 0, calls = 0;
@@ -283,7 +285,8 @@ static void drop_endless(struct build *build)
 	free(flags);
 }
 
-/* Ranks the rules, callers at their beginning first; what is left over calls itself there. */
+/* Ranks the rules: callers at a rule's beginning first. A rule that is left over calls itself
+ * there. */
 static void rank_rules(struct build *build)
 {
 	struct grammar *g = build->grammar;
@@ -322,7 +325,8 @@ static void rank_rules(struct build *build)
 	free(callers);
 }
 
-/* Numbers the classes by their bytes, so that the bytes of an edge are a range of classes too. */
+/* Numbers the classes in the order of their bytes, so that the bytes of an edge are also a range of
+ * classes. */
 static void find_classes(struct grammar *g)
 {
 	struct automaton *a = &g->automaton;

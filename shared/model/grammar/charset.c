@@ -100,8 +100,9 @@ uint32_t charset_decode(const char *text, size_t bytes, size_t *n)
 	return code;
 }
 
-/* All spellings have n bytes, and the same first `same` of them. Where the rest of the range is whole, that is one sequence of
- * byte ranges; else it is cut where it is not. */
+/* All encodings between lo and hi have n bytes, of which the first `same` are equal. If the
+ * remaining bytes cover their whole range, that is one sequence of byte ranges; otherwise the range
+ * is cut where they do not. */
 static void add_utf8(struct rules *builder, struct expr_list *list, uint32_t lo, uint32_t hi)
 {
 	static const uint32_t last_of[] = {0x7F, 0x7FF, 0xFFFF};
@@ -137,7 +138,7 @@ static void add_utf8(struct rules *builder, struct expr_list *list, uint32_t lo,
 	expr_list_add(builder, list, expr_seq(builder, kids, n));
 }
 
-/* The escape of a code point that JSON wants escaped. */
+/* The escape of a code point that JSON requires to be escaped. */
 static uint32_t escape(struct rules *builder, uint32_t code)
 {
 	static const char plain[] = "\"\"\\\\b\bf\fn\nr\rt\t";

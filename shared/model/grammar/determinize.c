@@ -1,5 +1,6 @@
-/* The subset construction: a state of the result is the set of states that a text may have led to. Where the sets become too many,
- * each state of the original becomes one, and several may be reached by one byte. */
+/* The subset construction: a state of the result is the set of states to which a text may have led.
+ * If there would be too many sets, each state of the original becomes a state, and one byte may
+ * lead to several. */
 #include "shared/model/grammar/automaton.h"
 
 #include "shared/model/grammar/grammar.h"
@@ -9,7 +10,7 @@
 
 enum {
 	SETS_PER_STATE =
-		4, /* more sets than so many times the states, and SETS_SPARE, are too many */
+		4, /* more sets than this many times the states, and SETS_SPARE, are too many */
 	SETS_SPARE = 1024,
 	POOL_MAX = 1 << 24, /* members of all sets */
 };
@@ -30,8 +31,8 @@ struct subsets {
 	uint32_t n_sets, sets_capacity;
 	uint32_t *table; /* open addressing: index of a set, plus one */
 	uint32_t slots;
-	uint32_t *mark; /* [n_states] of the NFA: the closure that reached it last */
-	uint32_t *work, n_work; /* [n_states] a closure under way */
+	uint32_t *mark; /* [n_states] of the NFA: the last closure that reached it */
+	uint32_t *work, n_work; /* [n_states] the closure in progress */
 	uint32_t epoch;
 	uint32_t *targets, n_targets, targets_capacity;
 	bool too_many;
@@ -100,7 +101,8 @@ static void reach(struct subsets *s, uint32_t state)
 	s->work[s->n_work++] = state;
 }
 
-/* Of s->targets, at the end of the pool: the states with something other than epsilon edges that they lead to. */
+/* The closure of s->targets, at the end of the pool: the states to which they lead that have edges
+ * other than epsilon. */
 static struct set closure(struct subsets *s)
 {
 	struct set set = {.first = s->n_pool};
@@ -110,7 +112,8 @@ static struct set closure(struct subsets *s)
 	for (uint32_t i = 0; i < s->n_targets; i++)
 		reach(s, s->targets[i]);
 	for (uint32_t i = 0; i < s->n_work; i++) {
-		/* No edge leads to the start: with it, the set that a rule begins with is none that it comes back to. */
+		/* No edge leads to the start. It is part of the set with which a rule begins, so
+		 * that no later set equals that one. */
 		bool counts = s->work[i] == s->end || s->work[i] == s->start;
 
 		for (int32_t at = s->nfa->first[s->work[i]]; at >= 0; at = s->nfa->edges[at].next) {
@@ -158,7 +161,7 @@ static bool grow_table(struct subsets *s)
 	return true;
 }
 
-/* The number of the set that s->targets lead to. */
+/* The number of the set to which s->targets lead. */
 static uint32_t set_of(struct subsets *s)
 {
 	struct set set = closure(s);
@@ -192,7 +195,7 @@ static void target(struct subsets *s, uint32_t state)
 		s->targets[s->n_targets++] = state;
 }
 
-/* Calls func for each edge of the members of a set that is not epsilon. */
+/* Visits each edge of the members of a set that is not epsilon. */
 #define EACH_EDGE(s, set, edge)                                                              \
 	for (uint32_t member = 0; member < (set).n; member++)                                \
 		for (int32_t at = (s)->nfa->first[(s)->pool[(set).first + member]]; at >= 0; \
@@ -259,7 +262,8 @@ static void deterministic(struct subsets *s)
 	}
 }
 
-/* State 0 is where it begins; state i + 1 is state i of the NFA. */
+/* Copies the NFA without making it deterministic. State 0 is its beginning; state i + 1 is state i
+ * of the NFA. */
 static void as_it_is(struct subsets *s)
 {
 	uint32_t base = s->out->n_states, empty = s->n_pool;

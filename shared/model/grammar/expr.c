@@ -45,7 +45,7 @@ bool rules_grow(struct rules *builder, void *array, uint32_t *capacity, uint32_t
 
 enum {
 	COST_MOST = 1 << 30,
-	REPEAT_COST = 2048, /* a repetition that takes more states calls a rule for each */
+	REPEAT_COST = 2048, /* a repetition that takes more states calls a rule each time */
 };
 
 static uint32_t cost_sum(uint64_t a, uint64_t b)

@@ -1,7 +1,7 @@
 /*
- * GBNF, llama.cpp's notation for grammars (its grammars/README.md): NAME ::= ALTERNATIVES, with "literals", [classes], ., NAMES,
- * ( ), | and * + ? {n} {n,} {n,m}; # begins a comment. A rule goes on over line ends inside brackets and behind ::= and |.
- * The rule `root` is where a text begins.
+ * GBNF, llama.cpp's notation for grammars (its grammars/README.md): NAME ::= ALTERNATIVES, with
+ * "literals", [classes], ., NAMES, ( ), | and * + ? {n} {n,} {n,m}; # begins a comment. A rule
+ * continues over line ends within brackets and after ::= and |. A text begins with the rule `root`.
  */
 #include "shared/model/grammar/charset.h"
 #include "shared/model/grammar/tables.h"
@@ -15,9 +15,9 @@ struct parser {
 	const char *source;
 	size_t bytes, at;
 	uint32_t nesting;
-	/* Names, by hash: index of a rule, plus one. */
+	/* Hash table of names: index of a rule, plus one. */
 	uint32_t *names, n_slots;
-	size_t *used_at; /* [rules] where a rule was named first */
+	size_t *used_at; /* [rules] where each rule was first named */
 	uint32_t used_capacity;
 };
 
@@ -52,7 +52,7 @@ static void fail(struct parser *p, size_t at, const char *what)
 	rules_fail(p->builder, EINVAL, "line %u, column %u: %s", line, column, what);
 }
 
-/* Spaces and comments; over line ends if they may be. */
+/* Skips spaces and comments; also line ends, if `lines`. */
 static void space(struct parser *p, bool lines)
 {
 	while (!ended(p)) {
@@ -103,7 +103,7 @@ static bool grow_names(struct parser *p)
 	return true;
 }
 
-/* The rule of the name at the source, which is behind it then. */
+/* Reads a name; returns its rule. */
 static uint32_t rule_named(struct parser *p)
 {
 	size_t begin = p->at, n;
@@ -121,7 +121,7 @@ static uint32_t rule_named(struct parser *p)
 		if (strlen(name) == n && memcmp(name, p->source + begin, n) == 0)
 			return p->names[hash] - 1;
 	}
-	/* Rule 0 is there before it is named. */
+	/* Rule 0 exists before it is named. */
 	if (n != 4 || memcmp(p->source + begin, "root", 4) != 0)
 		rule = rules_add(p->builder, p->source + begin, n);
 	if (!rules_grow(p->builder, &p->used_at, &p->used_capacity, rule, sizeof(*p->used_at)))
@@ -148,7 +148,7 @@ static uint32_t hex(struct parser *p, uint32_t n)
 	return code;
 }
 
-/* A character of a literal or a class. */
+/* Reads a character of a literal or a class. */
 static uint32_t character(struct parser *p)
 {
 	static const char names[] = "n\nt\tr\r\\\\\"\"[[]]";
@@ -299,7 +299,7 @@ static uint32_t alternatives(struct parser *p, bool nested)
 
 	do {
 		space(p, true);
-		/* An alternative may be empty: nothing before |, ), or the end of the line. */
+		/* An alternative may be empty: it ends before |, ), or the end of the line. */
 		while (!ended(p) && strchr("|)\n\r", peek(p)) == NULL) {
 			uint32_t expr = primary(p);
 

@@ -120,13 +120,13 @@ static uint32_t graph(struct nfa *nfa, const struct expr *expr, uint32_t from)
 	return base + 1;
 }
 
-/* Two automata run side by side, as states of the one that is made of them. */
+/* Two automata that run side by side, as states of the automaton that is made of both. */
 struct product {
 	struct nfa *nfa;
 	struct automaton both[2];
 	bool but;
 	uint32_t end;
-	/* Pairs of states, the second of which may be DEAD; open addressing. */
+	/* Pairs of states, of which the second may be DEAD; open addressing. */
 	struct pair {
 		uint32_t a, b, state;
 	} * pairs;
@@ -179,7 +179,7 @@ static uint32_t pair_state(struct product *product, uint32_t a, uint32_t b)
 	return state;
 }
 
-/* Where a byte leads, and up to which byte all lead to the same. */
+/* Where a byte leads, and the last byte up to which all lead there. */
 static uint32_t target(const struct automaton *of, uint32_t state, uint32_t byte, uint32_t *last)
 {
 	*last = 255;

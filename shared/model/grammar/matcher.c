@@ -74,7 +74,7 @@ static bool grow_table(struct matcher *m)
 	return true;
 }
 
-/* The node of m->gather, which it sorts. */
+/* The node for the frames in m->gather, which it sorts. */
 static uint32_t intern(struct matcher *m)
 {
 	uint32_t n = 0, depth = 0;
@@ -126,7 +126,8 @@ static void gather(struct matcher *m, struct frame frame)
 		m->gather[m->n_gather++] = frame;
 }
 
-/* The text may be at the state, with `then` to follow. Where the rule can end there, what follows it is reached too. */
+/* The text may be at the state, with `then` to follow. If the rule can end there, what follows the
+ * rule is reached too. */
 static void reach(struct matcher *m, uint32_t state, uint32_t then)
 {
 	uint32_t *list = &m->at_state[state];
@@ -142,7 +143,8 @@ static void reach(struct matcher *m, uint32_t state, uint32_t then)
 	*list = m->n_links++;
 }
 
-/* All states that are reached so far, and those behind the rules that end there: links are appended while this goes on. */
+/* Goes through all states that are reached, and those that follow rules which can end there; links
+ * are appended in the meantime. */
 static void end_rules(struct matcher *m)
 {
 	const struct automaton *a = &m->grammar->automaton;
@@ -159,7 +161,8 @@ static void end_rules(struct matcher *m)
 	}
 }
 
-/* Rule is called, and the text goes on at `then_state` of the caller, behind which `then` follows. */
+/* A rule is called; the text then goes on at `then_state` of the caller, after which `then`
+ * follows. */
 static void call(struct matcher *m, uint32_t rule, uint32_t state, uint32_t then)
 {
 	uint32_t rank = m->grammar->rules[rule].rank;
@@ -180,7 +183,8 @@ static void call_all(struct matcher *m, uint32_t state, uint32_t then)
 		call(m, a->calls[i].rule, a->calls[i].to, then);
 }
 
-/* What follows the call, into m->gather. Behind a call that is the last thing of its rule, that is what follows the rule. */
+/* Adds what follows the call to m->gather. If the call is the last part of its rule, that is what
+ * follows the rule. */
 static void gather_call(struct matcher *m, uint32_t state, uint32_t then)
 {
 	if (!state_is_last(&m->grammar->automaton, state)) {
@@ -192,7 +196,7 @@ static void gather_call(struct matcher *m, uint32_t state, uint32_t then)
 		gather(m, m->frames[node.first + f]);
 }
 
-/* The node of what follows a state, of which several may have been found. */
+/* The node of what follows a state; several such nodes may have been found. */
 static uint32_t merge(struct matcher *m, uint32_t list)
 {
 	if (m->links[list].next == LINK_NONE)
@@ -212,7 +216,7 @@ static bool has_bytes(const struct automaton *a, uint32_t state)
 	return a->states[state].first_bytes != a->states[state + 1].first_bytes;
 }
 
-/* All who call the rule are known. */
+/* Begins a rule, all of whose callers are known. */
 static void begin_rule(struct matcher *m, uint32_t rule)
 {
 	uint32_t start = m->grammar->rules[rule].start;
@@ -223,24 +227,26 @@ static void begin_rule(struct matcher *m, uint32_t rule)
 	m->at_rule[rule] = LINK_NONE;
 	if (m->full)
 		return;
-	/* No edge leads to where a rule starts: nobody else is there. */
+	/* No edge leads to the state where a rule begins, so it was not reached before. */
 	m->at_state[start] = intern(m);
 	m->touched[m->n_touched++] = start;
 	call_all(m, start, m->at_state[start]);
 }
 
-/* From what was reached to the state of the matcher: calls the rules that begin, callers first, and keeps what waits for a byte. */
+/* Makes a state of the matcher from what was reached: calls the rules that begin, callers first,
+ * and keeps the states that wait for a byte. */
 static uint32_t settle(struct matcher *m)
 {
 	const struct grammar *g = m->grammar;
 	const struct automaton *a = &g->automaton;
 
-	/* The links are read here for the last time: each state gets one node. */
+	/* The last time that the links are read: each state gets one node. */
 	for (uint32_t i = 0; i < m->n_touched && !m->full; i++)
 		m->at_state[m->touched[i]] = merge(m, m->at_state[m->touched[i]]);
 	for (uint32_t i = 0; i < m->n_touched && !m->full; i++)
 		call_all(m, m->touched[i], m->at_state[m->touched[i]]);
-	/* A rule calls rules of higher ranks only, so that all who call one are known when its turn comes. */
+	/* A rule calls only rules of higher ranks, so all callers of a rule are known when its turn
+	 * comes. */
 	for (uint32_t word = 0; word * 64 < g->n_rules; word++)
 		while (m->called[word] != 0) {
 			uint32_t bit = (uint32_t)__builtin_ctzll(m->called[word]);
@@ -325,7 +331,7 @@ const struct grammar *matcher_grammar(const struct matcher *m)
 	return m->grammar;
 }
 
-/* The end is the smallest state, and so the first frame. */
+/* The end is the smallest state, and therefore the first frame. */
 bool matcher_can_end(const struct matcher *m, uint32_t state)
 {
 	return state != MATCHER_DEAD && state != MATCHER_FULL &&
@@ -359,7 +365,7 @@ size_t matcher_forced(struct matcher *m, uint32_t state, uint8_t *out, size_t n,
 				class = a->bytes[i].lo;
 			}
 		}
-		/* A class of one byte. */
+		/* Only if the class has a single byte. */
 		if (!one || class >= g->n_classes ||
 			g->class_of[(uint8_t)(g->first_of[class] + 1)] == class)
 			break;
@@ -378,7 +384,7 @@ bool matcher_wants_compact(const struct matcher *m)
 	return matcher_bytes(m) > m->bytes_max / 2;
 }
 
-/* Marks in at[] what the marked nodes need: a node is made after those that it names. */
+/* Marks in at[] what the marked nodes need. A node is made after those that it names. */
 static void mark(const struct matcher *m, uint32_t *at)
 {
 	for (uint32_t i = m->n_nodes; i-- > 1;)
@@ -456,7 +462,7 @@ int matcher_create(const struct grammar *grammar, size_t bytes_max, struct match
 	memset(m->at_rule, 0xFF, grammar->n_rules * sizeof(*m->at_rule));
 	m->nodes[0] = (struct node){.row = ROW_NONE, .mask = ROW_NONE};
 	m->n_nodes = 1;
-	/* As if the root had been called by what is the end behind it. */
+	/* As if the end had called the root. */
 	if (grammar->automaton.states[grammar->rules[0].start].final)
 		reach(m, STATE_END, MATCHER_DEAD);
 	call(m, 0, STATE_END, MATCHER_DEAD);

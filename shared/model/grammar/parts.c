@@ -1,4 +1,4 @@
-/* Grammars put together from others (grammar.h): a JSON tree becomes one expression. */
+/* Grammars composed of others (grammar.h): makes one expression of a JSON tree. */
 #include "shared/model/grammar/regex.h"
 #include "shared/model/grammar/schema_private.h"
 
@@ -16,7 +16,7 @@ static uint32_t text(struct rules *b, const json_t *value)
 	return expr_bytes(b, json_string_value(value), json_string_length(value));
 }
 
-/* A control token, or its text written out: which of both it is depends on the model. */
+/* A control token, or its text; it depends on the model which of the two it is. */
 static uint32_t control(struct rules *b, const json_t *value)
 {
 	const uint8_t mark = GRAMMAR_CONTROL;
@@ -25,7 +25,7 @@ static uint32_t control(struct rules *b, const json_t *value)
 	return expr_alt2(b, expr_seq(b, whole, 3), text(b, value));
 }
 
-/* Any text that does not have this one in it. */
+/* Any text that does not contain this one. */
 static uint32_t until(struct rules *b, const json_t *value)
 {
 	struct charset set = {0};
@@ -51,7 +51,7 @@ static uint32_t list(struct rules *b, const json_t *value, bool sequence, uint32
 	return sequence ? expr_list_seq(b, &list) : expr_list_alt(b, &list);
 }
 
-/* {"repeat": PART, "min": 0, "max": 7}: as often as one likes where there is no max. */
+/* {"repeat": PART, "min": 0, "max": 7}: without max there is no bound. */
 static uint32_t repeat(struct rules *b, const json_t *part, const json_t *kid, uint32_t depth)
 {
 	json_int_t min = json_integer_value(json_object_get(part, "min"));
@@ -63,7 +63,7 @@ static uint32_t repeat(struct rules *b, const json_t *part, const json_t *kid, u
 	return expr_repeat(b, read_part(b, kid, depth), (uint32_t)min, (uint32_t)max);
 }
 
-/* What is wrong with a schema or an expression is said with the name of what it is for. */
+/* Adds the name of what a schema or an expression is for to its error message. */
 static uint32_t named(struct rules *b, const json_t *part, uint32_t expr, bool failed)
 {
 	const char *name = json_string_value(json_object_get(part, "name"));

@@ -14,7 +14,8 @@ struct parser {
 	uint32_t nesting;
 };
 
-/* A part of an expression, by whether it begins where the text begins ([1][]) and ends where it ends ([][1]). */
+/* A part of an expression in four versions: whether it begins where the text begins ([1][]), and
+ * whether it ends where the text ends ([][1]). */
 struct part {
 	uint32_t of[2][2];
 };
@@ -71,7 +72,7 @@ static uint32_t hex(struct parser *p, uint32_t n)
 	return code;
 }
 
-/* Behind \u. Two escapes of surrogates are one character. */
+/* Reads what follows \u. Two escapes of surrogates are one character. */
 static uint32_t unicode(struct parser *p)
 {
 	size_t begin = p->at;
@@ -122,7 +123,8 @@ static void category(struct parser *p, struct charset *set, size_t begin, bool n
 	free(found.ranges);
 }
 
-/* Behind a backslash. True: *code is one character; else the set was added to. */
+/* Reads what follows a backslash. True: *code is one character; otherwise a class was added to the
+ * set. */
 static bool escape(struct parser *p, struct charset *set, uint32_t *code)
 {
 	static const char names[] = "n\nt\tr\rf\fv\v";
@@ -197,7 +199,7 @@ static uint32_t character(struct parser *p)
 	return code;
 }
 
-/* One member of [..]: a character (true), or a class that was added. */
+/* Reads one member of [..]: a character (true), or a class, which is added. */
 static bool member(struct parser *p, struct charset *set, uint32_t *code)
 {
 	if (!take(p, "\\")) {
@@ -321,7 +323,7 @@ static bool number(struct parser *p, uint32_t *out)
 	return p->at > begin;
 }
 
-/* *min, *max; false: no quantifier follows. */
+/* Reads a quantifier into *min and *max; false: there is none. */
 static bool quantifier(struct parser *p, uint32_t *min, uint32_t *max)
 {
 	size_t begin = p->at;

@@ -82,7 +82,7 @@ static const struct {
 };
 enum { CATEGORIES = sizeof(categories) / sizeof(*categories) };
 
-/* "Letter" is "L": the categories whose names begin with the letter. */
+/* "Letter" is "L": stands for all categories whose names begin with the letter. */
 static char group_of(const char *name, size_t bytes)
 {
 	static const char *const groups[] = {

@@ -7,7 +7,7 @@
 
 enum { POINTER_BYTES = 200, PATH_DEPTH = 512 };
 
-/* Writes the JSON pointer of a node that is under `at`; false: it is not. */
+/* Writes the JSON pointer of a node that is below `at`; false: it is not. */
 static bool path_to(const json_t *at, const json_t *node, char *out, size_t room, uint32_t depth)
 {
 	const char *key;
@@ -63,7 +63,7 @@ static int hex_digit(char c)
 							: -1;
 }
 
-/* One part of a pointer, with ~0, ~1 and %XX undone. Returns what is behind it. */
+/* Reads one part of a pointer, with ~0, ~1 and %XX decoded. Returns what follows it. */
 static const char *pointer_part(const char *at, char *out, size_t room)
 {
 	size_t n = 0;
@@ -133,7 +133,7 @@ bool schema_add(struct schema *schema, struct schema_set *set, const json_t *nod
 	return append(schema, set, node, without);
 }
 
-/* Brings in what $ref and allOf name. False: one of it is false. */
+/* Adds the schemas that $ref and allOf name. False: one of them is `false`. */
 static bool bring_in(struct schema *schema, struct schema_set *set)
 {
 	for (uint32_t i = 0; i < set->n && schema->builder->rc == 0; i++) {
@@ -203,7 +203,8 @@ uint32_t schema_expr(struct schema *schema, struct schema_set *set)
 	}
 	if (mine.n == 0)
 		return schema_any_value(schema);
-	/* The order of properties is that in which the schemas came; which set it is does not depend on it. */
+	/* The order of properties is that in which the schemas came; the identity of a set does not
+	 * depend on it. */
 	sorted.items = malloc(mine.n * sizeof(*sorted.items));
 	sorted.n = mine.n;
 	if (sorted.items == NULL || !rules_grow(b, &schema->sets, &schema->sets_capacity,
@@ -244,7 +245,7 @@ uint32_t schema_expr(struct schema *schema, struct schema_set *set)
 	return expr_rule(b, mine.rule);
 }
 
-/* The set with one of the alternatives of its schema number `at` instead of all of them. */
+/* The set with one of the alternatives of its schema number `at`, instead of all. */
 static uint32_t with_one(struct schema *schema, const struct schema_set *set, uint32_t at,
 	uint32_t without, const json_t *one)
 {
@@ -276,7 +277,7 @@ static void check_one_of(struct schema *schema, const json_t *all)
 					i, k);
 }
 
-/* The first anyOf or oneOf of the set, multiplied out; false: it has none. */
+/* Multiplies the first anyOf or oneOf of the set out; false: it has none. */
 static bool multiply_out(struct schema *schema, const struct schema_set *set, uint32_t *out)
 {
 	static const char *const names[] = {"anyOf", "oneOf"};
@@ -310,7 +311,7 @@ static bool multiply_out(struct schema *schema, const struct schema_set *set, ui
 	return false;
 }
 
-/* Whether a schema of the set says something about the parts of a value. */
+/* Whether a schema of the set has a keyword about the parts of a value. */
 static const json_t *about_parts(const struct schema_set *set)
 {
 	static const char *const names[] = {"properties", "required", "additionalProperties",
@@ -376,7 +377,7 @@ static uint32_t by_type(
 	return expr_list_alt(b, &list);
 }
 
-/* set is a copy: the list of sets grows meanwhile. */
+/* set is a copy, because the list of sets grows in the meantime. */
 static void define(struct schema *schema, struct schema_set set)
 {
 	struct schema_merged merged = {.types = TYPE_ANY,

@@ -1,4 +1,4 @@
-/* What one schema says, keyword by keyword, added to what the others of its set say. */
+/* Merges one schema, keyword by keyword, with the others of its set. */
 #include "shared/model/grammar/schema_private.h"
 
 #include <string.h>
@@ -167,7 +167,7 @@ static void merge_id(struct schema *schema, const json_t *value, struct schema_m
 		schema_fail(schema, value, "$id is supported only at the top");
 }
 
-/* Read elsewhere, or without an effect on what matches. */
+/* Keywords that are read elsewhere, or have no effect on what matches. */
 static const char *const elsewhere[] = {"$ref", "allOf", "anyOf", "oneOf", "properties", "required",
 	"additionalProperties", "patternProperties", "items", "prefixItems", "additionalItems",
 	"$defs", "definitions", "$schema", "$comment", "$anchor", "$vocabulary", "title",
@@ -274,7 +274,7 @@ uint32_t schema_types(struct schema *schema, const json_t *node, uint32_t depth)
 	return found & types_of_all(schema, json_object_get(node, "allOf"), depth, true);
 }
 
-/* Follows $ref where nothing stands beside it that matters here. */
+/* Follows $ref if the other keywords of the schema do not matter here. */
 static const json_t *followed(struct schema *schema, const json_t *node)
 {
 	for (uint32_t i = 0; i < TYPES_DEPTH && json_is_string(json_object_get(node, "$ref")); i++)
@@ -283,7 +283,7 @@ static const json_t *followed(struct schema *schema, const json_t *node)
 	return node;
 }
 
-/* The values that a schema allows at most, as an array or one value; NULL: it lists none. */
+/* The values to which a schema is restricted, as an array or one value; NULL: it lists none. */
 static const json_t *listed(const json_t *node, bool *one)
 {
 	const json_t *value = json_object_get(node, "const");
@@ -323,7 +323,7 @@ static bool requires(const json_t *node, const char *name)
 	return false;
 }
 
-/* a requires a property that b does not allow, or that has other values there. */
+/* Whether a requires a property that b does not allow, or that has other values in b. */
 static bool property_apart(struct schema *schema, const json_t *a, const json_t *b)
 {
 	const json_t *mine = json_object_get(a, "properties"),

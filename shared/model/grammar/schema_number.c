@@ -1,4 +1,5 @@
-/* Numbers in ranges, and multiples. Bounds are compared digit by digit, as decimal texts, so that no rounding comes in. */
+/* Numbers in ranges, and multiples. Bounds are compared digit by digit, as decimal texts, so that
+ * nothing is rounded. */
 #include "shared/model/grammar/regex.h"
 #include "shared/model/grammar/schema_private.h"
 
@@ -9,7 +10,8 @@
 
 enum { DIGITS = 400, MULTIPLE_MAX = 4096 };
 
-/* A number as text: no zeros before the whole part (which "0" is alone) and none behind the fraction. */
+/* A number as text, without zeros before the whole part (which may be "0") or after the fraction.
+ */
 struct digits {
 	bool negative;
 	char whole[DIGITS], fraction[DIGITS];
@@ -88,7 +90,8 @@ static uint32_t any_fraction(struct rules *b)
 	return expr_optional(b, expr_seq2(b, expr_text(b, "."), any_digits(b, 1, EXPR_MANY)));
 }
 
-/* Digits that differ from `of` first at some place, where they are smaller or greater; then `rest` more digits. */
+/* Digits that first differ from `of` at some place, where they are smaller or greater; then `rest`
+ * more digits. */
 static void differ(struct rules *b, struct expr_list *list, const char *before, const char *of,
 	bool less, bool same_length, uint32_t behind)
 {
@@ -109,7 +112,7 @@ static void differ(struct rules *b, struct expr_list *list, const char *before, 
 	}
 }
 
-/* Unsigned texts of numbers that are less than, or greater than, the bound without its sign; or equal. */
+/* Unsigned texts of numbers that are less or greater than the bound without its sign; or equal. */
 static uint32_t compared(struct rules *b, const struct digits *bound, bool less, bool equal)
 {
 	uint32_t n = (uint32_t)strlen(bound->whole), n_fraction = (uint32_t)strlen(bound->fraction);
@@ -126,14 +129,15 @@ static uint32_t compared(struct rules *b, const struct digits *bound, bool less,
 	snprintf(point, sizeof(point), "%.398s.", bound->whole);
 	differ(b, &list, point, bound->fraction, less, false, EXPR_EMPTY);
 	if (n_fraction > 0 && less) {
-		/* A beginning of the fraction is less: what is left out is not all zeros. */
+		/* A prefix of the fraction is less, because the digits left out are not all zeros.
+		 */
 		expr_list_add(b, &list, expr_text(b, bound->whole));
 		for (uint32_t i = 1; i < n_fraction; i++)
 			expr_list_add(b, &list,
 				expr_seq2(
 					b, expr_text(b, point), expr_bytes(b, bound->fraction, i)));
 	} else if (!less) {
-		/* And more digits behind it are greater, if one is not zero. */
+		/* The same with more digits behind it is greater, if one of them is not zero. */
 		expr_list_add(b, &list,
 			expr_seq(b,
 				(uint32_t[]){expr_text(b, point), expr_text(b, bound->fraction),
@@ -165,14 +169,14 @@ static uint32_t bounded(struct rules *b, const json_t *bound, bool at_most, bool
 	uint32_t all = expr_seq2(b, any_digits(b, 1, EXPR_MANY), any_fraction(b)),
 		 minus = expr_text(b, "-");
 	if (is_zero(&d)) {
-		/* -0 is zero, so a sign alone decides nothing. */
+		/* -0 is zero, so the sign alone decides nothing. */
 		uint32_t zero = compared(b, &d, true, true), more = compared(b, &d, false, false);
 		uint32_t out = at_most ? expr_seq2(b, minus, more) : more;
 
 		return equal ? expr_alt2(b, out, expr_seq2(b, expr_optional(b, minus), zero)) : out;
 	}
 	if (d.negative == at_most) {
-		/* Beyond the bound, seen from zero. */
+		/* Further from zero than the bound. */
 		uint32_t out = compared(b, &d, false, equal);
 
 		return d.negative ? expr_seq2(b, minus, out) : out;
@@ -200,7 +204,8 @@ static bool multiple_of(const json_t *number, struct multiple *out)
 	return out->of <= MULTIPLE_MAX;
 }
 
-/* Unsigned texts of the multiples. State 2 is behind a leading 0; from 3 on, one for each remainder, after so many decimals. */
+/* Unsigned texts of the multiples. State 2 is behind a leading 0; from 3 on there is one state for
+ * each remainder and number of decimals. */
 static uint32_t multiples(struct rules *b, struct multiple m, bool whole)
 {
 	struct expr_arc *arcs = NULL;

@@ -1,4 +1,4 @@
-/* Objects, arrays and given values: what has parts. */
+/* Values with parts: objects, arrays and given values. */
 #include "shared/model/grammar/schema_private.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 enum { PLACES_MAX = 1 << 16, PATTERNS = 4 };
 
-/* The states of an object or array: after so many parts, of which so many count. */
+/* The states of an object or array: after how many parts, of which how many count. */
 struct chain {
 	struct schema *schema;
 	struct expr_arc *arcs;
@@ -29,7 +29,7 @@ static uint32_t chain_expr(struct chain *chain, uint32_t n_states)
 	return expr;
 }
 
-/* "," and what separates values. */
+/* A comma, and what separates values. */
 static uint32_t comma(struct schema *schema, uint32_t part)
 {
 	struct rules *b = schema->builder;
@@ -42,7 +42,7 @@ struct property {
 	const char *name;
 	size_t bytes;
 	bool required;
-	uint32_t expr; /* key, colon and value; EXPR_NEVER: it may not be there */
+	uint32_t expr; /* key, colon and value; EXPR_NEVER: it must be absent */
 };
 
 struct object {
@@ -118,8 +118,8 @@ static void name_all(struct object *o)
 	}
 }
 
-/* What a property must satisfy that the schemas of the set see by its name, NULL for one that no schema names, and by the patterns
- * that it matches. */
+/* What a property must satisfy: the schemas for its name (NULL: a name that no schema has), and
+ * those for the patterns that it matches. */
 static uint32_t value_of(struct object *o, const struct property *property, uint32_t matched)
 {
 	struct schema_set set = {0};
@@ -183,7 +183,7 @@ static void read_properties(struct object *o)
 	}
 }
 
-/* Any property that no schema names. */
+/* Any property whose name no schema has. */
 static uint32_t additional(struct object *o)
 {
 	struct rules *b = o->schema->builder;
@@ -221,8 +221,8 @@ static uint32_t additional(struct object *o)
 	return expr_list_alt(b, &all);
 }
 
-/* Properties in their order; n of them are past, and c of those are there. Where there is no upper bound, counts above `most` are
- * as good as it. */
+/* Properties in their order: after n of them, c were present. Without an upper bound, counts above
+ * `most` are treated as `most`. */
 static uint32_t object_graph(struct object *o, const struct schema_merged *merged, uint32_t rest)
 {
 	struct rules *b = o->schema->builder;
@@ -308,7 +308,8 @@ static uint32_t element(struct schema *schema, const struct schema_set *set, uin
 		const json_t *prefix = json_object_get(node, "prefixItems"),
 			     *items = json_object_get(node, "items");
 
-		/* Before draft 2020-12 the list was in `items`, and what follows it in `additionalItems`. */
+		/* Before draft 2020-12 the list was in `items`, and what follows it in
+		 * `additionalItems`. */
 		if (prefix == NULL && json_is_array(items)) {
 			prefix = items;
 			items = json_object_get(node, "additionalItems");
@@ -381,7 +382,7 @@ static uint32_t number_text(struct schema *schema, const json_t *value)
 		snprintf(text, sizeof(text), "%" JSON_INTEGER_FORMAT, json_integer_value(value));
 		return expr_text(b, text);
 	}
-	/* As printers of JSON write it: %g. */
+	/* In the form %g, which printers of JSON use. */
 	schema_shortest(json_real_value(value), &precision, text);
 	snprintf(text, sizeof(text), "%.*g", precision + 1, json_real_value(value));
 	uint32_t expr = expr_text(b, text);
@@ -393,7 +394,7 @@ static uint32_t number_text(struct schema *schema, const json_t *value)
 	return expr;
 }
 
-/* The value as it stands; the depth of it is the JSON parser's to bound. */
+/* The value as it is; the JSON parser limits its depth. */
 static uint32_t spelled(struct schema *schema, const json_t *value)
 {
 	struct rules *b = schema->builder;

@@ -1,4 +1,4 @@
-/* Strings of a schema: what any string is, patterns, formats, lengths. */
+/* Strings of a schema: any string, patterns, formats, lengths. */
 #include "shared/model/grammar/regex.h"
 #include "shared/model/grammar/schema_private.h"
 
@@ -6,13 +6,13 @@
 
 #include <string.h>
 
-/* RFC 8259, with escapes of surrogates in pairs only. */
+/* RFC 8259, with escapes of surrogates only in pairs. */
 #define HEX "[0-9A-Fa-f]"
 static const char any_character[] =
 	"[^\"\\\\\\x00-\\x1f]|\\\\([\"\\\\/bfnrt]|u([0-9A-Ca-cEFef]" HEX "{3}|[Dd][0-7]" HEX
 	"{2}|[Dd][89ABab]" HEX "{2}\\\\u[Dd][C-Fc-f]" HEX "{2}))";
 
-/* Each gives less than its standard allows where that is long: every text that matches is valid. */
+/* Each allows less than its standard where that is long: every text that matches is valid. */
 static const struct {
 	const char *name, *pattern;
 } formats[] = {
@@ -66,7 +66,7 @@ static uint32_t plain(struct schema *schema, const char *regex)
 	return regex_expr(schema->builder, regex, strlen(regex), REGEX_WHOLE, CHARSET_UTF8);
 }
 
-/* A rule, made when it is wanted first. */
+/* A rule that is made when it is first needed. */
 static uint32_t rule(struct schema *schema, uint32_t *number, const char *name)
 {
 	if (*number == 0)
@@ -79,7 +79,8 @@ uint32_t schema_space(struct schema *schema)
 	bool fresh = schema->space == 0;
 	uint32_t expr = rule(schema, &schema->space, "space");
 
-	/* What printers of JSON write between values; bounded, so that nothing can go on with spaces for ever. */
+	/* What printers of JSON write between values. It is bounded, so that a text cannot go on
+	 * with spaces for ever. */
 	if (fresh)
 		rules_define(schema->builder, schema->space,
 			plain(schema, "[ ]?|(\\r?\\n){1,2}[ \\t]{0,64}"));

@@ -7,30 +7,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The tree in preorder: the first child of a node is behind it, and its tokens are those from
- * `token` to the next node's. */
+/* The tree in preorder: the first child of a node comes next, and its tokens are those from `token`
+ * to the next node's. */
 struct trie_node {
-	uint32_t after; /* the node behind all that are below */
+	uint32_t after; /* the first node behind all that are below this one */
 	uint32_t token; /* in the sorted list */
 	uint16_t depth; /* of the root's children: 0 */
 	uint8_t byte;
 };
 
-/* Most tokens are a few whole characters, none of which JSON escapes. Where a state lets any such
- * text of so many characters pass, as the inside of a string does, all tokens of these groups may
- * follow, and only the others are looked at. */
+/* Most tokens are a few whole characters, none of which JSON escapes. Where a state accepts any
+ * such text of a certain number of characters, as within a string, all tokens of these groups may
+ * follow, and only the others have to be looked at. */
 enum { GROUPS = 5, GROUP_REST = GROUPS - 1 };
 static const uint32_t group_characters[GROUP_REST] = {4, 8, 16, 32};
 
 struct group {
-	uint32_t first_node, first_token; /* up to the next group's */
-	uint64_t *mask; /* of its tokens; NULL for the rest */
+	uint32_t first_node, first_token; /* they end where the next group's begin */
+	uint64_t *mask; /* of its tokens; NULL for the last group */
 };
 
 struct vocab {
 	const struct tokenizer *tokenizer;
 	uint32_t n_vocab, n_mask; /* tokens, and bits of a mask */
-	/* [n_vocab] of control tokens: their text, marked; else empty */
+	/* [n_vocab] for control tokens: their text between marks; otherwise empty */
 	struct gguf_string *control;
 	struct trie_node *nodes; /* [n_nodes + 1] */
 	uint32_t n_nodes, depth_max;
@@ -42,7 +42,7 @@ struct vocab {
 	uint32_t n_ends;
 };
 
-/* Where texts may be, by state and by place in a character. */
+/* The positions where texts may be: a state, and a position within a character. */
 struct place {
 	uint32_t state, utf8;
 };
@@ -56,10 +56,10 @@ struct places {
 struct masks {
 	const struct vocab *vocab;
 	struct matcher *matcher;
-	uint64_t **masks; /* [most] allocated when they are wanted first */
+	uint64_t **masks; /* [most] each is allocated when it is first needed */
 	uint32_t n, most;
-	uint32_t *states; /* [depth_max + 1] along the way through the tree */
-	struct places between, inside; /* characters */
+	uint32_t *states; /* [depth_max + 1] along the path through the tree */
+	struct places between, inside; /* positions between characters, and inside of one */
 };
 
 static struct gguf_string text_of(const struct vocab *vocab, int32_t token)
@@ -71,7 +71,7 @@ static struct gguf_string text_of(const struct vocab *vocab, int32_t token)
 	return text;
 }
 
-/* The texts of control tokens between marks, in the memory behind the list. */
+/* Writes the texts of control tokens between marks to the memory behind the list. */
 static bool mark_controls(struct vocab *vocab)
 {
 	size_t bytes = 0;
@@ -141,7 +141,7 @@ static size_t in_common(struct gguf_string s, struct gguf_string t)
 	return i;
 }
 
-/* Nodes of the sorted texts, a tree for each group; with nodes NULL it only counts them. */
+/* Makes the nodes of the sorted texts, a tree for each group; with nodes NULL only counts them. */
 static uint32_t fill(struct vocab *vocab, struct trie_node *nodes, uint32_t *open)
 {
 	struct gguf_string before = {0};
@@ -269,7 +269,7 @@ uint32_t vocab_token(
 	return matcher_text(matcher, state, text.data, text.bytes);
 }
 
-/* The longest token of a group at the text, if it is longer than *taken bytes. */
+/* The longest token of a group with which the text begins, if it is longer than *taken bytes. */
 static void longest(const struct vocab *vocab, uint32_t group, const uint8_t *text, size_t bytes,
 	int32_t *token, size_t *taken)
 {
@@ -350,8 +350,8 @@ void masks_begin(struct masks *masks, uint32_t n)
 		masks->matcher->nodes[i].mask = ROW_NONE;
 }
 
-/* UTF-8, by what may follow (RFC 3629, section 4): state 0 is between characters. Controls, " and \
- * are left out. */
+/* UTF-8 by what may follow (RFC 3629, section 4): state 0 is between characters. Control
+ * characters, " and \ are left out. */
 static const struct {
 	uint8_t from, lo, hi, to;
 } utf8_steps[] = {{0, 0x20, 0x21, 0}, {0, 0x23, 0x5B, 0}, {0, 0x5D, 0x7F, 0}, {0, 0xC2, 0xDF, 1},
@@ -371,7 +371,7 @@ static bool places_add(struct places *places, uint32_t state, uint32_t utf8)
 	return true;
 }
 
-/* All bytes that may follow at a place. False: one of them leads nowhere. */
+/* Follows all bytes that may come next. False: one of them leads nowhere. */
 static bool places_follow(
 	struct matcher *m, struct place place, struct places *inside, struct places *between)
 {
@@ -392,7 +392,8 @@ static bool places_follow(
 	return true;
 }
 
-/* How many characters, whichever they are, may follow the state: at most the longest group's. */
+/* How many characters, whichever they are, may follow the state: at most as many as the longest
+ * group has. */
 static uint32_t characters_that_pass(struct masks *masks, uint32_t state)
 {
 	struct places *between = &masks->between, *inside = &masks->inside;
@@ -413,11 +414,11 @@ static uint32_t characters_that_pass(struct masks *masks, uint32_t state)
 		begin = end;
 		n++;
 	}
-	/* Nothing new: it goes on like this. */
+	/* No new position: more characters change nothing. */
 	return group_characters[GROUP_REST - 1];
 }
 
-/* The tokens of a group, one by one. False: the matcher has no room. */
+/* Looks at the tokens of a group one by one. False: the matcher has no room. */
 static bool walk(const struct masks *masks, uint32_t group, uint32_t state, uint64_t *mask)
 {
 	const struct vocab *vocab = masks->vocab;

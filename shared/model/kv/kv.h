@@ -200,7 +200,7 @@ uint32_t kv_share(struct kv *kv, struct kv_seq *seq, const struct kv_seq *from, 
 /* Takes n cells for tokens in flight. -ENOSPC, and nothing is taken, when the pages, the window
  * cells or the sequence's own room are used up. Taken cells are returned with kv_commit. */
 int kv_take(struct kv *kv, struct kv_seq *seq, uint32_t n, uint32_t *cells);
-/* Of the taken cells, the `accepted` ones become, in order, positions seq->n.. and are marked
+/* The `accepted` cells become, in order, positions seq->n.. and are marked
  * committed; the `rejected` ones become spare. Only the books are kept here. With recurrent layers,
  * accepted drafts must be replayed (forward_replay) before the sequence's next pass, as
  * recurrent_behind tells. */
