@@ -51,7 +51,7 @@ struct hints {
 /* config is borrowed. */
 void hints_init(struct hints *hints, const struct drafter_config *config);
 void hints_exit(struct hints *hints);
-/* Takes over the cache's regions. NULL leaves the one that is held in place. Hints are made once
+/* Takes over the cache's regions. NULL leaves the present region in place. Hints are made once
  * both are there. */
 int hints_attach(
 	struct hints *hints, struct region *experts, struct region *region, struct error *err);

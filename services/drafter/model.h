@@ -1,7 +1,7 @@
 /*
- * The draft model: a GGUF model with a KV cache of its own, which all sessions share. What the
- * cache lacks of a session is computed again from its tokens, so to evict the least recently used
- * one costs only time. It is opened before the draft thread starts, and used by that thread.
+ * The draft model: a GGUF model with a KV cache of its own, which all sessions share. Missing cells
+ * of a session are computed again from its tokens, so to evict the least recently used one costs
+ * only time. It is opened before the draft thread starts, and used by that thread.
  */
 #pragma once
 

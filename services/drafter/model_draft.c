@@ -1,4 +1,4 @@
-/* Drafting with the draft model: passes over the tokens that sessions lack, a token picked at
+/* Drafting with the draft model: passes over the tokens that sessions lack, and a token picked at
  * the end of each. */
 #include "services/drafter/foresight.h"
 #include "services/drafter/model.h"
@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sessions that lag by this many tokens at K = 0 are read up to date while nobody waits: less is
- * cheaper to read together with the next draft. */
+/* Sessions at K = 0 that lag by this many tokens are read up to date while no request waits. Fewer
+ * tokens are cheaper to read together with the next draft. */
 #define FOLLOW_LAG 32u
 
 static uint32_t lag(const struct draft_session *s)
@@ -21,7 +21,7 @@ static uint32_t lag(const struct draft_session *s)
 	return s->n + s->n_chain - (s->has_seq ? s->seq.n : 0);
 }
 
-/* Takes the memory of the session that was used longest ago; none of this round loses its own. */
+/* Evicts the session that was used longest ago, but none of this round. */
 static bool evict(struct draft_model *m, const struct draft_session *keep)
 {
 	struct draft_session *oldest = NULL;
@@ -58,7 +58,7 @@ static bool ready(struct draft_model *m, struct draft_session *s)
 	return true;
 }
 
-/* Puts the tokens the session lacks before `end` into the batch, as many as there is room for.
+/* Puts the tokens that the session lacks before `end` into the batch, as many as there is room for.
  * Returns how many. */
 static uint32_t add(struct draft_model *m, struct draft_session *s, uint32_t end, bool logits)
 {
@@ -89,8 +89,8 @@ static uint32_t add(struct draft_model *m, struct draft_session *s, uint32_t end
 	return n;
 }
 
-/* A draw from q, cut to the most likely tokens and renormalised: the verifier needs all of q to
- * accept with the right probability (maximal coupling). */
+/* Draws from q, cut to its likeliest tokens and renormalised: the verifier needs all of q to accept
+ * with the right probability (maximal coupling). */
 static int32_t draw(struct draft_model *m, struct draft_session *s, uint32_t at)
 {
 	const struct token_prob *dist = m->sampler.dist;
@@ -114,8 +114,8 @@ static int32_t draw(struct draft_model *m, struct draft_session *s, uint32_t at)
 	return s->chain->q[at][chosen].token;
 }
 
-/* Without layers like the target's, what such tokens wanted before is the hint: of the newest of the chain while the next is
- * drafted. */
+/* Without layers like the target's, the hints are what the same tokens needed before: those of the
+ * chain's newest token, while the next one is drafted. */
 static void hint(struct draft_model *m, const struct draft_session *s)
 {
 	uint32_t last = s->n + s->n_chain - 1;
@@ -123,7 +123,8 @@ static void hint(struct draft_model *m, const struct draft_session *s)
 		hints_history(m->hints, s, s->tokens, last, 1);
 }
 
-/* What the token at a position is chosen from: by these logits, after the session's tokens before it. */
+/* The input from which the token at a position is chosen: these logits, and the session's tokens
+ * before it. */
 static struct sampler_input input_of(
 	const struct draft_session *s, const float *logits, uint32_t position)
 {
@@ -135,7 +136,7 @@ static struct sampler_input input_of(
 	};
 }
 
-/* As the verifier will, if its logits are like these. */
+/* Picks as the verifier will, if its logits are like these. */
 static int32_t choose(struct draft_model *m, const struct draft_session *s, const float *logits,
 	uint32_t position, float *confidence)
 {
@@ -146,7 +147,7 @@ static int32_t choose(struct draft_model *m, const struct draft_session *s, cons
 	return choice.token;
 }
 
-/* The next token of the chain from the logits after the last one. */
+/* Picks the next token of the chain from the logits after the last one. */
 static void pick(struct draft_model *m, struct draft_session *s, const float *logits)
 {
 	const struct sampler_params *params = &s->request.sampling;
@@ -166,7 +167,7 @@ static void pick(struct draft_model *m, struct draft_session *s, const float *lo
 	s->n_chain++;
 }
 
-/* One pass over what is in the batch. 0 or -errno; the batch is empty afterwards. */
+/* Runs a pass over the batch. 0 or -errno; the batch is empty afterwards. */
 static int run(struct draft_model *m)
 {
 	uint32_t n = m->n_in_batch;
@@ -193,7 +194,7 @@ static int run(struct draft_model *m)
 	return r;
 }
 
-/* How long the session's chain may become: k tokens, and none past the model's context. */
+/* The length that the session's chain may reach: k tokens, within the model's context. */
 static uint32_t bounded(const struct draft_model *m, const struct draft_session *s, uint32_t k)
 {
 	uint32_t room = m->n_context - s->n;
@@ -204,7 +205,8 @@ static uint32_t bounded(const struct draft_model *m, const struct draft_session 
 	return k < room ? k : room;
 }
 
-/* What the nodes were sampled from; false without the memory for it. */
+/* Adds the distributions from which the nodes were sampled; false when memory for them is
+ * exhausted. */
 static bool answer_supports(const struct draft_session *s, struct draft_reply *reply, uint32_t n)
 {
 	const struct chain *chain = s->chain;
@@ -236,18 +238,19 @@ static void answer(struct draft_session *s, const struct draft_item *item, uint3
 	reply->ahead = ahead < n ? ahead : n;
 	for (uint32_t i = 0; i < n; i++)
 		draft_append(reply, s->tokens[s->n + i], s->chain->confidence[i]);
-	/* From "all accepted": the verifier's own token, and the next draft. */
+	/* Drafts ahead as if all will be accepted: the verifier's own token, and the next draft. */
 	s->chain_goal = n == k ? 2 * n + 1 : 0;
 }
 
-/* The committed token that the pass computes, and what is drafted already. */
+/* Hints for the committed token that the pass computes, and for what is drafted already. */
 static void hint_what_is_there(struct draft_model *m, const struct draft_session *s)
 {
 	if (!hints_wanted(m->hints, HINT_DRAFT))
 		hints_history(m->hints, s, s->tokens, s->n - 1, 1 + s->n_chain);
 }
 
-/* Whether the policy's threshold ends the chain before its last token: what comes after that is not worth drafting. */
+/* Whether the policy's threshold ends the chain before its last token, so that more is not worth
+ * drafting. */
 static bool is_cut(const struct draft_item *item)
 {
 	const struct draft_session *s = item->session;
@@ -255,7 +258,7 @@ static bool is_cut(const struct draft_item *item)
 	       policy_cut_path(&item->knobs, s->chain->confidence, s->n_chain) < s->n_chain;
 }
 
-/* One step of all sessions that still lack drafts; false when none does. */
+/* Drafts one token for each session that still lacks some; false when none does. */
 static bool step(struct draft_model *m, struct draft_item *items, uint32_t n, bool *off)
 {
 	uint32_t steps_left = 0;
@@ -282,8 +285,8 @@ static bool step(struct draft_model *m, struct draft_item *items, uint32_t n, bo
 	return true;
 }
 
-/* All sessions of the round take a step of the chain in each pass. A session that lacks more
- * than one pass reads is left to draft_model_idle and answered from its n-grams. */
+/* In each pass all sessions of the round draft a token of their chains. A session that lacks more
+ * tokens than one pass reads is left to draft_model_idle, and its draft comes from n-grams. */
 static void by_model(struct draft_context *context, struct draft_item *items, uint32_t n)
 {
 	struct draft_model *m = context->model;
@@ -309,9 +312,9 @@ static void by_model(struct draft_context *context, struct draft_item *items, ui
 
 const struct draft_ops draft_by_model = {.name = "model", .method = DRAFT_MODEL, .draft = by_model};
 
-/* Some of the tokens that the session's part of the batch, from row first on, reads are those that the model would have had to
- * draft: what it would have said instead is asked for. Not behind the last one, where a draft begins. *room: the rows of logits
- * that the pass has left. */
+/* Foresight: asks for the logits behind some of the tokens that the pass reads for the session,
+ * from row `first` on, to see what the model would have drafted there. Not behind the last one,
+ * where a draft begins. *room: the rows of logits that the pass has left. */
 static void look_at(struct draft_model *m, struct draft_session *s, uint32_t first, uint32_t *room)
 {
 	uint32_t end = m->n_in_batch, begin = first;
@@ -328,10 +331,10 @@ static void look_at(struct draft_model *m, struct draft_session *s, uint32_t fir
 	}
 }
 
-/* What the pass that was run said of them. n: rows in it. */
+/* Compares what the pass showed for foresight. n: its rows. */
 static void look_back(struct draft_model *m, uint32_t n)
 {
-	uint32_t last = n; /* row that was looked at */
+	uint32_t last = n; /* row that was compared last */
 	for (uint32_t i = 0; i < n; i++) {
 		struct draft_session *s = m->owner[i];
 		uint32_t next = m->batch[i].position + 1;
@@ -354,7 +357,7 @@ bool draft_model_idle(struct draft_model *m, bool ahead)
 		struct draft_session *s = &m->sessions[i];
 		if (s->uid == 0 || !s->wants_model || !draft_model_fits(m, s))
 			continue;
-		/* The last token is left: its logits are what a draft starts from. */
+		/* The last token is left out: a draft begins from its logits. */
 		uint32_t first = m->n_in_batch;
 		if (s->n_chain == 0 && lag(s) > FOLLOW_LAG && first < m->n_batch &&
 			add(m, s, s->n - 1, false) > 0)
@@ -375,7 +378,8 @@ bool draft_model_idle(struct draft_model *m, bool ahead)
 		if (s->uid == 0 || s->n_chain == 0 || s->n_chain >= bounded(m, s, s->chain_goal) ||
 			!s->has_seq || m->n_in_batch == m->n_batch)
 			continue;
-		/* What was answered with is still to be verified; what is drafted after that is for the next pass. */
+		/* The draft that was sent is still to be verified; what is drafted behind it is for
+		 * the next pass. */
 		behind &= s->seq.n >= s->n + s->chain_goal / 2;
 		add(m, s, s->n + s->n_chain, true);
 	}

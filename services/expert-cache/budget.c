@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the knob takes, as every refusal says. */
+/* The forms that the knob accepts; every refusal lists them. */
 #define FORMS                                                                             \
 	"budget takes auto, all, min, a share of the experts such as 30%, or bytes such " \
 	"as 8G (GiB) or 8GB"

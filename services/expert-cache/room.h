@@ -35,7 +35,7 @@ struct room {
 /* The needs of a verifier with default settings that has not allocated anything yet. */
 void room_needs_of(const struct model *model, struct room_needs *out);
 
-/* Of one with such a KV cache, and sessions of so many tokens. */
+/* The needs of a verifier with such a KV cache, and sessions of at most `context` tokens. */
 void room_needs_planned(const struct model *model, const struct kv_plan *plan, uint32_t context,
 	struct room_needs *out);
 

@@ -1,6 +1,7 @@
 /*
- * Questions to the service that wait for an answer (texts, tokens, the model): a few threads with a client each ask them, so that the
- * loop never waits. Every function here is called on the loop's thread; run() alone is called on one of the pool's.
+ * Questions to the service that wait for an answer (texts, tokens, the model). A few threads, each
+ * with a client of its own, ask them, so that the loop never waits. All functions here are called
+ * on the loop's thread; only run() is called on one of the pool's.
  */
 #pragma once
 
@@ -15,22 +16,26 @@ struct gateway;
 
 enum {
 	ASKS_THREADS = 2,
-	ASKS_WAITING = 256, /* questions that wait for a thread; more are refused */
+	ASKS_WAITING = 256, /* questions that may wait for a thread; beyond that they are refused */
 	ASKS_TIMEOUT_MS = 5000,
 };
 
-/* One question. Plain memory: who asks fills in what run() reads, and owns nothing of it any more. */
+/* One question. Plain memory: the asking code fills in what run() reads, and does not own it after
+ * that. */
 struct ask {
 	struct ask *next;
-	struct exchange *exchange; /* NULL: it has gone, and nobody wants the answer */
-	/* Asks; leaves what it gets here. 0 or -errno, whose sentence is outrider_error(). */
+	struct exchange *exchange; /* NULL: the exchange has ended, so the answer is not wanted */
+	/* Asks, and puts the results into the members below. 0 or -errno, with the sentence in
+	 * outrider_error(). */
 	int (*run)(struct ask *ask, struct outrider *client);
-	/* The answer is there: what was asked for becomes the response, or the exchange goes on. False: its fault says why not. */
+	/* Called with the answer: makes it the response, or lets the exchange go on. False: the
+	 * exchange's fault has the reason. */
 	bool (*done)(struct exchange *exchange, struct ask *ask);
 	int code;
 	char sentence[512];
 
-	char *text; /* a text, asked about or got; owned, by outrider_free or free */
+	/* a text of the question or of the answer; owned; freed with outrider_free or free */
+	char *text;
 	size_t bytes;
 	int32_t *tokens;
 	size_t n_tokens;
@@ -46,7 +51,7 @@ struct asks {
 	unsigned n_threads, n_waiting;
 	int fd; /* readable when there are answers; -1: not open */
 	char runtime_dir[256];
-	pthread_mutex_t mutex; /* of the rest */
+	pthread_mutex_t mutex; /* for the members below */
 	pthread_cond_t wake;
 	bool stop;
 	struct ask *first, **last; /* to be asked */
@@ -57,10 +62,11 @@ int asks_start(
 	struct asks *asks, struct gateway *gateway, const char *runtime_dir, struct error *err);
 void asks_stop(struct asks *asks);
 
-/* An empty question; NULL without memory. */
+/* An empty question; NULL when memory is exhausted. */
 struct ask *ask_new(void);
 void ask_free(struct ask *ask);
-/* Takes *ask, also when it fails. The exchange rests until done() was called. False: its fault says why not. */
+/* Takes *ask, also when it fails. The exchange rests until done() was called. False: the exchange's
+ * fault has the reason. */
 bool ask_put(struct exchange *exchange, struct ask *ask);
-/* The exchange ends: its question, if it has one, is nobody's. */
+/* Call when the exchange ends: the answer to its question, if it has one, will be dropped. */
 void ask_forget(struct exchange *exchange);

@@ -1,6 +1,7 @@
 /*
- * Why a request is refused: the HTTP status, and OpenAI's error object (platform.openai.com/docs/guides/error-codes):
- *	{"error": {"message": ..., "type": ..., "param": ... or null, "code": ... or null}}
+ * Why a request is refused: the HTTP status and OpenAI's error object
+ * (platform.openai.com/docs/guides/error-codes):
+ *   {"error": {"message": ..., "type": ..., "param": ... or null, "code": ... or null}}
  */
 #pragma once
 
@@ -17,7 +18,7 @@ struct fault {
 /* Returns false, for `return fault_set(...)`. param: NULL or "" for none. */
 bool fault_set(struct fault *fault, unsigned status, const char *param, const char *code,
 	const char *format, ...) __attribute__((format(printf, 5, 6)));
-/* What an errno of the service means to an HTTP client; the sentence is the SDK's. */
+/* Sets the fault for an errno of the service; sentence: the SDK's. */
 void fault_of_service(struct fault *fault, int code, const char *sentence);
-/* The error object; a new reference, or NULL without memory. */
+/* The error object; a new reference, or NULL when memory is exhausted. */
 json_t *fault_json(const struct fault *fault);

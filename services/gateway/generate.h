@@ -1,17 +1,22 @@
-/* Completions: an exchange runs streams of the SDK, and their events become its response. On the loop's thread. */
+/* Completions: an exchange runs streams of the SDK, whose events become its response. Loop thread.
+ */
 #pragma once
 
 #include "services/gateway/exchange.h"
 
-/* The body as JSON, a new reference; its bytes are freed. NULL: the exchange's fault says what is wrong with it. */
+/* The body as JSON, a new reference; frees the body's bytes. NULL: the exchange's fault has the
+ * reason. */
 json_t *generate_json(struct exchange *exchange);
-/* The body is there: what it asks for becomes exchange->params. false: the exchange's fault says what is wrong with it. */
+/* Reads the parameters in the body into exchange->params. False: the exchange's fault has the
+ * reason. */
 bool generate_read(struct exchange *exchange);
-/* Starts the streams, or has them wait until the service has room. false: the exchange's fault says why not. */
+/* Starts the streams, or queues them until the service has room. False: the exchange's fault has
+ * the reason. */
 bool generate_begin(struct exchange *exchange);
-/* The client's descriptor is readable, or time has passed: all events that are there. */
+/* Handles all events that are there. Call when the client's descriptor is readable, or time has
+ * passed. */
 void generate_pump(struct gateway *gateway);
-/* Comments on streams that have had nothing to send, and the end of those whose client has gone. */
+/* Adds comments to streams that had nothing to send, and ends streams whose client is gone. */
 void generate_tick(struct gateway *gateway);
-/* Cancels what runs of the exchange, and leaves the lists. */
+/* Cancels the running streams of the exchange, and takes it out of the lists. */
 void generate_end(struct exchange *exchange);

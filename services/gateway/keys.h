@@ -1,7 +1,7 @@
 /*
- * API keys: a file with one on each line, and behind it what may be asked for with it:
- *	KEY [requests_per_minute=N] [concurrent=N] [tokens_per_minute=N]
- * Empty lines and lines that begin with # are left out.
+ * API keys: a file with one key per line, which may be followed by its limits:
+ *   KEY [requests_per_minute=N] [concurrent=N] [tokens_per_minute=N]
+ * Empty lines and lines that begin with # are ignored.
  */
 #pragma once
 
@@ -17,21 +17,23 @@ struct key {
 	char text[KEY_BYTES_MAX]; /* the rest is 0 */
 	struct limits limits;
 	struct allowance left;
-	uint32_t users; /* who holds it: the list, and requests */
+	uint32_t users; /* references: the list and requests */
 };
 
 struct keys {
 	struct key **list; /* [n], owned */
-	size_t n; /* 0: no key is asked for */
+	size_t n; /* 0: no key is required */
 };
 
-/* path "": none. -errno with *err; a file without any key is -EINVAL. */
+/* path "": no keys. -errno with *err; -EINVAL for a file without any key. */
 int keys_read(struct keys *keys, const char *path, struct error *err);
-/* Takes the keys of *fresh, which is then empty. One that was there before keeps what it has left and has the new limits. */
+/* Takes the keys of *fresh, which is empty afterwards. A key that was there before keeps its
+ * allowance, and gets the new limits. */
 void keys_replace(struct keys *keys, struct keys *fresh);
-/* Whether an Authorization header ("Bearer KEY"; NULL: there is none) has one of them, and which: *key is then held; NULL where no
- * key is asked for. A wrong key takes equally long to refuse, however much of it is right. */
+/* Whether an Authorization header ("Bearer KEY"; NULL: there is none) contains one of the keys.
+ * *key: that key, which is then held; NULL when no key is required. To refuse a wrong key takes
+ * equally long however much of it is right. */
 bool keys_allow(const struct keys *keys, const char *authorization, struct key **key);
-/* Lets go of a key that is held; NULL is none. */
+/* Releases a key that is held; key may be NULL. */
 void keys_release(struct key *key);
 void keys_free(struct keys *keys);

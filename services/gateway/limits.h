@@ -1,7 +1,9 @@
 /*
- * What one API key may ask for. Requests and tokens are measured with a bucket each: it holds the limit of one minute, is full at the
- * beginning, and is filled evenly. So a minute's worth may come at once after a pause. Tokens are taken out when they are known, the
- * answer's as they come and the prompt's at the end: an answer may overdraw, and then the next request waits. Plain data.
+ * The limits of one API key. Requests and tokens have a bucket each. It holds the limit of one
+ * minute, is full at the beginning, and is filled at a constant rate, so a minute's worth may be
+ * used at once after a pause. Tokens are taken out when they are known, the answer's as they come
+ * and the prompt's at the end. So an answer may overdraw the bucket, and then the next request is
+ * refused until it is filled. Plain data.
  */
 #pragma once
 
@@ -16,18 +18,19 @@ struct limits {
 };
 
 enum limits_which { LIMITS_NONE, LIMITS_REQUESTS, LIMITS_CONCURRENT, LIMITS_TOKENS, LIMITS_KINDS };
-/* As they are written in the file; NULL for NONE. */
+/* The names in the file; NULL for NONE. */
 extern const char *const limits_names[LIMITS_KINDS];
 
-/* What there is left; all zero at the beginning. */
+/* What is left of the limits; all zeros at the beginning. */
 struct allowance {
-	uint64_t at_ns; /* when the buckets were looked at; 0: never, they are full */
+	uint64_t at_ns; /* when the buckets were last filled; 0: never, they are full */
 	double requests, tokens;
-	uint32_t open; /* requests under way */
+	uint32_t open; /* requests in progress */
 };
 
-/* Whether a request may begin now (CLOCK_MONOTONIC); it is then counted, until limits_end. Else which limit it would break, and in
- * how many seconds it may be sent again. */
+/* Whether a request may begin at now_ns (CLOCK_MONOTONIC). If so, it counts until limits_end.
+ * Otherwise returns the limit that it would exceed, and in *retry_s after how many seconds it may
+ * be sent again. */
 enum limits_which limits_begin(
 	const struct limits *limits, struct allowance *left, uint64_t now_ns, double *retry_s);
 void limits_end(struct allowance *left);

@@ -1,10 +1,10 @@
-/* The socket that HTTP clients connect to. */
+/* The socket for HTTP clients. */
 #pragma once
 
 #include "shared/base/error.h"
 
-/* where: "ADDRESS:PORT", "[ADDRESS]:PORT" or "unix:PATH" (made with mode 0600; a socket that nobody listens on is replaced). The
- * descriptor, or -errno with *err. */
+/* where: "ADDRESS:PORT", "[ADDRESS]:PORT" or "unix:PATH" (made with mode 0600; replaces a socket on
+ * which no process listens). Returns the descriptor, or -errno with *err. */
 int listen_open(const char *where, struct error *err);
-/* Only whether it could be one. */
+/* Only checks whether `where` has one of these forms. */
 int listen_check(const char *where, struct error *err);

@@ -1,12 +1,14 @@
 /*
- * Log probabilities as OpenAI's clients read them: of chats a list with an object for each token, of completions an object with a
- * list of each kind. Tokens without text (control tokens, as the one that ends an answer) are left out, as OpenAI does.
+ * Log probabilities in the form that OpenAI's clients read: for chats a list with an object per
+ * token, for completions an object with a list of each kind. Tokens without text (control tokens,
+ * such as the one that ends an answer) are left out, as OpenAI does.
  */
 #pragma once
 
 #include "services/gateway/exchange.h"
 
-/* Keeps those of an event for the next chunk, or for the whole answer. False: no memory. */
+/* Keeps the log probabilities of an event for the next chunk, or for the whole answer. False:
+ * memory is exhausted. */
 bool logprobs_add(struct choice *choice, const struct outrider_event *event);
-/* What was kept, and is then no more; null: nothing was. The caller's. */
+/* Takes what was kept; null: nothing was. A new reference. */
 json_t *logprobs_take(struct choice *choice);

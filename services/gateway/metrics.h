@@ -1,6 +1,6 @@
 /*
- * Counters for Prometheus (text exposition format 0.0.4): of what the gateway itself did. On the loop's thread. metrics_service.c
- * prints those of the service, as the watch heard them.
+ * The gateway's own counters for Prometheus (text exposition format 0.0.4). Loop thread.
+ * metrics_service.c prints the service's counters, as the watch last heard them.
  */
 #pragma once
 
@@ -12,7 +12,8 @@
 enum { METRICS_POSITIONS = 64, METRICS_BOUNDS = 17, METRICS_STATUSES = 600 };
 
 struct histogram {
-	uint64_t below[METRICS_BOUNDS + 1]; /* of each bound of its table, and beyond */
+	/* counts for each bound of its table, and beyond the last */
+	uint64_t below[METRICS_BOUNDS + 1];
 	double sum;
 };
 

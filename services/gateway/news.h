@@ -1,6 +1,7 @@
 /*
- * What one look at the service says, as numbers: for /metrics, /health and the names of models. Plain data. What is not known is
- * 0, false or NAN, and marked as such; counters are those of the processes, and begin again when one starts without its region.
+ * The result of one look at the service as numbers: for /metrics, /health and the names of models.
+ * Plain data. A value that is not known is 0, false or NAN, as its comment says. Counters are those
+ * of the processes, and begin again when one starts without its region.
  */
 #pragma once
 
@@ -29,12 +30,12 @@ struct news_cache {
 struct watch_news {
 	bool ready; /* the verifier takes requests */
 	char state[WATCH_STATE_BYTES]; /* the verifier's: "loading", "ready", "down", ... */
-	char model[WATCH_NAME_BYTES]; /* file name without .gguf; "": it was never heard */
+	char model[WATCH_NAME_BYTES]; /* file name without .gguf; "": not known so far */
 	uint64_t context; /* tokens of one session */
 	uint64_t running, waiting, places, queue_max; /* sessions of the verifier */
 	uint64_t output_tokens, iterations, kv_held_tokens, kv_tokens; /* of the verifier */
-	/* Of the sessions that run: means of their K and their measured utility, NAN: none; and the share of their drafted tokens
-	 * that was accepted. */
+	/* Over the running sessions: the mean of K, the mean of the measured utility (NAN: none),
+	 * and the share of drafted tokens that were accepted. */
 	double k, utility, accepted;
 	uint64_t drafter_drafted, drafter_requests, drafter_busy_ns;
 	uint64_t decisions, records_lost; /* of the policy-controller */
@@ -43,5 +44,5 @@ struct watch_news {
 	uint64_t n_processes, answering;
 };
 
-/* Takes what a look says over what was known before. */
+/* Updates the news by the result of a look. */
 void news_take(struct watch_news *news, const struct look *look);

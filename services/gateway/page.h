@@ -11,5 +11,6 @@ bool page_script(struct exchange *exchange);
 bool page_style(struct exchange *exchange);
 bool page_icon(struct exchange *exchange);
 
-/* Content-Security-Policy of the page: it gets nothing from anywhere else and runs nothing but its own file. */
+/* Content-Security-Policy of the page: it loads nothing from elsewhere, and runs nothing but its
+ * own file. */
 extern const char page_policy[];

@@ -1,7 +1,8 @@
 /*
- * The body of a completion request: JSON becomes a request of the SDK. Every field is in one table (params.c): those that are taken,
- * those that change nothing here, and those that are known and refused, because leaving them out would change what is asked for.
- * Pure but for the seed of a request that names none.
+ * The body of a completion request: makes a request of the SDK from JSON. All fields are in one
+ * table (params.c): those that are used, those without effect here, and those that are known but
+ * refused, because to ignore them would change the meaning of the request. No side effects, except
+ * that a request without a seed gets a random one.
  */
 #pragma once
 
@@ -21,11 +22,11 @@ struct params {
 	bool stream, include_usage;
 	uint32_t n; /* answers */
 	bool logprobs; /* of a chat */
-	uint32_t top_logprobs; /* that are wanted beside them */
+	uint32_t top_logprobs; /* of the likeliest tokens, in addition */
 	uint64_t seed; /* of the first; the next have the next numbers */
 	char model[256]; /* as it was asked for; "": it was not */
 };
 
-/* False: *fault says why, and *params is still to be freed. */
+/* False: *fault has the reason; *params must be freed all the same. */
 bool params_read(struct params *params, const json_t *body, struct fault *fault);
 void params_free(struct params *params);

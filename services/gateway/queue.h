@@ -1,7 +1,8 @@
 /*
- * Answers that wait until the service has room, first come first served. The gateway cannot know how much room there is: other
- * clients use the service too. So answers are started until one is refused (-EBUSY); then only as many run as ran at that moment,
- * and the bound grows by one with each tick. On the loop's thread.
+ * Answers that wait until the service has room, in the order in which they came. The gateway cannot
+ * know how much room there is, because other clients use the service too. So it starts answers
+ * until one is refused (-EBUSY). From then on at most as many run as ran at that moment, and that
+ * bound grows by one with each tick. Loop thread.
  */
 #pragma once
 
@@ -13,18 +14,19 @@ struct choice;
 struct queue {
 	struct choice *first, *last;
 	uint32_t n; /* that wait */
-	uint32_t running; /* answers that the service was asked for, and that have not ended */
+	uint32_t running; /* answers that were requested from the service and have not ended */
 	uint32_t running_max; /* 0: no answer was refused */
-	bool rests; /* until the next tick or end: one was refused just now */
+	bool rests; /* an answer was refused just now: none is started until the next tick or end */
 };
 
-/* At the end; one that was refused: where it was before, by when its request came. */
+/* queue_add: puts an answer at the end. queue_put_back: puts one that was refused at its former
+ * place, by when its request came. */
 void queue_add(struct queue *queue, struct choice *choice);
 void queue_put_back(struct queue *queue, struct choice *choice);
-/* The next that may be started, taken out and counted as running; NULL: none. */
+/* Takes the next answer that may be started, and counts it as running; NULL: none. */
 struct choice *queue_take(struct queue *queue);
-/* An answer waits no more. */
+/* Removes an answer that waits. */
 void queue_remove(struct queue *queue, struct choice *choice);
-/* One that was running has ended; refused: the service had no room for it. */
+/* Call when a running answer has ended; refused: the service had no room for it. */
 void queue_ended(struct queue *queue, bool refused);
 void queue_tick(struct queue *queue);

@@ -1,4 +1,5 @@
-/* Bytes that grow: what is to be sent to one HTTP client. Plain memory, all zero when empty; the owner frees it. */
+/* A growing array of bytes for one HTTP client. Plain memory, all zeros when empty; the owner frees
+ * it. */
 #pragma once
 
 #include <jansson.h>
@@ -8,14 +9,14 @@
 struct text {
 	char *data;
 	size_t n, capacity;
-	bool failed; /* memory ran out once: the rest was not added */
+	bool failed; /* memory was exhausted once, and what came after is missing */
 };
 
 void text_add(struct text *text, const char *data, size_t n);
 void text_add_string(struct text *text, const char *string);
-/* The value on one line, between these strings. Takes the reference; a NULL is what an allocation without memory gave. False: no
- * memory. */
+/* Adds the value on one line, between these strings. Takes the reference; value NULL means that its
+ * allocation failed. False: memory is exhausted. */
 bool text_add_json(struct text *text, json_t *value, const char *before, const char *after);
-/* Leaves the first n bytes out. */
+/* Removes the first n bytes. */
 void text_drop(struct text *text, size_t n);
 void text_free(struct text *text);

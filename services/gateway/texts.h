@@ -1,6 +1,6 @@
 /*
- * Texts, tokens and the model, as llama.cpp's server answers about them (tools/server/README.md there): /tokenize, /detokenize,
- * /apply-template, /props. Handlers of routes.
+ * Texts, tokens and the model, with the interface of llama.cpp's server (tools/server/README.md
+ * there): the handlers of /tokenize, /detokenize, /apply-template and /props.
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 /*
- * How the service is, asked once a second on a thread of its own (a process that hangs may keep it waiting). Any thread may read
- * what was heard last.
+ * The state of the service. A thread of its own asks once a second, because a process that hangs
+ * may keep it waiting. Any thread may read the last answer.
  */
 #pragma once
 
@@ -17,16 +17,16 @@ struct watch {
 	bool started;
 	char runtime_dir[256];
 	void *zmq; /* the thread's */
-	pthread_mutex_t mutex; /* of the rest */
+	pthread_mutex_t mutex; /* for the members below */
 	pthread_cond_t wake;
 	bool stop;
 	struct watch_news news;
 	struct history history;
-	char *report; /* owned: report.h's text of the last look; NULL: there was none */
+	char *report; /* owned: the text of report.h at the last look; NULL: there was none */
 };
 
 int watch_start(struct watch *watch, const char *runtime_dir, struct error *err);
 void watch_stop(struct watch *watch);
 void watch_read(struct watch *watch, struct watch_news *news);
-/* The page of /status: a JSON object, with the samples of the history behind number `after`. */
+/* The page of /status: a JSON object, with the samples of the history after number `after`. */
 void watch_report(struct watch *watch, uint64_t after, struct text *out);

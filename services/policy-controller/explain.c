@@ -99,7 +99,7 @@ int explain_session(const struct controller *c, uint64_t uid, struct explanation
 	explain_figure(out, "iterations", "", (double)s->iterations);
 	if (s->missing > 0)
 		explain_figure(out, "iterations whose records were lost", "", (double)s->missing);
-	/* Means that fade, beside the totals. */
+	/* Fading means, in addition to the totals. */
 	if (s->iterations > 0) {
 		explain_figure(out, "tokens per iteration, lately", "tokens", (double)s->etr);
 		explain_figure(out, "drafted per iteration, lately", "tokens", (double)s->drafted);

@@ -60,7 +60,7 @@ struct explanation {
  * is none. *out borrows from the controller. */
 int explain_session(const struct controller *controller, uint64_t uid, struct explanation *out);
 
-/* For the policies: add a sentence or a figure. What does not fit is left out. */
+/* For the policies: add a sentence or a figure. Text that does not fit is left out. */
 void explain_say(struct explanation *out, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 /* name and unit must be constants. */

@@ -167,7 +167,8 @@ void admin_detail(void *arg, struct daemon_details *to)
 		const char *name;
 		const _Atomic uint64_t *value;
 	} settings[] = {
-		/* Changed while running: how often, and how long until the engine had the last, and each. */
+		/* Changes of settings while running: how many, and how long it took until the
+		 * engine had the last, and the slowest. */
 		{"settings_taken", &front->engine->tuned},
 		{"settings_ns", &front->engine->tuning_ns},
 		{"settings_ns_max", &front->engine->tuning_ns_max},

@@ -1,4 +1,5 @@
-/* The message switch of the client socket. A message is checked whole before anything changes. */
+/* Dispatches the messages of the client socket. A message is checked as a whole before anything
+ * changes. */
 #include "services/verifier/front/front.h"
 
 #include "kernels/kernels.h"
@@ -19,7 +20,7 @@ void handlers_fail(struct front *front, const struct bus_address *to, uint64_t r
 	envelope.request_id = request_id;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_FAILURE;
 	envelope.failure = &failure;
-	/* Who does not read its answers does not get this one. */
+	/* A client that does not read its answers does not get this one. */
 	(void)bus_send_to(front->socket, to, &envelope);
 }
 
@@ -31,7 +32,7 @@ static void attach(struct front *front, uint32_t index, const struct bus_address
 	stream_session(front, index);
 }
 
-/* A client that asks again for what waits in the inbox: it may have come by another connection. */
+/* A client asks again for a request in the inbox, perhaps by another connection. */
 static void rebind(struct front *front, struct inbox_entry *entry, const struct bus_address *from,
 	uint64_t request_id, uint32_t have, uint32_t credit)
 {
@@ -45,7 +46,8 @@ static void rebind(struct front *front, struct inbox_entry *entry, const struct 
 		stream_accepted_entry(front, entry, kept->page->n_prompt,
 			journal_n_tokens(kept->page) - kept->page->n_prompt);
 	else
-		/* While its text is read nobody knows how many tokens that has: the client learns that its request is here. */
+		/* While the text is being read, its number of tokens is not known: the client
+		 * learns only that its request is here. */
 		stream_accepted_entry(front, entry,
 			entry->read ? (uint32_t)entry->reading->input.n_prompt : 0, 0);
 }
@@ -68,7 +70,7 @@ static bool find_digest(const struct front *front, uint64_t uid, uint64_t *diges
 	return true;
 }
 
-/* Where the session is, it goes on from `have`; false: it is nowhere. */
+/* Continues the session from `have`, wherever it is; false: there is none. */
 static bool find_and_go_on(struct front *front, const struct bus_address *from, uint64_t request_id,
 	uint64_t uid, uint32_t have, uint32_t credit)
 {
@@ -87,7 +89,8 @@ static bool find_and_go_on(struct front *front, const struct bus_address *from, 
 	return true;
 }
 
-/* Whether the client holds a part of an answer that was computed with another arithmetic, of which it is told then. */
+/* Whether the client has part of an answer that was computed with another arithmetic; if so, the
+ * client is told. */
 static bool refuse_arithmetic(struct front *front, const struct bus_address *from,
 	uint64_t request_id, uint64_t uid, uint32_t have, uint32_t arithmetic)
 {
@@ -148,7 +151,7 @@ static void on_resume(struct front *front, const struct bus_address *from, uint6
 	handlers_fail(front, from, request_id, uid, unknown(uid, &err), &err);
 }
 
-/* One that has just been let go of is no error. */
+/* Credit for a session that has just been freed is no error. */
 static void on_credit(
 	struct front *front, const struct bus_address *from, const Outrider__Credit *credit)
 {
@@ -169,7 +172,8 @@ static void on_credit(
 			entry->credit = credit->credit;
 	} else if (kept != NULL && kept->attached && bus_same(&kept->client, from) &&
 		   credit->credit > kept->credit) {
-		/* By another connection it is asked for with Resume, which says what arrived. */
+		/* From another connection the client asks with Resume, which says what has arrived.
+		 */
 		admission_return(front, from, kept->request_id, kept, kept->sent, credit->credit);
 	}
 }

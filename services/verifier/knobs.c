@@ -1,5 +1,5 @@
-/* The settings that change while the verifier runs: the front's own are read where they are, the engine gets a
- * snapshot. */
+/* The settings that may change while the verifier runs: the front reads its own where they are, the
+ * engine gets a snapshot. */
 #include "services/verifier/front/front.h"
 
 #include "shared/base/options.h"

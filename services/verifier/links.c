@@ -1,4 +1,5 @@
-/* The processes beside this one: the drafter comes to our broker, we go to the expert-cache and the policy. */
+/* The connections to the other processes: the drafter connects to our broker, we connect to the
+ * expert cache and the policy-controller. */
 #include "services/verifier/front/front.h"
 
 #include "kernels/kernels.h"
@@ -13,8 +14,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The expert-cache is told what memory is there when that has changed by this part of what it may become, or, of a smaller
- * change, when it has then stayed the same for a second: an answer takes a little more with every few tokens. */
+/* The expert cache is told how much memory is allocated when that has changed by this part of its
+ * maximum; after a smaller change, when it has been the same for a second: an answer takes a little
+ * more every few tokens. */
 enum { NEEDS_PART = 64, NEEDS_TICKS = 4 };
 
 static bool cache_wanted(const struct front *front)
@@ -23,7 +25,7 @@ static bool cache_wanted(const struct front *front)
 	       front->config->experts != VERIFIER_EXPERTS_MAPPED;
 }
 
-/* A writable mapping of our own; the fd stays the caller's. */
+/* Makes a writable mapping of our own; the caller keeps fd. */
 static int map(int fd, const char *name, uint32_t layout, size_t payload_min, struct region *out,
 	struct error *err)
 {
@@ -48,7 +50,7 @@ static void say_needs(struct front *front, uint64_t there)
 	registry_tell(front->daemon, PEER_CACHE, &settings);
 }
 
-/* One is of no use without the other. */
+/* The two regions are of no use without each other. */
 static void got_experts(struct front *front, int fd, int hints_fd)
 {
 	struct region region = {.fd = -1}, hints = {.fd = -1};
@@ -199,7 +201,8 @@ static void on_left(void *arg, const char *peer)
 	forget_drafter(front);
 }
 
-/* Before its end, if it can: nothing more is asked of it, so that no pass waits for an answer that does not come. */
+/* Called before the drafter's end, if possible: it is asked for nothing more, so that no pass waits
+ * for an answer that will not come. */
 static void on_change(void *arg, const struct peer *peer)
 {
 	struct front *front = arg;
@@ -238,7 +241,7 @@ int links_broker_open(struct front *front, struct error *err)
 int links_open(struct front *front, struct error *err)
 {
 	const struct link_events events = {.regions = on_regions, .lost = on_lost, .arg = front};
-	/* For its digest of the model's files, too. */
+	/* Also needed for the cache's digest of the model's files. */
 	describe(front);
 	int rc = link_open(front->daemon, PEER_CACHE, &events, &front->cache_link, err);
 
@@ -262,7 +265,7 @@ bool links_cache_alive(void *arg)
 	return front->cache_link != NULL && link_alive(front->cache_link);
 }
 
-/* What is amiss with the expert-cache, with a comma before it. */
+/* Writes what is wrong with the expert cache, after a comma. */
 static void cache_state(struct front *front, char *out, size_t out_bytes)
 {
 	char refusal[160];

@@ -27,8 +27,8 @@
 #include <unistd.h>
 
 #define TICK_NS 250000000u
-#define THREADS_INCLUDED 8u /* in LIMIT_DESCRIPTORS */
-/* One pass over a full prefill chunk of a large model may take this long on a slow machine. */
+#define THREADS_INCLUDED 8u /* included in LIMIT_DESCRIPTORS */
+/* A pass over a full prefill chunk of a large model may take this long on a slow machine. */
 #define STALL_NS 120000000000u
 
 static const struct options_spec spec = {
@@ -54,7 +54,7 @@ struct verifier {
 	struct tokenizer *tokenizer;
 	struct backend *backend;
 	struct regions regions;
-	struct region packed; /* header NULL: the weights are in the file's mapping */
+	struct region packed; /* header NULL: the weights are in the mapping of the file */
 	struct front front;
 };
 
@@ -65,7 +65,8 @@ static void wake_front(void *arg)
 	daemon_wakeup(front->daemon);
 }
 
-/* The socket before the model: who comes second learns it at once, and before it could touch the first one's regions. */
+/* The sockets before the model, so that a second verifier learns at once that there is one, before
+ * it could touch the first one's regions. */
 static int open_sockets(struct verifier *v, struct error *err)
 {
 	char endpoint[256];
@@ -77,7 +78,8 @@ static int open_sockets(struct verifier *v, struct error *err)
 	return rc;
 }
 
-/* Each file of the model holds a descriptor, and so does each thread. One file and a few threads are counted in. */
+/* Each file of the model has a descriptor, and so has each thread. One file and a few threads are
+ * included. */
 static int need_descriptors(const struct verifier *v, struct error *err)
 {
 	uint64_t threads = (uint64_t)v->config.threads;
@@ -88,7 +90,7 @@ static int need_descriptors(const struct verifier *v, struct error *err)
 		err);
 }
 
-/* Its threads start with the engine. */
+/* The back end's threads start with the engine. */
 static int open_backend(struct verifier *v, struct error *err)
 {
 	const struct backend_cpu_options options = {
@@ -100,7 +102,7 @@ static int open_backend(struct verifier *v, struct error *err)
 	return options.kernels == NULL ? -EINVAL : backend_cpu_create(&options, &v->backend, err);
 }
 
-/* Behind everything that has buffers of it. */
+/* Call after everything that has buffers of the back end is closed. */
 static void close_backend(struct verifier *v)
 {
 	if (v->backend != NULL)
@@ -108,7 +110,7 @@ static void close_backend(struct verifier *v)
 	v->backend = NULL;
 }
 
-/* The model, and what of the configuration depends on it. */
+/* Loads the model, and resolves the settings that depend on it. */
 static int load_model(struct verifier *v, struct error *err)
 {
 	int rc = model_load(v->config.model, &v->model, err);
@@ -136,7 +138,8 @@ static void needs_of(const struct verifier *v, struct resources_needs *out)
 	resources_needs(&v->config, v->model, v->backend, kv_bytes(&kv), out);
 }
 
-/* Only who holds the broker's lock may write to regions that another process may still be using. */
+/* Only the process with the broker's lock may write to regions that another process may still be
+ * using. */
 static int open_regions(struct verifier *v, struct resources_needs *needs, struct error *err)
 {
 	struct regions_left left;
@@ -205,7 +208,8 @@ static int start(struct verifier *v, struct error *err)
 	front_recover(front);
 	regions_needs(&v->regions, &v->packed, v->model, &front->needs);
 	broker_offer(front->broker, &v->regions.sessions);
-	/* Before the draft rings, which refer to it: a drafter that has the rings alone sends empty drafts. */
+	/* Before the draft rings, which refer to it: a drafter that has only the rings sends empty
+	 * drafts. */
 	broker_offer(front->broker, &v->regions.supports);
 	broker_offer(front->broker, &v->regions.draft);
 	broker_offer(front->broker, &v->regions.kv);
@@ -228,8 +232,8 @@ static int start(struct verifier *v, struct error *err)
 	return rc;
 }
 
-/* The engine first: its thread uses everything else, the link to the expert-cache too. Pages and KV stay in their regions for
- * the successor. */
+/* The engine first, because its thread uses everything else, including the link to the expert
+ * cache. Pages and the KV cache stay in their regions for the successor. */
 static void stop(struct verifier *v)
 {
 	struct front *front = &v->front;
@@ -266,7 +270,7 @@ static int serve(struct verifier *v, const char *runtime_dir)
 	rc = open_sockets(v, &err);
 	if (rc == 0)
 		rc = load(v, &err);
-	/* From here on sessions end with an error when the file does. */
+	/* From here on sessions end with an error when the file is damaged. */
 	gguf_guard_survive();
 	if (rc == 0)
 		rc = start(v, &err);
@@ -276,7 +280,7 @@ static int serve(struct verifier *v, const char *runtime_dir)
 		log_notice("serving %s: context %lld, %lld thread%s, kernels %s", v->config.model,
 			(long long)v->config.context, (long long)v->config.threads,
 			plural((uint64_t)v->config.threads), v->backend->variant);
-		/* Before it is ready: what has not joined yet belongs to how it is then. */
+		/* Before it is ready, so that its state names what has not joined yet. */
 		links_state(&v->front);
 		daemon_ready(v->daemon);
 		status = daemon_run(v->daemon);
@@ -285,7 +289,7 @@ static int serve(struct verifier *v, const char *runtime_dir)
 	return rc != 0 ? daemon_start_failed(status) : status;
 }
 
-/* -n: everything that serving would refuse before it opens a socket. */
+/* For -n: checks everything that could refuse a start before a socket is opened. */
 static int check(struct verifier *v)
 {
 	struct resources_needs needs;
@@ -319,7 +323,7 @@ int main(int argc, char **argv)
 	if (rc < 1)
 		return options_exit_status(rc);
 	log_set_verbosity(options->verbosity);
-	/* What is wrong with settings is wrong with the configuration, whichever place it came from. */
+	/* Wrong settings are a wrong configuration, wherever they come from. */
 	if (verifier_config_resolve(&v->config, &err) < 0)
 		return die(-ENOEXEC, &err);
 	rc = options->check ? 0

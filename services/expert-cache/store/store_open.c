@@ -60,7 +60,7 @@ static int try_adopt(struct store *store, const struct store_options *options,
 	if (status == 0 && slots_lost(&store->slots))
 		status = error_set(err, ESTALE,
 			"expert region: the model file changed while its experts were read");
-	/* A fingerprint is of a part of the bytes. */
+	/* A fingerprint covers only part of the bytes. */
 	if (status == 0 && store->slots.header->model_stamps != options->model_stamps)
 		status = error_set(err, ESTALE,
 			"expert region: the model file was touched or replaced since its experts "

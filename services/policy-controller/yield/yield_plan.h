@@ -90,5 +90,5 @@ double yield_trust(const struct yield_shared *shared);
 void yield_trust_promised(struct yield_shared *shared, const struct yield_view *view, uint32_t k);
 /* Drafting won this many iterations; negative: lost. */
 void yield_trust_won(struct yield_shared *shared, double won);
-/* A pass has gone by. */
+/* A pass has ended. */
 void yield_trust_fade(struct yield_shared *shared);

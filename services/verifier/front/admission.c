@@ -1,5 +1,5 @@
-/* How a request becomes a session: it is refused at once where its client or all together ask for too much, else it waits in the
- * inbox until its text was read and it has a place. */
+/* How a request becomes a session. It is refused at once if its client, or all clients together,
+ * ask for too much. Otherwise it waits in the inbox until its text was read and it has a place. */
 #include "services/verifier/front/front.h"
 
 #include "shared/base/clock.h"
@@ -16,7 +16,7 @@ struct request_limits admission_limits(struct front *front)
 	};
 }
 
-/* Requests of a client that are not answered yet; *bytes: of messages in the inbox. */
+/* How many requests of a client have no answer yet; *bytes: of its messages in the inbox. */
 static uint32_t n_requests(
 	const struct front *front, const struct bus_address *client, size_t *bytes)
 {
@@ -91,7 +91,7 @@ static void refuse(struct front *front, const struct bus_address *from, uint64_t
 	handlers_fail(front, from, request_id, uid, rc, err);
 }
 
-/* Its session begins at the place `index`. */
+/* Begins the entry's session at the place `index`. */
 static int begin(struct front *front, uint32_t index, struct inbox_entry *entry, struct error *err)
 {
 	struct shelved *kept = shelf_find(&front->shelf, entry->uid);
@@ -106,7 +106,7 @@ static int begin(struct front *front, uint32_t index, struct inbox_entry *entry,
 	}
 	if (rc != 0)
 		return rc;
-	/* Bound before the engine may start it: its first token finds the client. */
+	/* Bound before the engine can start it, so that its first token finds the client. */
 	bool done = journal_state(front->slots[index].page) == SESSION_DONE;
 	front_bind(front, index, &entry->client, entry->request_id, entry->have, entry->credit);
 	stream_accepted(front, index);
@@ -117,13 +117,14 @@ static int begin(struct front *front, uint32_t index, struct inbox_entry *entry,
 	return 0;
 }
 
-/* Whether the entry is out of the inbox: it has a place, or was refused. before: how many wait for a place already. */
+/* Whether the entry has left the inbox, because it got a place or was refused. before: how many
+ * wait for a place already. */
 static bool place(
 	struct front *front, struct inbox_entry *entry, uint32_t before, struct places_round *round)
 {
 	struct error err = {.text = ""};
 
-	/* What was accepted once is not refused, however long the queue. */
+	/* A session that was accepted before is not refused, however long the queue is. */
 	if (entry->reading == NULL && !round->counted) {
 		round->waiting = places_waiting(front, 0);
 		round->counted = true;
@@ -164,11 +165,11 @@ static void send_answer(
 	envelope.request_id = entry->request_id;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_TEXT;
 	envelope.text = reading->answer;
-	/* Who does not read its answers does not get this one. */
+	/* A client that does not read its answers does not get this one. */
 	(void)bus_send_to(front->socket, &entry->client, &envelope);
 }
 
-/* A text was read. */
+/* Handles a text that was read. */
 static void take_reading(struct front *front, struct reading *reading)
 {
 	struct inbox_entry *entry = reading->entry;
@@ -196,7 +197,7 @@ static void take_reading(struct front *front, struct reading *reading)
 		stream_accepted_entry(front, entry, n_prompt, 0);
 }
 
-/* Each lane that has nothing to do gets what it has to read next. */
+/* Gives each idle lane the next text to read. */
 static void give_texts(struct front *front)
 {
 	for (int lane = 0; lane < READER_LANES; lane++) {
@@ -245,7 +246,8 @@ void admission_generate(struct front *front, const struct bus_address *from, uin
 	struct session_request unused;
 	struct inbox_entry *entry = NULL;
 	struct error err = {.text = ""};
-	/* This process ends soon, and its successor opens what is there: worth another try. */
+	/* This process will end soon, and its successor will open the new file, so the client
+	 * should try again. */
 	int rc = gguf_lost(front->model->gguf, &err) == 0 ? 0 : -EAGAIN;
 
 	if (rc == 0)
@@ -299,7 +301,7 @@ void admission_return(struct front *front, const struct bus_address *from, uint6
 	struct inbox_entry *entry = inbox_add(&front->inbox, from, kept->uid, NULL);
 	struct places_round round = {0};
 
-	/* Without memory its client asks again. */
+	/* Memory is exhausted: its client will ask again. */
 	if (entry == NULL)
 		return;
 	kept->returning = true;
@@ -325,7 +327,8 @@ void admission_resume(struct front *front)
 {
 	struct shelved *kept;
 
-	/* Looked for anew each time: one that comes back may put another on the shelf, which may drop a third. */
+	/* Searched anew each time: a session that comes back may put another on the shelf, which
+	 * may drop a third. */
 	for (uint32_t n = front->shelf.n; n > 0 && (kept = takes_again(front)) != NULL; n--)
 		admission_return(
 			front, &kept->client, kept->request_id, kept, kept->sent, kept->credit);

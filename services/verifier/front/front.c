@@ -8,11 +8,12 @@
 #include <string.h>
 #include <sysexits.h>
 
-/* How long clients are told that the model is lost: new ones, and those that have an answer under way. */
+/* A process whose model is lost stays for at least this long, so that new clients are told, and
+ * until all clients with an answer in progress are told; but not longer than TELL_NS_MAX. */
 #define TELL_NS_MIN 1000000000u
 #define TELL_NS_MAX 5000000000u
 
-/* The slot for a page that is to be filled, or was found. */
+/* Opens the slot of a page that will be filled, or was found. */
 static int slot_open(struct front *front, uint32_t index, uint32_t restarts)
 {
 	struct slot *slot = &front->slots[index];
@@ -25,7 +26,7 @@ static int slot_open(struct front *front, uint32_t index, uint32_t restarts)
 	return slot->page != NULL ? 0 : -ENOMEM;
 }
 
-/* Room for the records that the request asks for. */
+/* Makes room for the records that the request asks for. */
 static int make_records(const struct front *front, struct slot *slot)
 {
 	const struct session_request *request = &slot->page->request;
@@ -41,7 +42,8 @@ static int make_records(const struct front *front, struct slot *slot)
 		       : 0;
 }
 
-/* What the request in the page needs: its stop strings and its grammar, which are taken over, and room for records. */
+/* Makes what the request in the page needs: takes over its stop strings and its grammar, and makes
+ * room for records. */
 static int slot_prepare(struct front *front, uint32_t index, struct stop_match **match,
 	struct constraint **constraint)
 {
@@ -90,7 +92,7 @@ void front_release(struct front *front, uint32_t index)
 {
 	const struct slot *slot = &front->slots[index];
 
-	/* Until then it is the engine's. */
+	/* Until then it belongs to the engine. */
 	assert(journal_state(slot->page) == SESSION_DONE ||
 		atomic_load_explicit(&slot->yielded, memory_order_acquire));
 	journal_free(slot->page, slot->shared);
@@ -154,7 +156,7 @@ int front_return(struct front *front, uint32_t index, struct shelved *kept, stru
 	return error_set(err, ENOMEM, "no memory for a session");
 }
 
-/* Copies the page of a predecessor where it is sound, or gives it up. */
+/* Copies a predecessor's page if it is sound, otherwise gives it up. */
 static void adopt_page(struct front *front, uint32_t i)
 {
 	struct slot *slot = &front->slots[i];
@@ -181,7 +183,7 @@ static void adopt_page(struct front *front, uint32_t i)
 			       slot_prepare(front, i, &match, &constraint) != 0))
 		rc = error_set(&err, ENOMEM, "no memory for it");
 	if (rc == 0) {
-		/* The engine may not get it, and goes by what is matched where it does. */
+		/* The engine may not get the session; if it does, it uses what is matched here. */
 		stop_match_page(
 			slot->match, front->tokenizer, slot->page, journal_n_tokens(slot->page));
 		session_open(front, i);
@@ -201,7 +203,8 @@ static void take_over(struct front *front, uint32_t i)
 	struct slot *slot = &front->slots[i];
 	struct session_page *page = slot->page;
 
-	/* What its client had granted is not known: it may go ahead_max further until the client is back. */
+	/* What its client had granted is not known: the session may go on for ahead_max tokens
+	 * until the client is back. */
 	atomic_store_explicit(&slot->credit, front_outputs(slot), memory_order_relaxed);
 	journal_number(page, slot->shared, ++front->admitted);
 	places_look(front, i, clock_ns());
@@ -231,7 +234,7 @@ void front_recover(struct front *front)
 		adopt_page(front, i);
 		pages[i] = front->slots[i].page;
 	}
-	/* The engine's oldest session is the one that it is given first. */
+	/* The engine's oldest session is the one that it gets first. */
 	uint32_t n = journal_order(pages, LIMIT_SESSIONS, order);
 	for (uint32_t i = 0; i < n; i++)
 		take_over(front, order[i]);
@@ -278,8 +281,9 @@ int front_begin(struct front *front, uint32_t index, uint64_t uid, struct readin
 	return error_set(err, ENOMEM, "no memory for a session");
 }
 
-/* A finished answer's records died with the predecessor. They are made again for a client that asks for what it has not
- * got, and for no other: whose client has all of it, or is gone, takes neither time nor a place from new requests. */
+/* A finished answer's records were lost with the predecessor. They are made again only for a client
+ * that asks for tokens that it does not have. A client that has everything, or is gone, takes
+ * neither time nor a place from new requests. */
 static void records_again(struct front *front, uint32_t index, uint32_t have)
 {
 	struct slot *slot = &front->slots[index];
@@ -288,7 +292,8 @@ static void records_again(struct front *front, uint32_t index, uint32_t have)
 	if (!slot_records(slot) || journal_state(slot->page) != SESSION_DONE ||
 		have >= front_outputs(slot) || n_recorded >= front_outputs(slot))
 		return;
-	/* The engine's from here on, until it is DONE again. Whoever cancelled it before has asked anew. */
+	/* It belongs to the engine from here on, until it is DONE again. The client that cancelled
+	 * it before has asked again. */
 	atomic_store_explicit(&slot->cancel, false, memory_order_relaxed);
 	journal_again(slot->page, slot->shared, ++front->admitted);
 	engine_submit(front->engine, index);
@@ -304,7 +309,7 @@ void front_bind(struct front *front, uint32_t index, const struct bus_address *c
 	fs->attached = true;
 	fs->done_sent = fs->full = false;
 	places_number(front, index);
-	/* Who asks has not got the end, whatever a predecessor sent. */
+	/* A client that asks has not received the end, whatever a predecessor sent. */
 	journal_tell(front->slots[index].page, front->slots[index].shared, false);
 	fs->credit = 0;
 	stream_reset(front, index, have);
@@ -321,7 +326,7 @@ void front_credit(struct front *front, uint32_t index, uint32_t credit)
 	fs->heard_ns = clock_ns();
 	if (credit > fs->credit) {
 		fs->credit = credit;
-		/* Not one that asks again for what it has, and for no more. */
+		/* Not when a client asks again for what it has, and for no more. */
 		if (credit > fs->sent)
 			fs->blocked_ns = 0;
 		places_look(front, index, fs->heard_ns);
@@ -332,7 +337,7 @@ void front_credit(struct front *front, uint32_t index, uint32_t credit)
 	}
 }
 
-/* Something about the session is new, or could not be sent before. */
+/* Sends a session's news, or what could not be sent before. */
 static void look(struct front *front, uint32_t index)
 {
 	struct front_session *fs = &front->sessions[index];
@@ -352,7 +357,7 @@ void front_pump(void *arg)
 	struct front *front = arg;
 
 	for (uint32_t w = 0; w < BITS_WORDS(LIMIT_SESSIONS); w++) {
-		/* Pairs with the release in engine_mark: what is new is there. */
+		/* Pairs with the release in engine_mark: the news is there. */
 		uint64_t left = front->again[w];
 
 		if (atomic_load_explicit(&front->changed[w], memory_order_relaxed) != 0)
@@ -365,8 +370,9 @@ void front_pump(void *arg)
 	admission_work(front);
 }
 
-/* Whether nothing can be sent until the client does something, and has not for client_timeout: neither said a word, nor read
- * what fills its socket. Time in which it was our turn does not count. */
+/* Whether nothing can be sent until the client acts, and it has done nothing for client_timeout: it
+ * neither sent a message nor read what fills its socket. Time in which it waited for us does not
+ * count. */
 static bool is_silent(struct front *front, struct front_session *fs, uint64_t now_ns)
 {
 	uint64_t since_ns;
@@ -381,8 +387,8 @@ static bool is_silent(struct front *front, struct front_session *fs, uint64_t no
 	return now_ns - since_ns > (uint64_t)front->config->client_timeout;
 }
 
-/* A client that takes nothing, or is gone, keeps its session for client_timeout; a finished one that has been
- * delivered stays for linger, in case the client did not get it after all. */
+/* A client that takes nothing, or is gone, keeps its session for client_timeout. A finished session
+ * whose answer was sent is kept for linger, in case the client did not receive it after all. */
 static void reap(struct front *front, uint32_t index, uint64_t now_ns)
 {
 	struct front_session *fs = &front->sessions[index];
@@ -407,7 +413,7 @@ static void reap(struct front *front, uint32_t index, uint64_t now_ns)
 	}
 }
 
-/* What has become of the file's name, and of its bytes after something touched it. */
+/* Logs what happened to the file's name, and to its bytes after something touched it. */
 static void say_file(struct front *front, enum proof_verdict verdict)
 {
 	const struct gguf *gguf = front->model->gguf;
@@ -432,7 +438,7 @@ static void say_file(struct front *front, enum proof_verdict verdict)
 	}
 }
 
-/* Whether nobody is left who has to be told that the model is lost. */
+/* Whether all clients have been told that the model is lost. */
 static bool all_told(const struct front *front)
 {
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
@@ -444,7 +450,7 @@ static bool all_told(const struct front *front)
 	return true;
 }
 
-/* The manager starts us again, with what is there then. */
+/* The service manager starts this process again, with the file that is there then. */
 static void leave_when_told(struct front *front)
 {
 	uint64_t since_ns = clock_ns() - front->lost_ns;
@@ -453,7 +459,8 @@ static void leave_when_told(struct front *front)
 		daemon_stop(front->daemon, EX_TEMPFAIL);
 }
 
-/* Also while nothing is computed: an administrator is told before a client is. */
+/* Also called while nothing is computed, so that an administrator hears of it before a client does.
+ */
 static void front_watch(struct front *front)
 {
 	const struct gguf *gguf = front->model->gguf;
@@ -465,7 +472,8 @@ static void front_watch(struct front *front)
 	}
 	if (gguf_watch(gguf, &err) == 0) {
 		say_file(front, proof_look(&front->proof, gguf));
-		/* A successor goes on with what is known, byte by byte, to be of the same weights. */
+		/* A successor may use the present files, whose bytes are all known to be the same.
+		 */
 		if (gguf_proven(gguf))
 			regions_stamp(front->regions, front->packed, front->model);
 	}
@@ -484,7 +492,7 @@ void front_tick(void *arg)
 
 	front_watch(front);
 	front_pump(front);
-	/* Not before: what has just been sent would lie in the future, and linger be over for it. */
+	/* Not read earlier: what was just sent would be in the future, and its linger over. */
 	now_ns = clock_ns();
 	rate_note(&front->rate, now_ns,
 		atomic_load_explicit(&front->engine->output_total, memory_order_relaxed));

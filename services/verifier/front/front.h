@@ -104,8 +104,8 @@ int front_find(const struct front *front, uint64_t uid);
 /* Fills page and slot for a new session; moves what the reading has for the slot there. */
 int front_begin(struct front *front, uint32_t index, uint64_t uid, struct reading *reading,
 	struct error *err);
-/* From now on the session's tokens go to this client, from output token `have` on. A finished answer whose records are lost
- * is the engine's again, which makes those. */
+/* From now on the session's tokens go to this client, from output token `have` on. A finished
+ * answer whose records are lost is the engine's again, which makes those. */
 void front_bind(struct front *front, uint32_t index, const struct bus_address *client,
 	uint64_t request_id, uint32_t have, uint32_t credit);
 void front_credit(struct front *front, uint32_t index, uint32_t credit);
@@ -142,7 +142,8 @@ static inline uint32_t front_outputs(const struct slot *slot)
 void places_look(struct front *front, uint32_t index, uint64_t now_ns);
 /* Sets the number of the session's client. */
 void places_number(struct front *front, uint32_t index);
-/* What was found while places are given to all that wait for one; it holds until the next round. */
+/* Findings while places are given to all sessions that wait for one; it holds until the next round.
+ */
 struct places_round {
 	bool full; /* nothing is free, and nothing can be freed at once */
 	bool no_victim; /* nor can anything be freed later */

@@ -9,7 +9,7 @@ bool inbox_same_client(const struct bus_address *a, const struct bus_address *b)
 {
 	uint32_t uid, pid_a = 0, pid_b = 0;
 
-	/* Process 0 is one of another container. */
+	/* Process 0 is one in another container. */
 	if (bus_peer(a, &uid, &pid_a) && bus_peer(b, &uid, &pid_b) && pid_a != 0 && pid_b != 0)
 		return pid_a == pid_b;
 	return bus_same(a, b);
@@ -20,7 +20,7 @@ static bool is_question(const struct inbox_entry *entry)
 	return entry->reading != NULL && entry->reading->is_question;
 }
 
-/* A client that has nothing here joins the current round, another the one after its last. */
+/* A client with nothing here joins the current round, another the round after its last. */
 static uint64_t round_of(const struct inbox *inbox, const struct bus_address *client)
 {
 	uint64_t round = inbox->round;
@@ -31,7 +31,7 @@ static uint64_t round_of(const struct inbox *inbox, const struct bus_address *cl
 	return round;
 }
 
-/* What of its client is there already: the number it has, and how much of it is not read yet. */
+/* Notes the client's number, and how many of its entries are not read yet. */
 static void join_sender(struct inbox *inbox, struct inbox_entry *entry)
 {
 	for (const struct inbox_entry *e = inbox->first; e != NULL; e = e->next) {
@@ -44,7 +44,7 @@ static void join_sender(struct inbox *inbox, struct inbox_entry *entry)
 		entry->sender = ++inbox->senders;
 }
 
-/* Those behind it need not wait for it any more. */
+/* The entries behind it need not wait for it any more. */
 static void pass_on(struct inbox_entry *entry)
 {
 	for (struct inbox_entry *e = entry->next; e != NULL; e = e->next)
@@ -72,7 +72,8 @@ static struct inbox_entry *append(struct inbox *inbox, const struct bus_address 
 	entry->begun = entry->read = reading == NULL;
 	entry->round = round_of(inbox, client);
 	if (reading != NULL && reading->is_question)
-		/* A question has a sender of its own, because it need not wait for the client's requests. */
+		/* A question has a sender of its own, because it need not wait for the client's
+		 * requests. */
 		entry->sender = ++inbox->senders;
 	else
 		join_sender(inbox, entry);

@@ -1,8 +1,8 @@
-/* Who has a place, and who gives way to whom: sessions whose clients wait go before those whose clients are gone or take
- * nothing. */
+/* Which sessions have places, and which make room for others: sessions whose clients wait come
+ * before sessions whose clients are gone or take nothing. */
 #include "services/verifier/front/front.h"
 
-/* A client that has taken nothing for so long stands aside for others. */
+/* Others come before a client that has taken nothing for this long. */
 #define ASIDE_NS 1000000000u
 
 static bool is_aside(const struct front_session *fs, uint64_t now_ns)
@@ -40,7 +40,8 @@ static bool is_done(const struct front *front, uint32_t i)
 	return journal_state(front->slots[i].page) == SESSION_DONE;
 }
 
-/* Sessions that want a place in the batch: not finished, and their clients take tokens. */
+/* Counts the sessions that want a place in the batch: not finished, and their clients take tokens.
+ */
 int64_t places_waiting(struct front *front, uint32_t more)
 {
 	int64_t n = more;
@@ -57,7 +58,7 @@ int64_t places_waiting(struct front *front, uint32_t more)
 	return n - front->config->sessions_max;
 }
 
-/* Free, or made so at once: -1 when none is. */
+/* An index that is free, or can be freed at once; -1: there is none. */
 static int take_now(struct front *front)
 {
 	int told = -1, untold = -1;
@@ -84,7 +85,8 @@ static int take_now(struct front *front)
 	return untold;
 }
 
-/* Whether the engine may be asked to let go of a session. One that has ended is there for its records, and is done soon. */
+/* Whether the engine may be asked to let go of a session. A finished one is with the engine for its
+ * records, and will be done soon. */
 static bool may_yield(const struct front *front, uint32_t i)
 {
 	const struct front_session *fs = &front->sessions[i];
@@ -94,7 +96,8 @@ static bool may_yield(const struct front *front, uint32_t i)
 		       SESSION_END_NONE;
 }
 
-/* Whether a is better let go of than b: its client is gone, or it has fewer tokens to be computed again. */
+/* Whether to let go of a rather than of b: its client is gone, or fewer of its tokens have to be
+ * computed again. */
 static bool is_better(const struct front *front, uint32_t a, uint32_t b)
 {
 	if (front->sessions[a].attached != front->sessions[b].attached)
@@ -134,7 +137,8 @@ int places_take(struct front *front, uint32_t before, struct places_round *round
 	return -EINPROGRESS;
 }
 
-/* What the engine has let go of is its again where the client came back meanwhile, or wants its end. */
+/* A session that the engine has let go of goes back to it if the client came back in the meantime,
+ * or wants its end. */
 void places_settle(struct front *front, uint32_t index)
 {
 	struct front_session *fs = &front->sessions[index];

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the envelope of an answer takes at most. */
+/* The most bytes that the envelope of an answer takes. */
 #define OVERHEAD_BYTES 256
 
 static int no_memory(struct error *err)

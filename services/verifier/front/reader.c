@@ -10,8 +10,8 @@ struct lane {
 	struct reader *reader;
 	pthread_t thread;
 	bool started;
-	struct reading *given; /* by the loop; NULL: it is idle. The loop's alone */
-	pthread_mutex_t mutex; /* of what follows */
+	struct reading *given; /* by the loop; NULL: the lane is idle. The loop's alone */
+	pthread_mutex_t mutex; /* for the members below */
 	pthread_cond_t changed;
 	struct reading *work; /* to be read; NULL: none, or it was read */
 	bool stop;
@@ -33,7 +33,7 @@ static struct reading *create(const ProtobufCMessage *message, uint64_t now_ns)
 		return NULL;
 	reading->since_ns = now_ns;
 	reading->packed_bytes = protobuf_c_message_get_packed_size(message);
-	/* A message that says nothing has no bytes. */
+	/* An empty message has no bytes. */
 	reading->packed = malloc(reading->packed_bytes + 1);
 	if (reading->packed == NULL) {
 		free(reading);

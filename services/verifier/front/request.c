@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* FNV-1a over words of eight bytes, each piece with its length, so that no piece goes over into the next. */
+/* FNV-1a over words of eight bytes. Each piece is hashed with its length, so that two pieces never
+ * hash like one. */
 struct digest {
 	ProtobufCBuffer buffer;
 	uint64_t h;
@@ -41,7 +42,7 @@ uint64_t request_digest(const Outrider__Generate *generate)
 
 	if (generate->sampling != NULL)
 		sampling = *generate->sampling;
-	/* What is not given is the same as what stands for it. */
+	/* A value that is not given is the same as its default. */
 	sampling.top_p = sampling.top_p == 0 ? 1 : sampling.top_p;
 	sampling.repeat_penalty = sampling.repeat_penalty == 0 ? 1 : sampling.repeat_penalty;
 	sampling.xtc_threshold =
@@ -105,7 +106,7 @@ static int check_conversation(const Outrider__Conversation *conversation, struct
 {
 	size_t n = conversation->n_messages, bytes = strlen(conversation->variables);
 
-	/* Two bytes each on the wire, and far more as the template sees them. */
+	/* Each takes two bytes on the wire, but far more for the template. */
 	if (n > REQUEST_MESSAGES_MAX)
 		return error_set(err, EINVAL, "the conversation has %zu messages, the limit is %d",
 			n, REQUEST_MESSAGES_MAX);
@@ -162,7 +163,7 @@ static int encode_conversation(const Outrider__Conversation *conversation,
 	return rc;
 }
 
-/* Before anything is made of the prompt. */
+/* Checks the input before anything is made of the prompt. */
 static int check_input(
 	const Outrider__Generate *generate, const struct request_limits *limits, struct error *err)
 {
@@ -218,7 +219,7 @@ static int read_prompt(const Outrider__Generate *generate, const struct request_
 		"prompt", input->prompt, input->n_prompt, limits->model->config.n_vocab, err);
 }
 
-/* What is proposed as drafts: the message is gone when it is wanted. */
+/* Copies what is to be proposed as drafts, because the message will be freed before. */
 static int copy_replay(
 	const Outrider__Generate *generate, struct request_input *input, struct error *err)
 {
@@ -289,7 +290,7 @@ static int read_stops(
 	return 0;
 }
 
-/* Behind the stop strings. What it says is read with the text. */
+/* Copies the grammar behind the stop strings. It is compiled when the text is read. */
 static int read_grammar(
 	const Outrider__Generate *generate, struct session_request *out, struct error *err)
 {
@@ -331,7 +332,8 @@ int request_parameters(const Outrider__Generate *generate, const struct request_
 		return error_set(err, EINVAL, "have: %u tokens, the context holds %u",
 			generate->have, limits->n_context);
 	int rc = read_sampling(generate->sampling, &out->sampling, err);
-	/* The tokens that its client has were drawn with drafts that are gone: others would follow them. */
+	/* The tokens that the client has were drawn with drafts that are lost; other tokens would
+	 * follow. */
 	if (rc == 0 && generate->have > 0 && out->sampling.coupling == COUPLING_MAXIMAL &&
 		out->sampling.temperature > 0)
 		rc = error_set(err, ESTALE,

@@ -15,7 +15,7 @@ static struct shelved *oldest(const struct shelf *shelf)
 	return kept;
 }
 
-/* Nobody has asked for it: who had it last is told. */
+/* Its client has not asked for it, and is told that it is dropped. */
 static void drop(struct shelf *shelf, struct shelved *kept)
 {
 	if (shelf->dropped != NULL)

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define TOKENS_PER_MESSAGE 512u
-/* Less with log probabilities, which are longer. */
+/* Fewer with log probabilities, which are longer. */
 #define SCORED_PER_MESSAGE 64u
 
 void stream_reset(struct front *front, uint32_t index, uint32_t from)
@@ -21,7 +21,7 @@ void stream_reset(struct front *front, uint32_t index, uint32_t from)
 	fs->sent = from;
 }
 
-/* What a token adds to the output. */
+/* The text that a token adds to the output. */
 static struct gguf_string piece_of(
 	const struct front *front, const struct session_request *request, int32_t token)
 {
@@ -30,7 +30,7 @@ static struct gguf_string piece_of(
 	return tokenizer_piece(front->tokenizer, token, control);
 }
 
-/* Text of the output tokens up to n; returns false without memory. */
+/* Adds the text of the output tokens up to n; false when memory is exhausted. */
 static bool feed(struct front *front, uint32_t index, uint32_t n)
 {
 	struct front_session *fs = &front->sessions[index];
@@ -55,7 +55,8 @@ static bool feed(struct front *front, uint32_t index, uint32_t n)
 	return true;
 }
 
-/* How many bytes of the text that was not sent may be: all but those that may be part of a stop string, or are. */
+/* How many bytes of the unsent text may be sent: all but those that may be, or are, part of a stop
+ * string. */
 static size_t may_show(const struct front *front, uint32_t index)
 {
 	const struct front_session *fs = &front->sessions[index];
@@ -110,7 +111,7 @@ void stream_detach(struct front *front, uint32_t index)
 	places_look(front, index, clock_ns());
 }
 
-/* 0, or what bus_send_to says; a client that is gone is detached. */
+/* 0, or the result of bus_send_to; a client that is gone is detached. */
 static int send_to(struct front *front, uint32_t index, Outrider__Envelope *envelope)
 {
 	struct front_session *fs = &front->sessions[index];
@@ -165,7 +166,7 @@ void stream_accepted_entry(
 	(void)bus_send_to(front->socket, &entry->client, &envelope);
 }
 
-/* Adds the log probabilities of the message's tokens. Nothing of it outlives the next call. */
+/* Adds the log probabilities of the message's tokens. They are valid until the next call. */
 static void fill_logprobs(
 	const struct front *front, const struct slot *slot, Outrider__Tokens *tokens)
 {
@@ -274,7 +275,7 @@ static int send_done(struct front *front, uint32_t index, uint32_t n_out)
 	done.usage = &usage;
 	done.message = (char *)slot->usage.message;
 	done.text.data = (uint8_t *)fs->pending;
-	/* What was held back became no stop string after all, if none was found. */
+	/* If no stop string was found, the text held back is part of the answer. */
 	done.text.len = stop != NULL ? may_show(front, index) : fs->n_pending;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_DONE;
 	envelope.done = &done;
@@ -304,22 +305,24 @@ void stream_cancelled(struct front *front, const struct bus_address *client, uin
 	(void)bus_send_to(front->socket, client, &envelope);
 }
 
-/* False: the client took no more for now, or there is no memory. */
+/* False: the client takes no more for now, or memory is exhausted. */
 static bool send_all(struct front *front, uint32_t index)
 {
 	struct front_session *fs = &front->sessions[index];
 	const struct slot *slot = &front->slots[index];
-	/* The state first: tokens that are there when it is DONE are all there will be. */
+	/* The state first: when it is DONE, the tokens that are there are all. */
 	bool done = journal_state(slot->page) == SESSION_DONE;
 	uint32_t n_out = journal_n_tokens(slot->page) - slot->page->n_prompt;
 	uint32_t n_recorded = atomic_load_explicit(&slot->n_recorded, memory_order_acquire);
 
 	if (!fs->attached || fs->done_sent)
 		return true;
-	/* After a restart the records are made again, before the session counts as finished; see records_again. */
+	/* After a restart the records are made again before the session counts as finished; see
+	 * records_again. */
 	if (slot_records(slot) && !done && n_recorded < n_out)
 		n_out = n_recorded;
-	/* After a resume: the text of what the client holds is behind us, up to what cannot be shown yet. */
+	/* After a resume: the text that the client has is skipped, except for what cannot be shown
+	 * yet. */
 	if (fs->fed < fs->sent) {
 		if (!feed(front, index, n_out < fs->sent ? n_out : fs->sent))
 			return false;

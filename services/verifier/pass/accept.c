@@ -1,4 +1,5 @@
-/* The step "accept": which drafts of a pass stand, which tokens come out, and where an answer ends. */
+/* The step "accept": decides which drafts of a pass are accepted, which tokens come out, and where
+ * an answer ends. */
 #include "services/verifier/pass/engine.h"
 
 #include "shared/base/counter.h"
@@ -20,8 +21,8 @@ static enum session_end broken(const struct engine *engine, struct engine_sessio
 	return SESSION_END_ERROR;
 }
 
-/* Whether the answer ends with its last token; matches that token's text. The order of the answers is the order of
- * precedence. */
+/* Whether the answer ends with its last token; matches that token's text. Of several ends the first
+ * one below counts. */
 static enum session_end end_after(
 	struct engine *engine, struct engine_session *s, int32_t token, uint32_t n_tokens)
 {
@@ -68,7 +69,7 @@ static const float *node_logits(void *arg, int node)
 	return forward_logits(of->forward, of->root + (uint32_t)(node + 1));
 }
 
-/* What was picked after the last committed token (0) or after the draft that was accepted as the i-th. */
+/* The result picked after the last committed token (i = 0) or after the i-th accepted draft. */
 static const struct pick_result *picked_at(
 	const struct pass *pass, const struct pass_part *part, uint32_t i)
 {
@@ -77,7 +78,8 @@ static const struct pick_result *picked_at(
 	return i == 0 ? root : root + 1 + part->out.node[i - 1];
 }
 
-/* The records of the n-th output token, which has this number and log probability: of the logits that were picked from. */
+/* Stores the records of the n-th output token, which has this number and log probability; they are
+ * of the logits from which it was picked. */
 static void record(const struct engine_session *s, uint32_t n, const struct pick_row *row,
 	const struct pick_result *result, int32_t token, float logprob)
 {
@@ -92,7 +94,8 @@ static void record(const struct engine_session *s, uint32_t n, const struct pick
 	memcpy(to + 1, row->top, (each - 1) * sizeof(*to));
 }
 
-/* Those of the output positions that this pass computed again (after a restart, or pages given up). */
+/* Stores the records of output positions that this pass computed again (after a restart, or after
+ * its pages were taken). */
 static void record_again(const struct pass *pass, const struct pass_part *part)
 {
 	struct engine_session *s = part->session;
@@ -108,7 +111,7 @@ static void record_again(const struct pass *pass, const struct pass_part *part)
 		record(s, n_recorded++, &pass->picks[at], &pass->picked[at],
 			s->page->tokens[position + 1], pass->picked[at].logprob);
 	}
-	/* Pairs with the front's acquire: it sends no record that is not there. */
+	/* Pairs with the front's acquire, so that it sends no record that is not there. */
 	atomic_store_explicit(&s->slot->n_recorded, n_recorded, memory_order_release);
 }
 
@@ -124,7 +127,8 @@ static void record_emitted(
 		int32_t token = part->out.token[i];
 		float logprob = result->logprob;
 
-		/* Accepted by its logits, not because it was picked: they have been kept. */
+		/* It was accepted by its logits, not because it was picked; its logits have been
+		 * kept. */
 		if (s->slot->logprobs != NULL && token != result->token)
 			logprob =
 				sampler_logprob(forward_logits(engine->forward, row->source)[token],
@@ -155,8 +159,9 @@ static void count(const struct pass_part *part)
 	counter_add32(&page->accepted, part->out.n_accepted);
 }
 
-/* Weights that are NaN or infinite, in a file too large to be scanned when it was loaded, make logits so; so do finite ones too
- * large to be multiplied. The whole row: among logits of which only some are finite, one that is would be chosen. */
+/* Logits are not finite if weights are NaN or infinite, in a file too large to be scanned when it
+ * was loaded, or if finite weights are too large to be multiplied. Checks the whole row: among
+ * logits of which only some are finite, a finite one would be chosen. */
 static bool logits_finite(const struct engine *engine, const struct pass *pass,
 	const struct pass_part *part, uint32_t i)
 {
@@ -172,8 +177,8 @@ static bool logits_finite(const struct engine *engine, const struct pass *pass,
 	return false;
 }
 
-/* The tokens of a part whose rows reach the newest committed token, up to the one that ends the answer. They are written behind the
- * committed ones; commit publishes them. */
+/* Accepts the tokens of a part whose rows include the newest committed token, up to the one that
+ * ends the answer. They are written behind the committed ones; commit publishes them. */
 static void accept_part(struct engine *engine, const struct pass *pass, struct pass_part *part)
 {
 	static const struct draft_reply no_draft;
@@ -195,7 +200,8 @@ static void accept_part(struct engine *engine, const struct pass *pass, struct p
 
 	accept_draft(&engine->sampler, &input, out);
 	count(part);
-	/* What was accepted behind an end is no part of the answer, as it would not be with K = 0. */
+	/* Tokens accepted behind an end are no part of the answer: with K = 0 they would not exist.
+	 */
 	while (n < out->n_tokens && part->end == SESSION_END_NONE) {
 		if (!logits_finite(engine, pass, part, n)) {
 			part->end = SESSION_END_ERROR;

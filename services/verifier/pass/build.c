@@ -1,5 +1,5 @@
-/* The step "build": from the plan and its drafts to the rows of one batch. Finds their cells, and decides whose pages go when there
- * are not enough. */
+/* The step "build": makes the rows of one batch from the plan and its drafts. Finds their cells,
+ * and decides whose KV pages are taken when there are not enough. */
 #include "services/verifier/pass/engine.h"
 
 #include "shared/base/clock.h"
@@ -7,11 +7,11 @@
 
 #include <string.h>
 
-/* A session that holds no pages starts when there is room for what it has and this much more: one that would be put
- * out again at once computes its prompt for nothing. */
+/* A session without pages starts when there is room for its tokens and this many more cells. One
+ * that would lose its pages again at once would compute its prompt for nothing. */
 #define START_CELLS 64u
 
-/* Puts a session's pages back; it is computed again when there is room, to the same tokens. */
+/* Takes a session's pages away. When there is room it is computed again, to the same tokens. */
 static void put_out(struct engine *engine, struct sched_session *victim)
 {
 	struct engine_session *s = &engine->sessions[victim->index];
@@ -25,7 +25,8 @@ static void put_out(struct engine *engine, struct sched_session *victim)
 		s->part->put_out = true;
 }
 
-/* A session starts, perhaps with pages of others. What it shares when it starts again later, it had computed before. */
+/* Notes, when a session starts, how many of its tokens have pages of other sessions. Only the first
+ * start counts: at a later one the session had computed these tokens itself. */
 static void note_shared(const struct engine *engine, const struct engine_session *s)
 {
 	uint32_t shared = s->waits ? s->seq.n : 0;
@@ -37,7 +38,8 @@ static void note_shared(const struct engine *engine, const struct engine_session
 		atomic_store_explicit(&s->page->cached, shared, memory_order_relaxed);
 }
 
-/* n cells for a session, with pages of others where it must. first: nobody else is in the batch yet. */
+/* Allocates n cells for a session, with pages of others if necessary. first: the batch is still
+ * empty. */
 static int take_cells(struct engine *engine, struct engine_session *s,
 	struct sched_victims *victims, bool first, uint32_t n, uint32_t *cells)
 {
@@ -58,7 +60,8 @@ static int take_cells(struct engine *engine, struct engine_session *s,
 				break;
 			put_out(engine, victim);
 		}
-		/* The first of a batch starts with whatever there is: everybody else has been put out by now. */
+		/* The first session of a batch starts with whatever there is, because all others
+		 * have lost their pages by now. */
 		if (!first && kv_free_cells(&engine->kv, &s->seq) < want) {
 			kv_seq_exit(&engine->kv, &s->seq);
 			s->sched.n_pages = s->sched.n_kv = 0;
@@ -114,8 +117,8 @@ static void add_rows(struct pass *pass, struct pass_part *part)
 	pass->n_batch += n + part->n_drafts;
 }
 
-/* What is picked from the rows of a part: a token behind the newest committed one and behind each draft; of committed tokens that
- * are computed again only what is recorded. */
+/* Adds what is picked from the rows of a part: a token behind the newest committed one and behind
+ * each draft; only the records for committed tokens that are computed again. */
 static void add_picks(struct pass *pass, struct pass_part *part)
 {
 	const struct session_page *page = part->session->page;
@@ -158,7 +161,7 @@ static void add_picks(struct pass *pass, struct pass_part *part)
 	part->pick = root;
 }
 
-/* How many rows of logits the draft of a part needs: one for each token that has children. */
+/* How many rows of logits the draft of a part needs: one for each token with children. */
 static uint32_t rows_to_keep(const struct pass_part *part)
 {
 	bool counted[LIMIT_DRAFT_NODES + 1];
@@ -174,7 +177,8 @@ static uint32_t rows_to_keep(const struct pass_part *part)
 	return n;
 }
 
-/* Leaves out of its draft what its grammar forbids, and finds which tokens may follow each row. */
+/* Removes from a part's draft what the grammar forbids, and finds the tokens that may follow each
+ * row. */
 static void constrain(struct engine *engine, struct pass *pass, const struct pass_part *part)
 {
 	struct engine_session *s = part->session;
@@ -186,7 +190,7 @@ static void constrain(struct engine *engine, struct pass *pass, const struct pas
 		drafts_keep(&engine->drafts, s->index, kept, n);
 }
 
-/* Its draft, its cells, its rows. False: it sits this pass out. */
+/* Prepares a part's draft, cells and rows. False: it sits this pass out. */
 static bool build_part(struct engine *engine, struct pass *pass, struct pass_part *part,
 	struct sched_victims *victims)
 {
@@ -198,7 +202,7 @@ static bool build_part(struct engine *engine, struct pass *pass, struct pass_par
 	if (s->slot->constraint != NULL && part_accepts(part))
 		constrain(engine, pass, part);
 	part->n_drafts = part->draft != NULL ? part->draft->n : 0;
-	/* Its draft sits the pass out if those of others have taken the room. */
+	/* The draft is left out if the drafts of others have taken the rows of logits. */
 	if (accept_wants_logits(&s->page->request.sampling) &&
 		rows_to_keep(part) > pass->max.n_logits - pass->n_kept)
 		part->n_drafts = 0;

@@ -52,7 +52,7 @@ struct drafts {
 };
 
 /* generation: this process's; replies to requests of an earlier one are never taken for replies to
- * ours. What lies in the reply ring is for a predecessor and is dropped. payload is that of the
+ * ours. Replies in the ring are for a predecessor and are dropped. payload is that of the
  * region "draft", supports that of the region "supports". */
 int drafts_init(struct drafts *drafts, void *payload, size_t bytes, void *supports,
 	uint64_t generation, uint32_t n_vocab, const struct tuning *tuning, struct error *err);

@@ -11,11 +11,11 @@
 #include <string.h>
 
 enum {
-	COMMAND_SLOTS = 1024, /* more than every session submitted at once, and regions */
+	COMMAND_SLOTS = 1024, /* more than all sessions submitted at once, and the regions */
 	COMMAND_BYTES = 64,
 };
-#define IDLE_NS 1000000000u /* an idle engine looks around this often */
-#define WAITING_NS 50000000u /* and this often while sessions wait: deadlines */
+#define IDLE_NS 1000000000u /* an idle engine looks around at this interval */
+#define WAITING_NS 50000000u /* and at this one while sessions wait, for their deadlines */
 
 enum command_kind { COMMAND_SUBMIT, COMMAND_EXPERTS, COMMAND_POLICY, COMMAND_STOP };
 struct command {
@@ -133,7 +133,7 @@ int engine_create(const struct engine_options *options, struct engine **out, str
 	return rc;
 }
 
-/* Every session's text and end from its tokens, and its KV pages where they are. */
+/* Prepares a session: its text and end from its tokens, and its KV pages if they are there. */
 static void enter(struct engine *engine, uint32_t index)
 {
 	struct slot *slot = &engine->o.slots[index];
@@ -165,14 +165,15 @@ void engine_recover(struct engine *engine, uint32_t index, bool kv_kept)
 	struct engine_session *s = &engine->sessions[index];
 
 	enter(engine, index);
-	/* Written down, or reached by a process that died before it could. */
+	/* Either it was written down, or the process that reached it died before it could. */
 	enum session_end end = s->end_before;
 	if (end == SESSION_END_NONE)
 		end = pass_replay_text(engine, s);
 	uint32_t n_tokens = journal_n_tokens(s->page);
 	uint32_t limit = slot_records(s->slot) ? s->page->n_prompt - 1 : n_tokens - 1;
 
-	/* Records that the client wants went with the predecessor: those positions are computed again. */
+	/* The records that the client wants were lost with the predecessor, so those positions are
+	 * computed again. */
 	if (kv_kept && end == SESSION_END_NONE &&
 		kv_seq_init(&s->seq, s->uid, (uint32_t)engine->o.config->context) == 0)
 		recover_kv(engine, s, limit);
@@ -239,7 +240,8 @@ void engine_wake(struct engine *engine, bool now)
 {
 	uint64_t now_ns = clock_ns();
 
-	/* On a small machine the front runs on a CPU the pass wants: it is not woken for each token. */
+	/* On a small machine the front runs on a CPU that the pass needs, so it is not woken for
+	 * each token. */
 	engine->wake_wanted = true;
 	if (!now && now_ns - engine->woken_ns < engine->tuning->stream_interval)
 		return;
@@ -250,7 +252,7 @@ void engine_wake(struct engine *engine, bool now)
 
 void engine_mark(struct engine *engine, const struct engine_session *s)
 {
-	/* Pairs with the acquire in front_pump: what is new about the session is there. */
+	/* Pairs with the acquire in front_pump: the session's news is there. */
 	atomic_fetch_or_explicit(
 		&engine->o.news[s->index / 64], UINT64_C(1) << s->index % 64, memory_order_release);
 }
@@ -261,7 +263,7 @@ static void use_experts(struct engine *engine, struct region *region, struct reg
 
 	int rc = engine->cached != NULL ? experts_cached_attach(engine->cached, region, hints, &err)
 					: 0;
-	/* After an update of the model one of the two is started before the other. */
+	/* After an update of the model one of the two processes is started before the other. */
 	if (rc == -ESTALE)
 		log_notice("experts are read without the expert-cache until both have the same "
 			   "model open: %s",
@@ -296,7 +298,7 @@ static void use_policy(struct engine *engine, struct region *region)
 	engine->records = records;
 }
 
-/* A session that gave its place up has output already, which its stop strings may begin in. */
+/* A session that had given its place up has output already, in which stop strings may begin. */
 static void submitted(struct engine *engine, uint32_t index)
 {
 	struct engine_session *s = &engine->sessions[index];
@@ -340,10 +342,10 @@ static void set_spin(struct engine *engine)
 	q->ops->set_spin(q, engine->tuning->pool_spin);
 }
 
-/* What the front gave since is in force from now on, all of it at once. */
+/* Puts the settings that the front gave in force, all of them at once. */
 static void take_tuning(struct engine *engine)
 {
-	/* Pairs with the release in engine_tune: what it points to is there. */
+	/* Pairs with the release in engine_tune: the settings are there. */
 	struct tuning *t =
 		atomic_exchange_explicit(&engine->tuning_next, NULL, memory_order_acquire);
 
@@ -352,7 +354,7 @@ static void take_tuning(struct engine *engine)
 	free(engine->tuning);
 	engine->tuning = t;
 	engine->drafts.tuning = t;
-	engine->looked_ns = 0; /* ahead_max decides who is paused */
+	engine->looked_ns = 0; /* ahead_max decides which sessions are paused */
 	set_spin(engine);
 	if (engine->cached != NULL)
 		experts_cached_tune(engine->cached, t->expert_spin, t->expert_patience);
@@ -367,7 +369,7 @@ static void take_tuning(struct engine *engine)
 	atomic_store_explicit(&engine->tuned, t->number, memory_order_release);
 }
 
-/* What the pass does is watched for the sake of the next one's experts. */
+/* Passes what the layers do on to the hints for later layers and passes. */
 static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
 	const float *weights, const struct rows *hidden)
 {
@@ -382,7 +384,7 @@ int engine_open(struct engine *engine, struct error *err)
 {
 	const struct engine_options *o = &engine->o;
 
-	/* Here, because a queue is for the thread that makes it. */
+	/* Made here, because a queue is for the thread that makes it. */
 	int rc = forward_create(o->model, o->backend, &engine->kv, engine->experts,
 		&engine->pass.max, &engine->forward, err);
 	if (rc != 0)
@@ -503,7 +505,8 @@ void engine_tune(struct engine *engine, struct tuning *tuning)
 	tuning->given_iteration =
 		atomic_load_explicit(&engine->iterations_total, memory_order_relaxed);
 	tuning->number = ++engine->tunings;
-	/* Pairs with the acquire in take_tuning. One that was not taken over in time is never in force. */
+	/* Pairs with the acquire in take_tuning. Settings that were not taken over in time are
+	 * never in force. */
 	free(atomic_exchange_explicit(&engine->tuning_next, tuning, memory_order_acq_rel));
 	doorbell_ring(bell_of(engine));
 }

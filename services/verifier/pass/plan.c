@@ -3,15 +3,17 @@
 
 #include "shared/model/kv/kv_prefix.h"
 
-/* All sessions are looked at this often: for their deadlines, and for what the front changes without saying so. */
+/* The interval at which all sessions are looked at: for their deadlines, and for changes that the
+ * front does not signal. */
 #define LOOK_NS 50000000u
 
-/* Ends a session that is cancelled or late, and lets go of one that gives way. */
+/* Ends a session that is cancelled or out of time, and lets go of one whose page the front wants
+ * back. */
 static void end_or_yield(struct engine *engine, struct engine_session *s, uint64_t now_ns)
 {
 	uint64_t deadline_ns = s->page->request.deadline_ns;
 
-	/* How a finished answer ended stays: only its records were being made again. */
+	/* A finished answer keeps its end: only its records were being made again. */
 	if (atomic_load_explicit(&s->slot->cancel, memory_order_relaxed))
 		engine_finish(engine, s,
 			s->end_before != SESSION_END_NONE ? s->end_before : SESSION_END_CANCELLED);
@@ -22,7 +24,7 @@ static void end_or_yield(struct engine *engine, struct engine_session *s, uint64
 		engine_yield(engine, s);
 }
 
-/* Brings up to date what the scheduler decides from. */
+/* Updates what the scheduler decides from. */
 static void look(struct engine *engine, struct engine_session *s, uint64_t now_ns)
 {
 	struct sched_session before = s->sched;
@@ -51,13 +53,13 @@ static void look(struct engine *engine, struct engine_session *s, uint64_t now_n
 		engine->order_stale = true;
 }
 
-/* Those that the front has changed something about. */
+/* Looks at the sessions that the front has changed. */
 static void look_at_changed(struct engine *engine, uint64_t now_ns)
 {
 	for (uint32_t w = 0; w < ENGINE_CHANGED_WORDS; w++) {
 		if (atomic_load_explicit(&engine->changed[w], memory_order_relaxed) == 0)
 			continue;
-		/* Pairs with the release in engine_changed: what changed is there. */
+		/* Pairs with the release in engine_changed: the change is there. */
 		uint64_t bits =
 			atomic_exchange_explicit(&engine->changed[w], 0, memory_order_acquire);
 
@@ -76,7 +78,7 @@ void pass_sweep(struct engine *engine, const struct pass *pass)
 		for (uint32_t i = 0; i < engine->n_live; i++)
 			look(engine, engine_live(engine, i), now_ns);
 	} else {
-		/* Of the last pass: each has a token more, or an answer that ended. */
+		/* Those of the last pass: each has a token more, or has ended. */
 		for (uint32_t i = 0; i < pass->n_parts; i++)
 			look(engine, pass->parts[i].session, now_ns);
 	}
@@ -84,8 +86,9 @@ void pass_sweep(struct engine *engine, const struct pass *pass)
 	engine_tidy(engine);
 }
 
-/* A session that is to start takes over the pages of others that hold the beginning of its tokens; as long as it has not started, those
- * that have come since, too. Of one that wants the logits of its output again, as far as the prompt has none. */
+/* A session that is about to start takes over pages of other sessions that contain the beginning of
+ * its tokens; until it starts, also those that appear later. If it wants the logits of its output
+ * again, only pages of its prompt. */
 static void take_over_prefix(struct engine *engine, struct engine_session *s)
 {
 	uint32_t n = (s->sched.recorded ? s->sched.n_prompt : s->sched.n_tokens) - 1, tip;

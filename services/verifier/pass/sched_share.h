@@ -49,6 +49,6 @@ void share_add_draft(
 	struct share *share, const struct share_record *record, const struct draft_reply *draft);
 /* Chooses as many tokens as there is room for. */
 void share_out(struct share *share, uint32_t room);
-/* Which tokens of the i-th draft are kept: [nodes], each 0 or 1. Of a budget the first ones are
- * kept. *n: how many. */
+/* Which tokens of the i-th draft are kept: [nodes], each 0 or 1. The kept tokens of a budget are
+ * its first ones. *n: how many. */
 const uint16_t *share_kept(const struct share *share, uint32_t i, uint32_t *n);

@@ -2,7 +2,7 @@
 
 #include "shared/base/limits.h"
 
-/* Committed tokens to compute now; at least one when budget is. */
+/* How many committed tokens to compute now; at least one if budget is. */
 static uint32_t chunk(
 	const struct sched_session *s, const struct sched_limits *limits, uint32_t budget)
 {
@@ -10,8 +10,8 @@ static uint32_t chunk(
 
 	if (n > budget)
 		n = budget;
-	/* Rows of logits are few: output positions that must show theirs go in small steps, the prompt before them
-	 * (whose logits nobody wants) does not. */
+	/* There are few rows of logits, so output positions whose logits are wanted are computed in
+	 * small steps. The prompt before them is not, because its logits are not wanted. */
 	if (s->recorded && s->n_kv + n > s->n_prompt) {
 		uint32_t before = s->n_kv + 1 < s->n_prompt ? s->n_prompt - 1 - s->n_kv : 0;
 
@@ -21,17 +21,18 @@ static uint32_t chunk(
 	return n;
 }
 
-/* Counts sessions by client, and apart from them those that stand aside: open addressing, at most half full. */
+/* Counts sessions by client, separately for those with `aside`: open addressing, at most half full.
+ */
 enum { CLIENT_PLACES = 2 * LIMIT_SESSIONS };
 struct client_count {
 	uint64_t client;
-	uint32_t n[2]; /* aside or not; both 0: the place is free */
+	uint32_t n[2]; /* without aside, and with it; both 0: the place is free */
 };
 
-/* How many sessions of its client were counted before it; counts it. */
+/* Returns how many sessions of its client were counted before it, and counts it. */
 static uint32_t turn_of(struct client_count *counts, const struct sched_session *s)
 {
-	/* Clients are numbered as they come: neighbours lie beside one another. */
+	/* Clients are numbered in their order, so neighbours are next to each other. */
 	uint32_t at = (uint32_t)(s->client % CLIENT_PLACES);
 
 	if (s->client == 0)
@@ -46,7 +47,7 @@ uint32_t sched_order(
 	struct sched_session *const *sessions, uint32_t n, struct sched_session **order)
 {
 	struct client_count counts[CLIENT_PLACES] = {{0}};
-	/* Where the sessions of a turn begin in order[]; first, how many there are. */
+	/* The number of sessions of each turn, then where they begin in order[]. */
 	uint32_t begin[2 * LIMIT_SESSIONS] = {0}, turn[LIMIT_SESSIONS], running = 0;
 
 	assert(n <= LIMIT_SESSIONS);

@@ -1,6 +1,6 @@
 /*
- * A session as the engine knows it, from the time the engine takes it until the engine lets go of it. What lives as long as one pass
- * is in struct pass_part (pass.h). Engine thread.
+ * A session as the engine knows it, from the time the engine takes it until it lets go of it. What
+ * lives only as long as a pass is in struct pass_part (pass.h). Engine thread.
  */
 #pragma once
 
@@ -14,11 +14,11 @@
 
 struct pass_part;
 
-/* What is asked of the drafter. */
+/* What is to be asked of the drafter. */
 struct draft_want {
-	uint32_t k, k_asked; /* K, and K before the end of the answer cut it */
-	uint32_t nodes; /* K, or those of a tree K deep */
-	uint32_t decision; /* of the policy: what K was read with */
+	uint32_t k, k_asked; /* K, and K before it was limited by the end of the answer */
+	uint32_t nodes; /* K, or the nodes of a tree of depth K */
+	uint32_t decision; /* number of the policy's decision from which K came */
 };
 
 struct engine_session {
@@ -26,18 +26,20 @@ struct engine_session {
 	uint64_t uid;
 	struct slot *slot;
 	struct session_page *page;
-	uint32_t n_tokens; /* that it has: prompt and accepted */
-	uint32_t n_fresh; /* of them, not journalled yet: nobody else knows of them */
+	uint32_t n_tokens; /* tokens that it has: of the prompt, and accepted ones */
+	/* how many of them are not journalled yet, so that only the engine knows them */
+	uint32_t n_fresh;
 	struct kv_seq seq; /* owner 0: it holds no pages now */
-	bool waits; /* all that seq holds are pages of other sessions: it has not started */
+	bool waits; /* all pages in seq are shared with other sessions: it has not started */
 	struct sched_session sched; /* what the scheduler decides from */
-	struct follow follow; /* whether the drafter does */
+	struct follow follow; /* how closely the drafter is kept informed */
 	struct policy_trial trial;
 	struct draft_want wanted; /* of the draft that was asked for last */
 	struct share_record share; /* what became of its drafts */
-	enum session_end end_before; /* reached before: only records are left to make */
-	bool live; /* false: page and slot are the front's, and the engine must not look at them */
-	struct pass_part *part; /* in the pass under way; NULL: it has none */
+	/* the end of an answer that was finished before: only its records are made again */
+	enum session_end end_before;
+	bool live; /* false: page and slot are the front's, and the engine must not touch them */
+	struct pass_part *part; /* its part of the pass in progress; NULL: it has none */
 };
 
 /* How many of n_tokens committed tokens are output. */

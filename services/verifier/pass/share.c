@@ -1,8 +1,10 @@
-/* The step "share": a pass has so many rows, and every session of it keeps the one of its sure token. The others go to the drafts that
- * use them best. Before drafts are asked for, their budgets are cut likewise. */
+/* The step "share": the number of rows of a pass is limited. Every session keeps the one row of its
+ * certain token; the other rows go to the drafted tokens with the highest worth. Before drafts are
+ * asked for, their budgets are cut in the same way. */
 #include "services/verifier/pass/engine.h"
 
-/* Rows that are left for drafts. Of a session that wants the logits of its output again, that is done in steps of its share. */
+/* The rows that are left for drafts. A session that wants the logits of its output again counts
+ * with its whole share. */
 static uint32_t room_for_drafts(const struct engine *engine, const struct pass *pass)
 {
 	const struct sched_limits limits = engine_limits(engine);
@@ -18,7 +20,7 @@ static uint32_t room_for_drafts(const struct engine *engine, const struct pass *
 	return room;
 }
 
-/* What a part has, or will have, of a draft. */
+/* Adds the draft of a part, or its budget if the draft has not come. */
 static void add_draft(struct engine *engine, const struct pass_part *part)
 {
 	const struct engine_session *s = part->session;
@@ -29,9 +31,9 @@ static void add_draft(struct engine *engine, const struct pass_part *part)
 		share_add_budget(&engine->share, &s->share, part->want.nodes, part->want.k);
 }
 
-/* No more is asked for than there are rows, although the best of more could stay: drafts come later then. 16 sessions with K = 31
- * (n-grams and the demo's small draft model, two shared cores): when twice as much was asked for, 2540 tokens were accepted in
- * 228 passes, not 3208 in 171. */
+/* No more is asked for than there are rows. To ask for more and keep the best would make drafts
+ * late: with 16 sessions with K = 31 (n-grams and the demo's small draft model, two shared cores)
+ * and twice as much asked for, 2540 tokens were accepted in 228 passes, not 3208 in 171. */
 void pass_share_budgets(struct engine *engine, struct pass *pass)
 {
 	uint32_t room = room_for_drafts(engine, pass), wanted = 0, at = 0;

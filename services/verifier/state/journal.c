@@ -9,12 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A page without its stop strings and its grammar, of which most requests have none: what is in front of them, and what is behind. */
+/* The parts of a page before and behind its stop strings and grammar, which most requests do not
+ * have. */
 #define HEAD_BYTES \
 	(offsetof(struct session_page, request) + offsetof(struct session_request, stops))
 #define TAIL_AT (offsetof(struct session_page, request) + sizeof(struct session_request))
 
-/* Without tokens. False: the page, which may be anybody's, says of its texts what cannot be. */
+/* Copies a page without its tokens. False: the page, which any process may have written, has
+ * impossible sizes of its texts. */
 static bool copy_page(struct session_page *to, const struct session_page *from)
 {
 	memcpy(to, from, HEAD_BYTES);
@@ -36,7 +38,7 @@ struct session_page *journal_page(uint32_t n_context)
 {
 	struct session_page *page = aligned_alloc(CACHE_LINE, journal_page_bytes(n_context));
 
-	/* Neither stop strings nor tokens: what is not used of them stays unused. */
+	/* Neither stop strings nor tokens: memory of theirs that is not used stays untouched. */
 	if (page != NULL) {
 		memset(page, 0, HEAD_BYTES);
 		memset((char *)page + TAIL_AT, 0, sizeof(*page) - TAIL_AT);
@@ -52,7 +54,7 @@ static uint64_t sum_of_request(const struct session_page *page, uint64_t uid)
 	return checksum(sum, &page->request, session_request_bytes(&page->request));
 }
 
-/* One by one, so that it does not matter how many were appended at once. */
+/* Adds tokens one by one, so that the sum does not depend on how many were appended at once. */
 static uint64_t sum_of_tokens(uint64_t sum, const int32_t *tokens, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
@@ -60,7 +62,7 @@ static uint64_t sum_of_tokens(uint64_t sum, const int32_t *tokens, uint32_t n)
 	return sum;
 }
 
-/* Which of the two sums is of the tokens that are there; -1: neither says so. */
+/* Which of the two sums is for the tokens that are there; -1: neither. */
 static int sum_in_force(const struct session_page *page, uint32_t n_tokens)
 {
 	for (int i = 0; i < 2; i++)
@@ -95,7 +97,7 @@ void journal_count(const struct session_page *page, struct session_page *shared)
 		atomic_load_explicit(&page->cached, memory_order_relaxed), memory_order_relaxed);
 }
 
-/* One of the two pages; the tokens are there. */
+/* Begins one of the two pages; its tokens are there. */
 static void begin(struct session_page *page, const struct session_page *from, uint64_t sum)
 {
 	page->n_prompt = from->n_prompt;
@@ -111,7 +113,8 @@ static void begin(struct session_page *page, const struct session_page *from, ui
 	atomic_store_explicit(&page->state, SESSION_QUEUED, memory_order_relaxed);
 }
 
-/* Both pages as they are before there is output. uid counts in the sums, and is not stored. */
+/* Fills both pages with their state before there is output. The sums include uid, which is not
+ * stored here. */
 static void fill(const struct sessions_header *header, struct session_page *page,
 	struct session_page *shared, uint64_t uid, uint64_t admitted,
 	const struct session_request *request, const int32_t *prompt, uint32_t n_prompt,
@@ -144,7 +147,8 @@ static void fill(const struct sessions_header *header, struct session_page *page
 static void publish(struct session_page *page, struct session_page *shared, uint64_t uid)
 {
 	atomic_store_explicit(&page->uid, uid, memory_order_release);
-	/* Pairs with the acquire of whoever finds a uid here: the page behind it is whole. */
+	/* Pairs with the acquire of a reader that finds a uid here: the rest of the page is
+	 * complete. */
 	atomic_store_explicit(&shared->uid, uid, memory_order_release);
 }
 
@@ -190,11 +194,11 @@ void journal_append(struct session_page *page, struct session_page *shared, uint
 	memcpy(shared->tokens + n_tokens, tokens, n * sizeof(*tokens));
 	set_sum(page, !now, n_tokens + n, sum);
 	set_sum(shared, !now, n_tokens + n, sum);
-	/* Pairs with the drafter's acquire, and a successor's: without it they could read old tokens, and a successor find no sum of those
-	 * that are there. */
+	/* Pairs with the drafter's acquire, and a successor's. Without it they could read old
+	 * tokens, and a successor might find no sum for the tokens. */
 	atomic_store_explicit(&shared->n_tokens, n_tokens + n, memory_order_release);
-	/* Ours last: pairs with journal_n_tokens, by which the front sends tokens. A token that was sent is in the region, so a
-	 * successor has it. */
+	/* Our own page is last; pairs with journal_n_tokens, from which the front sends tokens. So
+	 * a token that was sent is in the region, and a successor has it. */
 	atomic_store_explicit(&page->n_tokens, n_tokens + n, memory_order_release);
 }
 
@@ -203,9 +207,10 @@ static void end_page(struct session_page *page, uint64_t now_ns, uint32_t end, u
 	if (atomic_load_explicit(&page->ended_ns, memory_order_relaxed) == 0)
 		atomic_store_explicit(&page->ended_ns, now_ns, memory_order_relaxed);
 	atomic_store_explicit(&page->end_sum, sum, memory_order_relaxed);
-	/* Who finds the end finds its sum. */
+	/* A reader that finds the end finds its sum. */
 	atomic_store_explicit(&page->end, end, memory_order_release);
-	/* Pairs with journal_state: a DONE page without its end would be an answer that never ended. */
+	/* Pairs with journal_state: a DONE page without its end would be an answer without an end.
+	 */
 	atomic_store_explicit(&page->state, SESSION_DONE, memory_order_release);
 }
 
@@ -217,7 +222,7 @@ void journal_finish(struct session_page *page, struct session_page *shared, enum
 	assert(now >= 0);
 	uint64_t sum = atomic_load_explicit(&page->sums[now].sum, memory_order_relaxed);
 	sum = sum_of_end(sum, (uint32_t)end);
-	/* Ours last: from then on the front may free both. */
+	/* Our own page is last: from then on the front may free both. */
 	end_page(shared, now_ns, (uint32_t)end, sum);
 	end_page(page, now_ns, (uint32_t)end, sum);
 }
@@ -388,7 +393,7 @@ int journal_check_request(const struct session_request *request, uint32_t n_voca
 	return check_grammar(request, err);
 }
 
-/* Everything in range. */
+/* Checks that everything is in range. */
 static int check_ranges(const struct sessions_header *header, const struct session_page *page,
 	uint32_t n_vocab, struct error *err)
 {
@@ -408,7 +413,7 @@ static int check_ranges(const struct sessions_header *header, const struct sessi
 	return 0;
 }
 
-/* After check_ranges. */
+/* Call after check_ranges. */
 static int check_sums(const struct session_page *page, struct error *err)
 {
 	uint32_t n_tokens = journal_n_tokens(page);
@@ -430,7 +435,7 @@ static int check_sums(const struct session_page *page, struct error *err)
 int journal_adopt(const struct sessions_header *header, const struct session_page *shared,
 	uint32_t n_vocab, struct session_page *page, struct error *err)
 {
-	/* Pairs with the release in journal_append; what counts is checked in the copy. */
+	/* Pairs with the release in journal_append. The copy is checked, not the original. */
 	(void)journal_n_tokens(shared);
 	if (!copy_page(page, shared))
 		return error_set(err, EINVAL, "stop strings of %u bytes, a grammar of %u",

@@ -1,6 +1,7 @@
 /*
- * One session as the two threads of the verifier share it: the front (daemon loop) and the engine. Index = index of
- * its session page. Which side may touch what is said at each group; atomics without a named partner are hints.
+ * One session as the two threads of the verifier share it: the front (daemon loop) and the engine.
+ * Its index is that of its session page. Each group of members says which thread may use it;
+ * atomics without a named partner are hints.
  */
 #pragma once
 
@@ -8,7 +9,8 @@
 #include "services/verifier/state/journal.h"
 #include "services/verifier/state/stop_match.h"
 
-/* What a session took, in this verifier. The engine's until the page is DONE, the front's after. */
+/* The costs of a session in this verifier. Belongs to the engine until the page is DONE, to the
+ * front after that. */
 struct slot_usage {
 	uint64_t submitted_ns, started_ns, first_ns, last_ns; /* CLOCK_MONOTONIC; 0 = not yet */
 	uint64_t draft_ns, verify_ns, sample_ns;
@@ -20,27 +22,29 @@ struct slot_usage {
 };
 
 struct slot {
-	/* The front's: constant from submission until the session is freed. */
+	/* Set by the front; constant from submission until the session is freed. */
 	struct session_page *page, *shared; /* our own, and the one in the region (journal.h) */
-	struct stop_match *
-		match; /* of the request's stop strings; NULL: it has none. Its tokens are matched by the engine */
-	struct constraint
-		*constraint; /* of the request's grammar, or NULL; the engine's as match is */
-	/* The records, of each output token: a hash of the logits, or NULL; and request.logprobs log probabilities, its own first, or
-	 * NULL. */
+	/* for the request's stop strings; NULL: it has none. The engine matches the session's
+	 * tokens with it */
+	struct stop_match *match;
+	/* for the request's grammar, or NULL; the engine uses it as it does match */
+	struct constraint *constraint;
+	/* The records of each output token: a hash of the logits, or NULL; and request.logprobs log
+	 * probabilities, the token's own first, or NULL. */
 	uint64_t *hashes; /* [n_context] */
 	struct token_logprob *logprobs; /* [n_context][request.logprobs] */
 	uint32_t restarts;
 
-	/* Front to engine: the engine looks each iteration. */
-	_Atomic uint32_t credit; /* absolute: output tokens the client takes */
+	/* From the front to the engine, which looks at them in each iteration. */
+	_Atomic uint32_t credit; /* output tokens that the client takes, counted from the first */
 	_Atomic bool cancel;
 	_Atomic uint64_t client; /* sessions of one client have the same number; 0: not known yet */
-	_Atomic bool aside; /* its client is gone or takes nothing: others go first */
-	_Atomic bool yield; /* somebody waits for its page: let go of it */
+	_Atomic bool aside; /* its client is gone or takes nothing, so other sessions come first */
+	_Atomic bool yield; /* its page is needed for another session: let go of it */
 
-	/* Engine to front. yielded (release, acquire): after yield was set, page and slot are the front's again, although the
-	 * session has not ended. The records of so many tokens are there (release, acquire). */
+	/* From the engine to the front. yielded (release, acquire): after yield was set, page and
+	 * slot belong to the front again, although the session has not ended. The records of the
+	 * first n_recorded tokens are there (release, acquire). */
 	_Atomic bool yielded;
 	_Atomic uint32_t n_recorded;
 	_Atomic uint32_t iterations; /* in this verifier */
@@ -49,7 +53,8 @@ struct slot {
 	struct slot_usage usage;
 };
 
-/* Whether the client wants what only the logits of each token can tell: they are computed again where it is lost. */
+/* Whether the client wants what only the logits of each token can give. Where it is lost, the
+ * logits are computed again. */
 static inline bool slot_records(const struct slot *slot)
 {
 	return slot->hashes != NULL || slot->logprobs != NULL;
