@@ -28,7 +28,7 @@ static double part_of(uint64_t part, uint64_t all)
 
 /* ---- cache stats ---- */
 
-/* A number of bytes, UINT64_MAX where the process does not say it: without /proc it does not know. */
+/* A number of bytes; UINT64_MAX if the process does not report it, because it has no /proc. */
 static uint64_t detail_of(const struct outrider_process *p, const char *key)
 {
 	size_t n = strlen(key);
@@ -54,7 +54,8 @@ static json_t *detail_json(const struct outrider_process *p, const char *key)
 	return bytes == UINT64_MAX ? json_null() : json_integer((json_int_t)bytes);
 }
 
-/* What the processes have beside the slots; a region that several have mapped is counted in each. */
+/* The memory of the processes in addition to the slots; a region that several processes have mapped
+ * is counted for each. */
 static void memory_text(const struct ctl *ctl)
 {
 	struct outrider_status *status;
@@ -75,7 +76,7 @@ static void memory_text(const struct ctl *ctl)
 	outrider_status_free(&status);
 }
 
-/* The same; an empty list where nobody answers. */
+/* The same as JSON; an empty list when no process answers. */
 static json_t *memory_json(const struct ctl *ctl)
 {
 	struct outrider_status *status;
@@ -97,7 +98,7 @@ static json_t *memory_json(const struct ctl *ctl)
 	return list;
 }
 
-/* A line of the stats: what it is about, then the rest, folded. */
+/* Prints a line of the stats: its subject, then the rest, folded. */
 static void say(const char *about, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 static void say(const char *about, const char *format, ...)
@@ -264,13 +265,14 @@ int ctl_cache_stats(struct ctl *ctl, int argc, char **argv)
 
 /* ---- cache top ---- */
 
-/* What a counter grew by; one of a new region begins at 0. */
+/* By how much a counter grew; that of a new region begins at 0. */
 static double growth(uint64_t from, uint64_t to)
 {
 	return (double)(to < from ? to : to - from);
 }
 
-/* The share of the time that was waited. A wait is counted when it ends, and may have begun before the first look. */
+/* The share of the time that was spent waiting. A wait is counted when it ends, and may have begun
+ * before the first look. */
 static double stalled(uint64_t wait_ns, uint64_t more_wait_ns, double seconds)
 {
 	double share = growth(wait_ns, more_wait_ns) / 1e9 / seconds;
@@ -325,7 +327,7 @@ int ctl_cache_top(struct ctl *ctl, int argc, char **argv)
 		status = ask_stats(ctl, true, &now);
 		if (status)
 			break;
-		/* More than the second: who looks may have been stopped meanwhile. */
+		/* The time may be longer than a second, as this process may have been stopped. */
 		now_ns = clock_ns();
 		if (screen)
 			fputs("\033[H\033[J", stdout);

@@ -1,7 +1,7 @@
 /* The expert cache's replies as JSON. */
 #include "admin/ctl.h"
 
-/* Counters are below 2^63, as JSON has them. */
+/* Counters are below 2^63, the limit of the JSON library. */
 static void put(json_t *to, const char *name, uint64_t value)
 {
 	json_object_set_new(to, name, json_integer((json_int_t)value));

@@ -1,4 +1,4 @@
-/* Asking, and printing what came. */
+/* Sends requests and prints replies. */
 #include "admin/ctl.h"
 
 #include "shared/base/clock.h"
@@ -16,7 +16,8 @@
 
 enum { TIMEOUT_MS = 3000, AGAIN_MS = 50 };
 #define LATE_NS UINT64_C(1000000000)
-/* A process that was killed is up again after 50 ms and what it takes to start; one that dies again and again, after a second. */
+/* A process that was killed is up again after 50 ms and its time to start; one that dies again and
+ * again, after a second. */
 #define AWAY_NS UINT64_C(3000000000)
 
 static bool errors_as_json;
@@ -36,7 +37,7 @@ int ctl_fail(int status, const char *format, ...)
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
 	error_tame(text);
-	/* Without memory as text: what it says is said. */
+	/* Without memory for JSON it prints text, so that the message is not lost. */
 	if (!errors_as_json || !json_tell(stderr, status, text))
 		fprintf(stderr, "outriderctl: %s\n", text);
 	return status;
@@ -66,14 +67,14 @@ int ctl_ask(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 	return ask(ctl, process, request, expected, timeout_ms, NULL, reply, err);
 }
 
-/* Who is asked and by which command. */
+/* The process that is asked, and the command that asks. */
 struct asked {
 	struct ctl *ctl;
 	const char *process;
 	int timeout_ms;
 };
 
-/* Once of a process: one that hangs may be asked several things. */
+/* Only once for each process, because one that hangs may be asked several times. */
 static void tell_late(void *arg)
 {
 	const struct asked *asked = arg;
@@ -85,7 +86,7 @@ static void tell_late(void *arg)
 		asked->timeout_ms / 1000);
 }
 
-/* "verifier, drafter": those that listen, but for one. */
+/* Lists the processes that listen, except `but`: "verifier, drafter". */
 static void who_listens(const struct ctl *ctl, const char *but, char *out, size_t bytes)
 {
 	size_t used = 0;
@@ -166,7 +167,7 @@ int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 		return ctl_no_service(ctl, process);
 	if (code == -ETIMEDOUT)
 		return ctl_no_answer(process, TIMEOUT_MS, false);
-	/* A refusal is about what was asked, not about the service. */
+	/* A refusal is about the request, not about the service. */
 	return ctl_fail(code == -EREMOTEIO ? EX_DATAERR : error_exit_status(code), "%s: %s",
 		process, err.text);
 }
@@ -183,7 +184,7 @@ int ctl_print_json(json_t *root)
 
 bool ctl_number(const char *text, uint64_t max, uint64_t *number)
 {
-	/* strtoull takes a sign, white space before it, and with base 0 other bases. */
+	/* strtoull accepts a sign, white space before it, and with base 0 other bases. */
 	if (!*text || strspn(text, "0123456789") != strlen(text))
 		return false;
 	errno = 0;

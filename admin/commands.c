@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sysexits.h>
 
-/* Options that several commands take, as each lists them. */
+/* Help for options that several commands take, as each lists them. */
 #define SESSION_HELP(what) "  --session SESSION   " what "; outriderctl sessions lists them\n"
 #define IF_HELP "  --if VALUE          only if the knob before it has this value now\n"
 #define SET_HELP                                                                                \
@@ -194,7 +194,7 @@ static const struct command commands[] = {
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0], NAME_BYTES = 64, WORDS_COLUMNS = 34 };
 
-/* Of no use to a person: neither lists nor completion offer it. */
+/* Commands that are of no use to a person: neither lists nor completion offer them. */
 static bool is_for_shells(const struct command *c)
 {
 	return c->run == ctl_knob_complete;
@@ -218,7 +218,7 @@ void commands_usage(FILE *to, const char *group)
 			continue;
 		snprintf(words, sizeof words, "%s%s%s", commands_name(c, name, sizeof name),
 			c->arguments[0] ? " " : "", c->arguments);
-		/* What is longer has a line of its own. */
+		/* A command that is too long has a line of its own. */
 		if (strlen(words) > WORDS_COLUMNS)
 			fprintf(to, "  %s\n%*s%s\n", words, 2 + WORDS_COLUMNS + 1, "", c->help);
 		else
@@ -309,7 +309,7 @@ void commands_with(unsigned option, char *out, size_t bytes)
 	}
 }
 
-/* What may follow "knob". */
+/* Lists the words that may follow "knob". */
 static void list_second_words(const char *first, char *out, size_t bytes)
 {
 	size_t used = 0;
@@ -334,11 +334,11 @@ int commands_unknown(int n, char **words)
 
 		if (is_for_shells(&commands[i]))
 			continue;
-		/* Of a word that is right only what may follow it is wrong. */
+		/* If the first word is right, only the words that may follow it are offered. */
 		if (group && strcmp(commands[i].words[0], words[0]) != 0)
 			continue;
 		commands_name(&commands[i], known, sizeof known);
-		/* A command of one word may have arguments behind it. */
+		/* A command of one word may be followed by arguments. */
 		size_t distance = nearest_distance(commands[i].words[1] ? name : words[0], known);
 
 		if (distance >= best)

@@ -1,4 +1,4 @@
-/* outriderctl drain: nothing new begins, and what runs or waits comes to its end. */
+/* outriderctl drain: nothing new is started, and what runs or waits is finished. */
 #include "admin/interrupt.h"
 #include "admin/knob.h"
 
@@ -12,7 +12,7 @@
 
 enum { LOOK_MS = 200 };
 
-/* Sessions that run or wait. A finished one that is kept for its client is not among them. */
+/* The sessions that run or wait, without finished ones that are kept for their clients. */
 static size_t n_live(const Outrider__Sessions *all)
 {
 	size_t n = all->queued;
@@ -25,7 +25,7 @@ static size_t n_live(const Outrider__Sessions *all)
 	return n;
 }
 
-/* An exit status. */
+/* Returns an exit status. */
 static int ask_live(struct ctl *ctl, size_t *n)
 {
 	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT, *reply;

@@ -1,4 +1,4 @@
-/* outriderctl policy explain: why a session's K is what it is, now. Words first, then a table. */
+/* outriderctl policy explain: why a session has its present K. First sentences, then a table. */
 #include "admin/ctl.h"
 
 #include "shared/base/columns.h"
@@ -84,7 +84,7 @@ static json_t *explanation_json(const Outrider__PolicyExplanation *e, bool live)
 static void print_option(const Outrider__PolicyExplanation *e, const Outrider__PolicyOption *o)
 {
 	printf(" %c %2u ", o->k == e->k ? '*' : ' ', o->k);
-	/* Without a time nothing is known of it but why. */
+	/* Without a time only the reason is known. */
 	if (!(o->time_ms > 0)) {
 		printf(" %s\n", o->note);
 		return;
@@ -148,7 +148,8 @@ static void print_positions(const Outrider__PolicyExplanation *e)
 	putchar('\n');
 }
 
-/* What was set since is about nobody: the controller does not hear of an end. */
+/* Settings that were changed later have no effect on it: the controller is not told of a session's
+ * end. */
 static void print_ended(const Outrider__PolicyExplanation *e)
 {
 	char age[UNITS_BYTES];
@@ -175,7 +176,7 @@ static void print_head(const Outrider__PolicyExplanation *e)
 	printf("; last iteration %s ago\n\n", units_period(e->age_ns, age));
 }
 
-/* Counts without decimals, which stay below each other's. */
+/* Prints counts without decimals, one below the other. */
 static void print_figure(const Outrider__PolicyFigure *f)
 {
 	bool whole = f->value >= 0 && f->value < 1e9 && (double)(uint64_t)f->value == f->value;

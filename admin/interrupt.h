@@ -1,11 +1,13 @@
-/* Commands that go on until they are interrupted: a signal is looked for between two steps, so that what was printed is whole. */
+/* For commands that run until they are interrupted: they check for a signal between two steps, so
+ * that what they print is complete. */
 #pragma once
 
 #include <stdbool.h>
 
-/* From now on SIGINT, SIGTERM and SIGHUP are counted instead of ending the program; with once only the first of each. */
+/* From now on SIGINT, SIGTERM and SIGHUP are counted instead of ending the program; with `once`
+ * only the first of each. */
 void interrupt_watch(bool once);
 bool interrupted(void);
-/* The exit status of a command that is left by Ctrl-C: status, also after it. After another signal the program ends by that, as it
- * would have without interrupt_watch. */
+/* The exit status of a command that may be left by Ctrl-C: `status`, also after Ctrl-C. After
+ * another signal it ends the program by that signal, as without interrupt_watch. */
 int interrupt_status(int status);

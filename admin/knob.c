@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sysexits.h>
 
-/* Of the values in a list; those that are longer are whole in `knob get` and as JSON. */
+/* Width of the values in a list; a longer value is shown whole by `knob get` and as JSON. */
 enum {
 	VALUE_COLUMNS = 14,
 	VALUE_COLUMNS_MAX = 36,
@@ -24,7 +24,7 @@ enum {
 static const char *const scope_names[] = {
 	[KNOB_GLOBAL] = "global", [KNOB_MODEL] = "model", [KNOB_SESSION] = "session"};
 
-/* A knob of a process that does not run: what the tables say, no value. */
+/* A knob of a process that does not run: from the tables, without a value. */
 static json_t *table_json(const struct knob_process *process, const struct config_key *key)
 {
 	char name[128], range[512];
@@ -72,7 +72,8 @@ static bool is(const json_t *knob, const char *field)
 	return json_is_true(json_object_get(knob, field));
 }
 
-/* All knobs of one process as JSON objects, appended. *status: the first that is not EX_OK, but for one that is down. */
+/* Appends all knobs of one process as JSON objects. *status: the first that is not EX_OK, except
+ * for a process that is down. */
 static void add_process(
 	struct ctl *ctl, const struct knob_process *process, json_t *to, int *status)
 {
@@ -91,7 +92,7 @@ static void add_process(
 		json_array_append_new(to, table_json(process, key));
 }
 
-/* Whether the next start will set it to something else than it is now. */
+/* Whether the next start will change its value. */
 static bool changes_at_start(const json_t *knob)
 {
 	const json_t *next = json_object_get(knob, "next_start");
@@ -104,7 +105,8 @@ static const char *or_empty(const char *value)
 	return *value ? value : "(empty)";
 }
 
-/* The value as a list shows it: what it is now, what that means, and what the next start sets. */
+/* The value as a list shows it: the present one, its meaning, and the one that the next start sets.
+ */
 static const char *list_value(const json_t *knob, char *out, size_t bytes)
 {
 	char value[2 * CONFIG_VALUE_BYTES + 64];
@@ -131,7 +133,7 @@ static const char *range_of(const json_t *knob, char *out, size_t bytes)
 	return out;
 }
 
-/* A line of what there is to know, and below it what it is for. */
+/* Prints a line of facts, and below it the purpose. */
 static void print_line(const json_t *knob, int columns)
 {
 	char range[512], value[VALUE_BYTES];
@@ -147,7 +149,7 @@ static void print_line(const json_t *knob, int columns)
 	columns_fold(stdout, text_of(knob, "help"), HELP_INDENT, HELP_INDENT);
 }
 
-/* Of the values of one process, so that what is behind them is a column too. */
+/* The width of the values of one process, so that the column behind them is straight. */
 static int value_columns(const json_t *knobs, const char *process)
 {
 	char value[VALUE_BYTES];
@@ -187,7 +189,7 @@ static void print_list(const json_t *knobs)
 	}
 }
 
-/* Where the value is from, and what comes of it with the next start. */
+/* Prints where the value comes from, and what the next start makes of it. */
 static void print_origin(const json_t *knob)
 {
 	const char *value = text_of(knob, "value"), *started = text_of(knob, "started");
@@ -268,7 +270,7 @@ static int collect(struct ctl *ctl, int argc, char **argv, json_t *to)
 	return status;
 }
 
-/* What a knob is set to, only its process can say. */
+/* Only the process itself knows the values of its knobs. */
 static int need_running(const struct ctl *ctl, const json_t *knobs)
 {
 	const json_t *knob;

@@ -35,7 +35,7 @@ const struct knob_process *knob_process_of(const char *name)
 	return NULL;
 }
 
-/* "policy.k_max": the process, and what is behind the dot. */
+/* Splits "policy.k_max": returns the process; *rest: what follows the dot. */
 static const struct knob_process *split(const char *text, const char **rest)
 {
 	char name[64];
@@ -49,7 +49,7 @@ static const struct knob_process *split(const char *text, const char **rest)
 	return knob_process_of(name);
 }
 
-/* As knobs are written, and without what was to be a process's name. */
+/* The name as knobs are written, without the part that should have been a process's name. */
 static void plain_name(const char *text, char *out, size_t bytes)
 {
 	const char *dot = strrchr(text, '.');
@@ -59,7 +59,7 @@ static void plain_name(const char *text, char *out, size_t bytes)
 		*c = (char)tolower((unsigned char)*c);
 }
 
-/* The knob of whatever process that looks most like it. */
+/* Suggests the knob, of any process, that looks most like it. */
 static int unknown(const char *text, const struct knob_process *in)
 {
 	size_t best = SIZE_MAX;
@@ -82,7 +82,7 @@ static int unknown(const char *text, const struct knob_process *in)
 		EX_DATAERR, "unknown knob \"%.64s\"; outriderctl knob list shows them", text);
 }
 
-/* Of the process that was named it is not; of which it is. */
+/* The knob is not one of the named process: says which process has it. */
 static int elsewhere(const char *name, const struct knob_process *in)
 {
 	for (size_t i = 0; i < KNOB_PROCESSES; i++)
@@ -106,7 +106,7 @@ int knob_resolve(const char *text, const struct knob_process *in, struct knob_na
 	if (!in)
 		out->process = split(text, &out->name);
 	if (out->process) {
-		/* One that this build does not know may be one of the process's. */
+		/* The process may have knobs that this build does not know. */
 		out->key = config_find(out->process->keys, out->name);
 		if (!*out->name)
 			return unknown(text, out->process);
@@ -138,7 +138,7 @@ static int ask_list(struct ctl *ctl, const struct knob_process *process, uint64_
 	body.session_uid = session;
 	request.body_case = OUTRIDER__ENVELOPE__BODY_KNOB_LIST;
 	request.knob_list = &body;
-	/* Who waits for words to choose from does not wait for a process. */
+	/* Completion does not wait for a process. */
 	return (timeout_ms == COMPLETE_MS || process->optional ? ctl_ask : ctl_ask_patiently)(ctl,
 		process->name, &request, OUTRIDER__ENVELOPE__BODY_KNOBS, timeout_ms, reply, err);
 }
@@ -164,7 +164,7 @@ static bool begins(const char *text, const char *with)
 	return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* To the list, or a line. */
+/* Adds a word to the list, or prints a line. */
 static void offer(json_t *words, const char *candidate)
 {
 	if (words)
@@ -177,7 +177,7 @@ static void complete_values(
 	json_t *words, const char *word, const char *name, const struct config_key *key)
 {
 	static const char *const yes_no[] = {"yes", "no", NULL};
-	/* Of a number that is the word for 0. */
+	/* For a number, the word that stands for 0. */
 	const char *const *values = key->type == CONFIG_BOOL ? yes_no : key->names;
 	char candidate[256];
 
@@ -188,7 +188,7 @@ static void complete_values(
 	}
 }
 
-/* One knob, by both of its names: the short one where only one process has it. */
+/* Offers one knob by both of its names; by the short one only if no other process has it. */
 static void complete_key(json_t *words, const char *word, const struct knob_process *process,
 	const struct config_key *key, const char *suffix)
 {
@@ -213,7 +213,7 @@ static void complete_key(json_t *words, const char *word, const struct knob_proc
 	}
 }
 
-/* The keys of a process that runs and has others than this build: by its own list. */
+/* Offers the keys that only a running process knows, from its own list. */
 static void complete_strangers(struct ctl *ctl, json_t *words, const char *word,
 	const struct knob_process *process, const char *suffix)
 {

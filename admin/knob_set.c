@@ -1,5 +1,6 @@
-/* outriderctl knob set, reset; cache set, and what policy set shares with them. A batch over several processes is reserved in
- * each before any applies it, and applied in each before any commits. */
+/* outriderctl knob set, reset; cache set, and the parts that policy set shares with them. A batch
+ * over several processes is reserved in each of them before any applies it, and applied in each
+ * before any commits. */
 #include "admin/knob.h"
 
 #include "shared/base/clock.h"
@@ -17,17 +18,18 @@
 #include <time.h>
 
 enum { TIMEOUT_MS = KNOBS_STEP_NS / 1000000, RELEASE_MS = 1000, AGAIN_MS = 50 };
-/* Who comes second waits for the first, whose reservation ends by itself if he ended in the middle. */
+/* A second batch waits for the first, whose reservation expires if its program ended in the middle.
+ */
 #define BUSY_NS (KNOBS_RESERVED_NS + UINT64_C(3000000000))
 static_assert(KNOBS_RESERVED_NS > (KNOB_PROCESSES - 1) * KNOBS_STEP_NS,
 	"a reservation must last while every other process is asked once");
 
-/* What one process is asked. */
+/* The request to one process. */
 struct part {
 	const struct knob_process *process;
 	Outrider__KnobSet set;
 	Outrider__KnobChange changes[KNOB_WISHES_MAX], *list[KNOB_WISHES_MAX];
-	Outrider__Envelope *done; /* NULL: not made */
+	Outrider__Envelope *done; /* NULL: not done */
 };
 
 struct batch {
@@ -70,7 +72,8 @@ static int make_batch(struct ctl *ctl, const struct knob_wishes *wishes, struct 
 	return batch->n > 0 ? 0 : ctl_fail(EX_USAGE, "no knob was named");
 }
 
-/* One step with one process. An exit status; 0 too where the reply says that another has the knobs reserved. */
+/* One step with one process. Returns an exit status; also 0 when the reply says that another batch
+ * has the knobs reserved. */
 static int ask(struct ctl *ctl, struct part *part, Outrider__KnobSet__Step step,
 	Outrider__Envelope **reply)
 {
@@ -88,7 +91,7 @@ static int ask(struct ctl *ctl, struct part *part, Outrider__KnobSet__Step step,
 	if (code == -ECONNREFUSED)
 		return ctl_no_service(ctl, part->process->name);
 	if (code == -ETIMEDOUT)
-		/* What is only applied by then is taken back. */
+		/* A change that is only applied by then is taken back. */
 		return ctl_no_answer(part->process->name, TIMEOUT_MS,
 			step == OUTRIDER__KNOB_SET__STEP__NOW ||
 				step == OUTRIDER__KNOB_SET__STEP__COMMIT);
@@ -97,7 +100,7 @@ static int ask(struct ctl *ctl, struct part *part, Outrider__KnobSet__Step step,
 	return 0;
 }
 
-/* Whoever does not hear of it takes it back by himself, a little later. */
+/* A process that does not get this message takes the change back on its own, a little later. */
 static void release(struct ctl *ctl, struct batch *batch, size_t from, size_t to)
 {
 	for (size_t i = from; i < to; i++) {
@@ -114,9 +117,10 @@ static void release(struct ctl *ctl, struct batch *batch, size_t from, size_t to
 	}
 }
 
-/* One step with each; *n of them have taken it. The answers of the last step are kept. An exit status. While another has the
- * knobs of one reserved nothing is kept reserved in those before it, which would be over, or in somebody's way, by the time he
- * has done: all are asked again. */
+/* One step with each process; *n of them have done it. Keeps the replies of the last step. Returns
+ * an exit status. While another batch has the knobs of one process reserved, the reservations
+ * before it are released, because they would expire or stand in the other's way; then all processes
+ * are asked again. */
 static int all_take(struct ctl *ctl, struct batch *batch, Outrider__KnobSet__Step step, size_t *n)
 {
 	const struct timespec pause = {.tv_nsec = AGAIN_MS * 1000000};
@@ -135,7 +139,7 @@ static int all_take(struct ctl *ctl, struct batch *batch, Outrider__KnobSet__Ste
 			++*n;
 			continue;
 		}
-		/* Of a batch that has begun: its own reservation is over. */
+		/* For a batch that has begun: its own reservation has expired. */
 		if (!begins || clock_ns() >= end_ns)
 			return ctl_fail(EX_TEMPFAIL, "%s", part->done->knob_done->message);
 		release(ctl, batch, 0, *n);
@@ -156,8 +160,9 @@ static void name_parts(const struct batch *batch, size_t n, char *out, size_t by
 			batch->parts[i].process->name);
 }
 
-/* Three steps: every process has checked its part, and lets nobody else change anything, before the first applies its part; all
- * have applied theirs before the first commits. Until then all of it can be taken back as if it had not been. */
+/* Three steps: every process checks its part, and accepts no other change, before the first applies
+ * its part; all apply their parts before the first commits. Until then all of it can be taken back
+ * without a trace. */
 static int make_all(struct ctl *ctl, struct batch *batch)
 {
 	uint64_t id = 0;

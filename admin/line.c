@@ -9,17 +9,17 @@
 #include <sysexits.h>
 
 enum { KNOB_WORDS = 2 /* "knob set" */ };
-/* Of --for. */
+/* Bounds of --for. */
 #define FOR_NS_MIN UINT64_C(1000000)
 #define FOR_NS_MAX (30 * UINT64_C(86400000000000))
-/* Above all letters, so that getopt_long's optopt tells a letter from a word. */
+/* Above all letters, so that getopt_long's optopt distinguishes a letter from a word. */
 enum {
 	FLAG_RUNTIME_DIR = 256,
 	FLAG_FORMAT,
 	FLAG_VERSION,
-	FLAG_OPTION = 1 << 16, /* with one of enum line_option */
+	FLAG_OPTION = 1 << 16, /* plus one of enum line_option */
 };
-/* '-': in order, a word comes as flag 1; ':': a missing value as ':'. */
+/* '-': words are reported in order, as flag 1; ':': a missing value is reported as ':'. */
 static const char letters[] = "-:h";
 static const struct option flags[] = {
 	{"json", no_argument, NULL, FLAG_OPTION | LINE_JSON},
@@ -39,7 +39,7 @@ static const struct option flags[] = {
 	{0},
 };
 
-/* Of an entry of flags; 0: it is none that commands list. */
+/* The option of an entry of flags; 0: none that commands list. */
 static unsigned option_of(int flag)
 {
 	return flag & FLAG_OPTION ? (unsigned)(flag & ~FLAG_OPTION) : 0;
@@ -69,7 +69,7 @@ static int take_last(const char *text, uint32_t *out)
 	return 0;
 }
 
-/* --if is about the word before it; one that comes first is about the first knob. */
+/* --if is for the word before it; the first one, if no word is before it, is for the first knob. */
 static int take_expected(struct ctl *ctl, const struct line *line, char *value)
 {
 	if (ctl->n_expected == CTL_EXPECTED_MAX)
@@ -172,7 +172,7 @@ int line_read(struct ctl *ctl, int argc, char **argv, struct line *line)
 	opterr = 0;
 	while (status == 0 && (flag = getopt_long(argc, argv, letters, flags, NULL)) != -1)
 		status = take_flag(ctl, line, flag, argv);
-	/* Behind "--". */
+	/* The words after "--". */
 	for (; status == 0 && optind < argc; optind++)
 		status = take_word(line, argv[optind]);
 	for (size_t i = 0; i < ctl->n_expected; i++)

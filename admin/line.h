@@ -1,6 +1,6 @@
 /*
- * The command line of outriderctl: the words of a command and options, in whatever order. The table of commands says which
- * options each takes; one that it would ignore is refused by its name.
+ * The command line of outriderctl: the words of a command, and options in any order. The table of
+ * commands says which options each takes; an option without effect is refused by name.
  */
 #pragma once
 
@@ -29,16 +29,19 @@ struct line {
 	bool help, version;
 };
 
-/* Whether it asks for JSON, be it wrong elsewhere: what is wrong is said as JSON then. */
+/* Whether the line asks for JSON, even if it is wrong elsewhere, so that errors are printed as
+ * JSON. */
 bool line_wants_json(int argc, char **argv);
 
-/* Reads the command line; the values of options go into *ctl. 0, or an exit status after saying what is wrong. */
+/* Reads the command line; the values of options go into *ctl. 0, or an exit status after a message.
+ */
 int line_read(struct ctl *ctl, int argc, char **argv, struct line *line);
 
-/* Those options, as they are written: ["--json", "--session"]. */
+/* The options as they are written: ["--json", "--session"]. */
 json_t *line_options_json(unsigned options);
 
-/* Options of `given` that a command does not take: 0 when there are none, or EX_USAGE after naming the first and the commands
- * that do. words: what the command is called. who: the names of the commands that take an option, for the sentence. */
+/* Checks for options of `given` that a command does not take: 0, or EX_USAGE after naming the first
+ * and the commands that do take it. words: the name of the command. who: the names of the commands
+ * that take an option, for the message. */
 int line_check(const struct line *line, const char *command, unsigned taken,
 	void (*who)(unsigned option, char *out, size_t bytes));

@@ -1,4 +1,4 @@
-/* outriderctl: look at the processes and change their knobs. */
+/* outriderctl: shows the state of the processes and changes their knobs. */
 #include "admin/commands.h"
 
 #include "shared/base/standard.h"
@@ -10,13 +10,13 @@
 #include <sysexits.h>
 #include <zmq.h>
 
-/* Whether it is of use without a service: the tables say which knobs there are. */
+/* Whether the command is of use without a service: the tables list the knobs. */
 static bool works_alone(const struct command *c)
 {
 	return c->run == ctl_knob_list || c->run == ctl_knob_complete;
 }
 
-/* Where the service is; "" for a command that can do without. An exit status. */
+/* Finds the service's directory; "" for a command that needs none. An exit status. */
 static int find_service(struct ctl *ctl, const struct command *command, const char *runtime_dir)
 {
 	struct error err = {""};

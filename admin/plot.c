@@ -1,4 +1,5 @@
-/* outriderctl policy plot: K, ETR, cost and utility of a session over its iterations, from the policy-controller's journal. */
+/* outriderctl policy plot: K, ETR, cost and utility of a session over its iterations, from the
+ * policy-controller's journal. */
 #include "admin/ctl.h"
 #include "admin/plot.h"
 
@@ -20,17 +21,19 @@ static void curves_free(struct curves *curves)
 		free(curves->value[i]);
 }
 
-/* Weight of the newest iteration in the means, as the policy-controller's have it. */
+/* Weight of the newest iteration in the means, as in the policy-controller. */
 #define NEWEST_WEIGHT 0.125
 
-/* Means of the last iterations, which no longer one flattens; what utility is made of. */
+/* Means of the last iterations, so that no single one flattens the curve; utility is computed from
+ * them. */
 struct means {
 	double tokens, time, drafted;
 	bool any;
 };
 
-/* Tokens over time, of the same iterations: those that were to draft, of which alone there is a utility, with what it cost
- * where no draft came. NAN where the time is not known, and where no draft has come lately. */
+/* Tokens and time of the same iterations: those with K > 0, for which alone there is a utility,
+ * with what each cost, also when no draft came. NAN where the time is not known, and where no draft
+ * has come lately. */
 static double add_to_means(struct means *means, const Outrider__PolicyRecord *r, double time)
 {
 	double weight = means->any ? NEWEST_WEIGHT : 1;
@@ -45,13 +48,14 @@ static double add_to_means(struct means *means, const Outrider__PolicyRecord *r,
 								       : NAN;
 }
 
-/* A context's tokens bound the iterations of a session; what says that more are missing is not believed. */
+/* The context limits the iterations of a session, so a larger number of missing ones is not
+ * believed. */
 static uint32_t missing_before(const Outrider__PolicyRecord *r)
 {
 	return r->missing < LIMIT_CONTEXT ? r->missing : LIMIT_CONTEXT;
 }
 
-/* Where iterations are missing the curves have a gap of as many. */
+/* For missing iterations the curves have a gap of that length. */
 static void add_gap(struct curves *curves, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
@@ -89,7 +93,7 @@ static bool curves_make(struct curves *curves, const Outrider__PolicyRecords *re
 		curves->value[PLOT_K][curves->n] = r->k;
 		curves->value[PLOT_TOKENS][curves->n] = r->emitted;
 		curves->value[PLOT_TIME][curves->n] = time;
-		/* Without a draft time over that of K = 0 is noise. */
+		/* Without a draft the ratio to the time at K = 0 is noise. */
 		curves->value[PLOT_UTILITY][curves->n] =
 			r->k > 0 ? add_to_means(&means, r, time) : NAN;
 		curves->drafted |= r->drafted > 0;
@@ -100,7 +104,7 @@ static bool curves_make(struct curves *curves, const Outrider__PolicyRecords *re
 	return true;
 }
 
-/* gnuplot's terminal for a file of this name; NULL when it is no picture's. */
+/* gnuplot's terminal for a file of this name; NULL: it is not a picture's name. */
 static const char *format_of(const char *path)
 {
 	const char *dot = strrchr(path, '.');
@@ -184,7 +188,7 @@ static int ask(struct ctl *ctl, uint64_t session, uint32_t max, Outrider__Envelo
 	return ctl_call(ctl, PEER_POLICY, &request, OUTRIDER__ENVELOPE__BODY_POLICY_RECORDS, reply);
 }
 
-/* The session that was named, or else the one with the newest entry; 0: there is none. */
+/* The named session, or else the one with the newest entry; 0: there is none. */
 static int find_session(struct ctl *ctl, const char *text, uint64_t *session)
 {
 	Outrider__Envelope *reply;

@@ -16,29 +16,29 @@
 
 enum { COLUMNS_MAX = 400, CURVE_ROWS = 5, MARGIN = 10, LOSSES_BYTES = 192 };
 
-/* Of the axes: what, and in which unit. */
+/* Labels of the axes: quantity and unit. */
 static const char *const names[PLOT_SERIES] = {"K, drafted tokens asked for",
 	"tokens emitted per iteration", "iteration time / that at K = 0",
 	"utility of the last iterations with K > 0: above 1 drafts pay"};
 
-/* Of a curve without a value. */
+/* The reason why a curve has no value. */
 static const char *why_nothing(const struct curves *curves, int series)
 {
 	return series == PLOT_UTILITY && !curves->drafted ? "none, because nothing was drafted"
 							  : "not measured";
 }
 
-/* Of the axis below them: counted from the first that is shown. */
+/* Label of the axis below, which counts from the first iteration shown. */
 static const char *axis_name(const struct curves *curves)
 {
 	return curves->whole ? "iteration, after the prompt" : "iteration, from the first one kept";
 }
 
-/* Of what was measured. */
+/* The range of the values. */
 struct range {
 	size_t n;
 	double least, most, mean;
-	double top; /* of the axis */
+	double top; /* where the axis ends */
 };
 
 static int compare(const void *a, const void *b)
@@ -48,8 +48,8 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* One iteration in which the machine did something else would flatten all others: the axis ends at three times what 95 of
- * 100 iterations stay below. */
+/* A single iteration that the machine delayed would flatten all others, so the axis ends at three
+ * times the value below which 95 of 100 iterations are. */
 static double axis_top(const double *values, size_t n, double most)
 {
 	double *sorted = malloc(n * sizeof *sorted), top = most;
@@ -96,7 +96,7 @@ static const char *title(const struct curves *curves, char *out, size_t bytes)
 	return out;
 }
 
-/* What is lost of the session, or "". */
+/* What was lost of the session, or "". */
 static const char *losses(const struct curves *curves, char *out, size_t bytes)
 {
 	char behind[112] = "";
@@ -117,7 +117,7 @@ static const char *losses(const struct curves *curves, char *out, size_t bytes)
 
 /* ---- In the terminal. ---- */
 
-/* The mean of the iterations that one column stands for. */
+/* The mean of the iterations in one column. */
 static double column_value(const double *values, size_t n, unsigned column, unsigned columns)
 {
 	size_t first = n * column / columns, last = n * (column + 1) / columns;
@@ -132,7 +132,7 @@ static double column_value(const double *values, size_t n, unsigned column, unsi
 	return counted ? sum / (double)counted : NAN;
 }
 
-/* Eighths of a character cell, from below. */
+/* Prints a cell filled to this height, in eighths. */
 static void print_cell(double filled, bool utf8)
 {
 	static const char *const eighths[] = {" ", "\u2581", "\u2582", "\u2583", "\u2584", "\u2585",
@@ -145,7 +145,7 @@ static void print_cell(double filled, bool utf8)
 		putchar(" .:|#"[(level + 1) / 2]);
 }
 
-/* Bars on a line that has a gap where nothing was measured: 0 is a value too. */
+/* Prints bars on a line, with gaps where nothing was measured, because 0 is a value too. */
 static void print_bars(const double *column, unsigned columns, double top, bool utf8)
 {
 	for (int row = CURVE_ROWS - 1; row >= 0; row--) {
@@ -163,7 +163,7 @@ static void print_bars(const double *column, unsigned columns, double top, bool 
 	putchar('\n');
 }
 
-/* "1    iteration    377"; without the word where there is no room for it. */
+/* "1 iteration 377"; without the word if there is no room for it. */
 static void print_axis(const struct curves *curves, unsigned columns)
 {
 	const char *name = axis_name(curves);
@@ -247,7 +247,7 @@ static void write_axes(
 
 	fprintf(gnuplot, "unset label\nunset arrow\nset label '%s' at graph 0, graph 1.07 left\n",
 		names[series]);
-	/* A K of 0 lies on the frame otherwise. */
+	/* Otherwise a K of 0 would be on the frame. */
 	if (series == PLOT_K)
 		fprintf(gnuplot, "set yrange [-0.5:%g]\nset ytics %d\n", r->most + 0.5,
 			r->most > 8 ? 4 : 1);
@@ -283,13 +283,13 @@ static void write_series(FILE *gnuplot, const struct curves *curves, int series)
 	fputs("e\n", gnuplot);
 }
 
-/* The name goes into a gnuplot string, and is none of its commands. */
+/* Whether the name can be put into a gnuplot string without being read as a command. */
 static bool name_is_plain(const char *path)
 {
 	return path[0] != '|' && !strpbrk(path, "'\"\\\n");
 }
 
-/* The picture into the file, by gnuplot. */
+/* Draws the picture into the file with gnuplot. */
 static int draw_file(
 	const struct curves *curves, const char *part, const char *format, struct error *err)
 {

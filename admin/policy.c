@@ -53,7 +53,7 @@ static json_t *session_json(const Outrider__PolicySession *s, bool live)
 		"live", (int)live);
 }
 
-/* The process says it with `knob list`; the table is the same in one installation. */
+/* The process has the same table as this program, in one installation. */
 static const struct config_key *key_of(const char *knob)
 {
 	return config_find(knob_process_of(PEER_POLICY)->keys, knob);
@@ -100,7 +100,7 @@ static void session_text(const Outrider__PolicySession *s)
 		ctl_measured((double)s->utility, 2, decided, sizeof decided));
 }
 
-/* Its value and what it takes, and below them what it is for. */
+/* Prints its value and range, and below them its purpose. */
 static void knob_text(const Outrider__Knob *k)
 {
 	const struct config_key *key = key_of(k->name);
@@ -175,7 +175,7 @@ int ctl_policy_get(struct ctl *ctl, int argc, char **argv)
 	return show_state(ctl, &request);
 }
 
-/* The policy's knobs, of which its name is one. */
+/* Sets knobs of the policy; the policy's name is one of them. */
 int ctl_policy_set(struct ctl *ctl, int argc, char **argv)
 {
 	static struct knob_wishes wishes;
@@ -223,7 +223,7 @@ const char *ctl_step(const Outrider__PolicyDecision *d, char out[CTL_STEP_BYTES]
 	return out;
 }
 
-/* all: the list that it goes to, where it is not printed; NULL. */
+/* all: the list to which it is added instead of being printed, or NULL. */
 static void print_decision(const struct ctl *ctl, const Outrider__PolicyDecision *d, json_t *all)
 {
 	char utility[16], wall[CTL_WALL_BYTES], step[CTL_STEP_BYTES];
@@ -233,7 +233,7 @@ static void print_decision(const struct ctl *ctl, const Outrider__PolicyDecision
 		return;
 	}
 	if (ctl->json) {
-		/* A line each, so that a reader need not wait for an end. */
+		/* One line each, so that a reader need not wait for an end. */
 		json_t *line = ctl_decision_json(d);
 
 		json_dumpf(line, stdout, 0);
@@ -247,12 +247,13 @@ static void print_decision(const struct ctl *ctl, const Outrider__PolicyDecision
 		ctl_measured((double)d->utility, 2, utility, sizeof utility), d->reason);
 }
 
-/* What `watch` has shown and left out so far, which are decisions made before it began about sessions that had ended. */
+/* The decisions that `watch` has shown or left out so far; left out are those made before it began
+ * about sessions that had ended. */
 struct watching {
 	uint64_t begun_ns, after;
 	size_t left_out;
 	bool was_there;
-	json_t *all; /* with --once and JSON, which is one document */
+	json_t *all; /* with --once and JSON, when the output is one document */
 };
 
 static void print_decisions(
@@ -283,7 +284,7 @@ static void print_left_out(const struct ctl *ctl, const struct watching *watchin
 			watching->left_out > 1 ? "them" : "it");
 }
 
-/* A controller that is away is waited for, once it was there: it comes back. An exit status. */
+/* Waits for a controller that is away, if it was there before. An exit status. */
 static int look(struct ctl *ctl, struct watching *watching)
 {
 	do {
@@ -305,11 +306,12 @@ static int look(struct ctl *ctl, struct watching *watching)
 			return ctl_fail(error_exit_status(code), "%s", err.text);
 		if (code == 0) {
 			print_decisions(ctl, watching, reply->policy_decisions);
-			/* Said once, behind what there was. */
+			/* Printed once, after the decisions that were there. */
 			if (!watching->was_there)
 				print_left_out(ctl, watching);
 			watching->was_there = true;
-			/* A smaller number: it started anew and counts from the beginning. */
+			/* A smaller number: the controller was restarted and counts from the
+			 * beginning. */
 			watching->after = reply->policy_decisions->next;
 			bus_free(&reply);
 		}

@@ -13,7 +13,7 @@ enum { TIMEOUT_MS = 1000 };
 /* The sessions of a service that a text may name. */
 struct named {
 	const char *text;
-	uint64_t uid; /* the first of them; 0: none yet */
+	uint64_t uid; /* the first one found; 0: none so far */
 	uint64_t other; /* a second one; 0: the text is not ambiguous */
 };
 
@@ -42,7 +42,7 @@ static void see_policy(struct ctl *ctl, struct named *named)
 	bus_free(&reply);
 }
 
-/* 0 is none: a variable of a script that was not set must not come to all sessions. */
+/* 0 is no session: an unset variable of a script must not select all sessions. */
 bool ctl_session_text(const char *text)
 {
 	uint64_t number;

@@ -17,7 +17,7 @@
 
 enum { STATUS_TIMEOUT_MS = 500 };
 
-/* "32.4 ms": a time as its size asks for. */
+/* A time in the unit that its size suggests, such as "32.4 ms". */
 static const char *time_text(double ns, char *out, size_t bytes)
 {
 	static const struct {
@@ -34,7 +34,7 @@ static const char *time_text(double ns, char *out, size_t bytes)
 	return out;
 }
 
-/* Whether the key ends with it, which is then cut off. */
+/* Whether the key ends with the suffix, which is then cut off. */
 static bool take_suffix(char *key, const char *suffix)
 {
 	size_t n = strlen(key), cut = strlen(suffix);
@@ -45,8 +45,8 @@ static bool take_suffix(char *key, const char *suffix)
 	return true;
 }
 
-/* "settings_ns_max=1500000" as "settings, time at most: 1.5 ms": the unit is the last part of a key, but for what is said of
- * it. */
+/* Prints "settings_ns_max=1500000" as "settings, time at most: 1.5 ms": the unit is the last part
+ * of a key, except for a qualifier behind it. */
 static void detail_text(const char *detail)
 {
 	const char *equals = strchr(detail, '='), *what = "";
@@ -93,7 +93,7 @@ static void process_text(const struct outrider_process *p, bool counters)
 		detail_text(p->details[i]);
 }
 
-/* The summary, and of each process what it says of itself: its counters too, or its state alone. */
+/* Prints the summary, and for each process its own report: with its counters, or only its state. */
 static void status_text(const struct outrider_status *status, bool counters)
 {
 	char lines[SUMMARY_LINES][SUMMARY_BYTES];

@@ -29,7 +29,7 @@ static int take_look(struct ctl *ctl, struct look *look)
 	return code < 0 ? ctl_fail(error_exit_status(code), "%s", outrider_error()) : 0;
 }
 
-/* Where lines go: the screen or stdout. */
+/* Where lines go: to the screen or to stdout. */
 struct sink {
 	bool screen;
 	int row;
@@ -53,7 +53,7 @@ static void line(struct sink *sink, bool bold, const char *format, ...)
 	}
 	if (bold)
 		attron(A_BOLD);
-	/* On a narrow screen what there is no room for goes below, not over the edge. */
+	/* On a narrow screen the rest of a line goes below it, not over the edge. */
 	for (int indent = 0; indent == 0 || *rest; indent = INDENT) {
 		size_t n = columns_fit(rest, COLS > indent ? COLS - indent : 1);
 
@@ -140,7 +140,7 @@ static void draw_session(
 		p ? p->phase : "-", ctl_measured((double)s->tokens_per_s, 1, rate, sizeof rate));
 }
 
-/* Those that have ended come last: they are kept for a while, and a screen has few lines. */
+/* Ended sessions come last: they are kept for a while, and a screen has few lines. */
 static void draw_sessions(struct sink *sink, const struct look *look)
 {
 	const Outrider__Sessions *all = look_sessions(look);
@@ -168,7 +168,7 @@ static void draw(struct sink *sink, const struct look *look, const struct look *
 	draw_sessions(sink, look);
 }
 
-/* What the four commands print one by one; null for a process that does not answer. */
+/* Prints what the four commands print separately; null for a process that does not answer. */
 static void print_json(const struct look *look)
 {
 	ctl_print_json(json_pack("{s:o,s:o,s:o,s:o}", "processes", processes_json(look->status),
@@ -211,7 +211,7 @@ static int run_screen(struct ctl *ctl)
 	struct look look, before = {.status = NULL};
 	int status, key = 0;
 
-	/* Before the screen is taken: an error is then readable. */
+	/* Before ncurses takes the screen, so that an error can be read. */
 	status = take_look(ctl, &look);
 	if (status == 0 && !any_up(&look))
 		status = ctl_fail(EX_UNAVAILABLE, "no process answers in %s; " CTL_NO_SERVICE,
@@ -220,7 +220,8 @@ static int run_screen(struct ctl *ctl)
 		look_free(&look);
 		return status;
 	}
-	/* ncurses has handlers of its own for those that have none yet: they end the program with 1. */
+	/* ncurses installs handlers for signals that have none yet, which end the program with
+	 * status 1. */
 	interrupt_watch(false);
 	initscr();
 	cbreak();

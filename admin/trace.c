@@ -1,7 +1,7 @@
 /*
- * outriderctl trace: what all processes did during a few seconds, on one clock, as a JSON file that Perfetto
- * (ui.perfetto.dev) and chrome://tracing open. Format: "Trace Event Format", Google, complete ("X"), instant ("i") and
- * metadata ("M") events; times in microseconds.
+ * outriderctl trace: what all processes did during a few seconds, on one clock, as a JSON file that
+ * Perfetto (ui.perfetto.dev) and chrome://tracing open. Format: "Trace Event Format", Google,
+ * complete ("X"), instant ("i") and metadata ("M") events; times in microseconds.
  */
 #include "admin/ctl.h"
 #include "admin/interrupt.h"
@@ -20,11 +20,12 @@
 #include <time.h>
 
 enum { PROCESSES_MAX = 8, LANES_MAX = 256 };
-/* The ring of a busy process lasts some seconds. */
+/* The ring of a busy process holds some seconds. */
 #define POLL_NS 200000000ull
-/* Longer than the gap between two polls, so that nothing is missed; short, so that nothing stays on. */
+/* Longer than the gap between two polls, so that nothing is missed; short, so that tracing does not
+ * stay on. */
 #define ON_NS 3000000000ull
-/* Of a picture: as --help says, and at least and at most. */
+/* Length of a picture: the default in --help, and its bounds. */
 #define LENGTH_NS 2000000000ull
 #define LENGTH_NS_MIN 1000000ull
 #define LENGTH_NS_MAX 60000000000ull
@@ -41,7 +42,7 @@ struct picture {
 	FILE *file;
 	struct source sources[PROCESSES_MAX];
 	size_t n_sources;
-	uint64_t begin_ns, end_ns; /* what ends earlier or begins later is not wanted */
+	uint64_t begin_ns, end_ns; /* spans outside of this interval are dropped */
 	bool any; /* events so far */
 };
 
@@ -81,7 +82,7 @@ static void draw_span(
 	const struct timeline_info *info = timeline_info(span->kind);
 	const uint64_t value[2] = {span->value0, span->value1};
 
-	/* A newer process may have kinds this program does not know. */
+	/* A newer process may have kinds that this program does not know. */
 	if (!info || span->start_ns > picture->end_ns ||
 		span->start_ns + span->length_ns < picture->begin_ns)
 		return;
@@ -101,14 +102,14 @@ static void draw_span(
 		fprintf(picture->file, "%s\"%s\":%" PRIu64, comma, info->value[i], value[i]);
 		comma = ",";
 	}
-	/* As text: a number in JSON keeps 53 bits of it. */
+	/* As text, because a number in JSON is exact only up to 53 bits. */
 	if (span->session)
 		fprintf(picture->file, "%s\"session\":\"%" PRIu64 "\"", comma, span->session);
 	fputs("}}", picture->file);
 	source->spans++;
 }
 
-/* One answer of a process; *more: ask again at once. */
+/* Reads one reply of a process; *more: ask again at once. */
 static int collect_once(struct ctl *ctl, struct picture *picture, struct source *source, bool *more)
 {
 	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT, *reply;
@@ -117,7 +118,7 @@ static int collect_once(struct ctl *ctl, struct picture *picture, struct source 
 
 	uint64_t now_ns = clock_ns();
 	body.on_ns = now_ns < picture->end_ns ? ON_NS : 0;
-	/* The first time where the spans of now begin, whatever an earlier trace has left. */
+	/* At first: from the present on, whatever an earlier trace has left. */
 	body.next = source->there ? source->next : UINT64_MAX;
 	request.body_case = OUTRIDER__ENVELOPE__BODY_TRACE_REQUEST;
 	request.trace_request = &body;
@@ -128,7 +129,7 @@ static int collect_once(struct ctl *ctl, struct picture *picture, struct source 
 		return code;
 	const Outrider__Trace *trace = reply->trace;
 	if (!source->there || source->pid != trace->pid) {
-		/* The first answer, or a successor's: its spans count from 0 again. */
+		/* The first reply, or a successor's, whose spans count from 0 again. */
 		*more = source->there;
 		source->next = source->there ? 0 : trace->next;
 		source->there = true;
@@ -216,7 +217,7 @@ static bool any_there(const struct picture *picture)
 	return any;
 }
 
-/* -ECONNREFUSED at once when no process answers. */
+/* -ECONNREFUSED at once if no process answers. */
 static int record(struct ctl *ctl, struct picture *picture, uint64_t length_ns, struct error *err)
 {
 	picture->begin_ns = clock_ns();
@@ -229,7 +230,8 @@ static int record(struct ctl *ctl, struct picture *picture, uint64_t length_ns, 
 	for (uint64_t now_ns = clock_ns(); now_ns < picture->end_ns; now_ns = clock_ns()) {
 		sleep_until(
 			now_ns + POLL_NS < picture->end_ns ? now_ns + POLL_NS : picture->end_ns);
-		/* Ctrl-C and the like end the picture early: what there is until then is a whole file too. */
+		/* Ctrl-C and other signals end the picture early; the file is complete all the
+		 * same. */
 		if (interrupted())
 			picture->end_ns = clock_ns();
 		collect(ctl, picture);

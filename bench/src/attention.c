@@ -22,13 +22,13 @@
 #include <sysexits.h>
 
 enum {
-	MEMORY = 256 << 20, /* bytes of keys and values: more than a cache holds */
+	MEMORY = 256 << 20, /* bytes of keys and values, more than fit in a cache */
 	LIST = 16, /* items of an option's list */
 	ROWS = 512,
 	ROUNDS = 99,
 };
 
-/* Operations of one measurement: enough for steady figures, and not minutes of them. */
+/* Operations of one measurement: enough for steady figures, without taking minutes. */
 #define OPS_MOST 4e10
 
 static const struct shape {
@@ -125,7 +125,7 @@ static int parse_lists(struct bench *b, struct error *err)
 	return 0;
 }
 
-/* Bytes of a layer of `cells` cells; its values begin at v_at, 0 when they lie in the keys. */
+/* Bytes of a layer of `cells` cells; its values begin at v_at; 0 when they are part of the keys. */
 static size_t layer_bytes(const struct shape *s, enum kv_type type, size_t cells, size_t *v_at)
 {
 	size_t k = kv_vector_bytes(type, s->k_dim) * cells * s->n_kv_heads;
@@ -135,7 +135,7 @@ static size_t layer_bytes(const struct shape *s, enum kv_type type, size_t cells
 	return s->v_in_k ? k : k + v;
 }
 
-/* Of the cells, whole pages as a cache has them. */
+/* The number of cells in whole pages, as in a KV cache. */
 static uint32_t positions(const struct row *row)
 {
 	return (row->depth + row->n + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS * KV_PAGE_CELLS;
@@ -201,11 +201,11 @@ static void stop(struct bench *b)
 	free(b->batch);
 }
 
-/* Positions lie in whole pages, page behind page as one sequence takes them, or one here and the next elsewhere as in a
- * cache of many sequences. */
+/* Positions are in whole pages: one page after the other, as for a single sequence, or scattered,
+ * as in a cache of many sequences. */
 static void place_cells(struct bench *b, uint32_t n)
 {
-	/* The even pages, then the odd ones: no page lies behind the one before it. */
+	/* The even pages, then the odd ones, so that no page is next to the one before it. */
 	uint32_t pages = b->options.scattered ? n / KV_PAGE_CELLS : 0, even = (pages + 1) / 2;
 
 	for (uint32_t i = 0; i < n; i++) {
@@ -294,7 +294,8 @@ static int measure(struct bench *b, struct error *err)
 	return rc;
 }
 
-/* floor_share: the time that the bytes or the operations need at the peak, whichever is longer, over the time taken. */
+/* floor_share: the time that the bytes or the operations need at the peak, whichever is longer,
+ * divided by the measured time. */
 static json_t *figures_of(const struct row *row, const struct peaks *peaks, uint32_t rounds)
 {
 	double copy[ROUNDS], seconds, gb_s, gop_s, read, op;

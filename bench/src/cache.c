@@ -151,7 +151,8 @@ static int run_synth(int argc, char **argv)
 
 /* ---- replay ---- */
 
-/* belady:N, with N passes of look-ahead; and how often each answer uses each expert, without. */
+/* belady:N, with N passes of look-ahead; and "shares": how often each answer uses each expert,
+ * without the order. */
 static const char bounded[] = "belady:", shares[] = "shares";
 
 static int parse_ahead(const char *text, uint32_t *ahead, struct error *err)
@@ -201,7 +202,7 @@ static int parse_policies(struct replay_plan *plan, const char *text, struct err
 		else if (strcmp(word, "belady") != 0)
 			rc = add_policy(plan, word, err);
 	}
-	/* Always: the others are measured by it. */
+	/* Always included, because the others are compared with it. */
 	plan->policies[plan->n_policies++] =
 		(struct replay_policy){.name = "belady", .ops = &replay_belady};
 	return rc;
@@ -254,7 +255,7 @@ static int judge_hints(struct replay_plan *plan, struct error *err)
 	return rc;
 }
 
-/* A profile is of one shape. */
+/* A profile belongs to one shape. */
 static int check_shapes(const struct replay_plan *plan, struct error *err)
 {
 	const struct cache_trace *first = &plan->traces[0];
@@ -323,7 +324,7 @@ static int report(struct replay_plan *plan, bool json, struct error *err)
 	return rc;
 }
 
-/* The traces are named in front of the options. */
+/* The traces come before the options. */
 static int take_files(struct replay_plan *plan, int *argc, char ***argv, struct error *err)
 {
 	while (*argc > 1 && strncmp((*argv)[1], "--", 2) != 0) {

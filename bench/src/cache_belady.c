@@ -1,14 +1,15 @@
 /*
- * Belady (A study of replacement algorithms for a virtual-storage computer, IBM Systems Journal 5, 1966): the fewest loads
- * that a cache filled on demand can do, with the future known. It counts the runs of layers in the trace as they come.
+ * Belady (A study of replacement algorithms for a virtual-storage computer, IBM Systems Journal 5,
+ * 1966): the fewest loads that a cache filled on demand can need, when the future is known. Runs of
+ * layers are counted in the order of the trace.
  *
- * With a bounded look-ahead it knows what the next runs use, and expects each other expert after as many more runs of its
- * layer as its long-run frequency says (expectation.h, without hints): what separates a policy from the bound, by how far
- * it sees.
+ * With a bounded look-ahead it knows what the next runs use. It expects every other expert after as
+ * many further runs of its layer as its long-run frequency says (expectation.h, without hints). The
+ * difference to the full bound shows how much a policy gains by looking further ahead.
  *
- * With shares it knows of each answer how many of its decoding runs use each expert, and nothing of their order: it expects
- * each as if runs drew it by that share, the next run of its layer where it comes in the circle. What a set that is fixed for
- * each answer, and the best there is, would read at least.
+ * With shares it knows how many of an answer's decoding runs use each expert, but not their order.
+ * It expects each expert as if runs drew it with that share, at the next run of its layer in the
+ * cycle. The result is the least that the best set, fixed for each answer, would read.
  */
 #include "bench/src/cache_replay.h"
 #include "services/expert-cache/policies/expectation.h"
@@ -25,17 +26,19 @@
 struct belady {
 	const struct cache_trace *trace;
 	bool bounded, shares;
-	uint32_t ahead, n_moe; /* bounded: runs of layers that are known; layers with experts */
+	/* bounded: runs of layers that are known; n_moe: layers with experts */
+	uint32_t ahead, n_moe;
 	uint32_t *ordinal; /* [n_layers] among the layers that have experts */
-	double *share; /* [n_layers][n_experts] shares: of the answer that runs */
+	double *share; /* [n_layers][n_experts] for shares: in the answer that runs */
 	uint64_t session;
-	struct expectation expectation; /* bounded: of what is used after them */
+	struct expectation expectation; /* for bounded: of use beyond the known runs */
 	struct residents residents;
-	struct heap latest; /* slots by falling next use */
-	/* [n_uses] of all experts, expert by expert, rising: runs of layers that use it */
+	struct heap latest; /* slots, the one that is used again last first */
+	/* [n_uses] for all experts, one after the other: the runs of layers that use it, rising */
 	uint32_t *run;
-	uint32_t *next,
-		*end; /* [n_layers][n_experts] into run: the next use of each, behind its last */
+	/* [n_layers][n_experts] indices in run: the next use of each expert, and the end of its
+	 * uses */
+	uint32_t *next, *end;
 	uint32_t runs; /* begun so far */
 	bool running;
 	uint32_t layer;
@@ -56,7 +59,7 @@ static void belady_destroy(void *policy)
 	free(belady);
 }
 
-/* Counts, then places: the lists of all experts lie one behind the other. */
+/* Counts, then places: the lists of all experts are one after the other. */
 static void list_uses(struct belady *belady, const struct cache_trace *trace)
 {
 	uint32_t n_ids = trace->n_layers * trace->n_experts, at = 0;
@@ -151,7 +154,7 @@ static void count_answer(struct belady *belady, uint64_t session)
 		belady->share[id] /= passes;
 }
 
-/* In runs of layers from the one that runs on. The one that runs is over for its own. */
+/* The expected next use, in runs of layers after the present one, whose own uses are over. */
 static double expected_use(const struct belady *belady, uint32_t id)
 {
 	double p = fmax(belady->share[id], LEAST_CHANCE);
@@ -162,7 +165,7 @@ static double expected_use(const struct belady *belady, uint32_t id)
 
 /* ---- When what is used again. ---- */
 
-/* Runs before the one that runs now are over. */
+/* Runs before the present one are over. */
 static double next_use(struct belady *belady, uint32_t id)
 {
 	if (belady->shares)
@@ -187,7 +190,7 @@ static void rank(struct belady *belady, uint32_t id)
 		heap_set(&belady->latest, slot, -next_use(belady, id));
 }
 
-/* What the run before taught about its layer, and the run that has come in sight. */
+/* Learns from the last run about its layer, and adds the run that is now within the look-ahead. */
 static void look_ahead(struct belady *belady, const struct cache_use *use)
 {
 	const struct cache_trace *trace = belady->trace;
@@ -222,7 +225,8 @@ static void begin(struct belady *belady, const struct cache_use *use)
 		return;
 	if (answer)
 		count_answer(belady, use->session);
-	/* Those of the layer before come a circle later from now on; of a new answer, all are others. */
+	/* The layer that ran comes again in a cycle from now; for a new answer, all shares change.
+	 */
 	for (uint32_t l = 0; l < belady->trace->n_layers; l++)
 		for (uint32_t e = 0; (answer || l == over) && e < belady->trace->n_experts; e++)
 			rank(belady, residents_id(&belady->residents, l, e));

@@ -3,7 +3,7 @@
 
 #include "shared/spec/slots.h"
 
-/* What the pass will use, all of it, known when its drafting begins. */
+/* Hints for everything that the pass will use, at the time when its drafting begins. */
 static int foresee(
 	const struct cache_trace *trace, const struct trace_pass *pass, struct cache_trace *out)
 {

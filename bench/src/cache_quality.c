@@ -4,14 +4,15 @@
 
 #include <string.h>
 
-/* The trace in the time it took without waiting. */
+/* The trace on a time axis without waits for experts. */
 struct reader {
 	const struct cache_trace *trace;
 	struct hint_quality *quality;
 	uint64_t now_ns, iteration; /* of the layer that ran last */
 };
 
-/* The iteration in which the pass, whose first layer has `first`, reaches a layer; 0: it does not. */
+/* The iteration in which the pass, whose first layer has `first`, reaches a layer; 0: it does not.
+ */
 static uint64_t reaches(
 	const struct reader *r, const struct trace_pass *pass, uint64_t first, uint32_t layer)
 {
@@ -54,7 +55,7 @@ static void read_pass(struct reader *r, const struct trace_pass *pass)
 	}
 }
 
-/* Passes are counted once newer ones have taken their places. */
+/* Passes are counted when newer ones have replaced them. */
 static void close_passes(struct reader *r)
 {
 	for (uint32_t l = 0; l < r->trace->n_layers; l++)

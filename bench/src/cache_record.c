@@ -1,4 +1,5 @@
-/* Decodes a workload, one prompt after the other, greedily, with the engine alone, and keeps what its routers chose. */
+/* Decodes the prompts of a workload one after the other, greedily, with the engine alone, and
+ * records what its routers chose. */
 #include "bench/src/cache_record.h"
 
 #include "shared/model/text/chat.h"
@@ -93,7 +94,7 @@ static int record_lines(struct recorder *r, struct error *err)
 
 /* ---- Setting up. ---- */
 
-/* The engine sizes its batch by a prompt; this one is never run. */
+/* The engine sizes its batch by a prompt; this prompt is never run. */
 static int open_engine(struct recorder *r, struct engine *e, const char *model, struct error *err)
 {
 	char prompt[2 * RECORD_CHUNK];
@@ -105,7 +106,7 @@ static int open_engine(struct recorder *r, struct engine *e, const char *model, 
 		.tokens = prompt,
 		.prefill_chunk = RECORD_CHUNK,
 		.program = "outrider-bench",
-		.quiet = e == &r->draft, /* what is slow is said once */
+		.quiet = e == &r->draft, /* so that notices are printed once */
 		.threads = r->options->threads};
 	int rc = engine_check_options(&e->options, err);
 	if (rc == 0)

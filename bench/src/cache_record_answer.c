@@ -8,7 +8,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* A thread alone has computed for as long as it ran, whatever else the machine did; several are only as fast as they are seen. */
+/* With a single thread, its CPU time is the time of computing, whatever else the machine did. With
+ * several, only the wall time tells how fast they were. */
 uint64_t record_clock_ns(const struct recorder *r)
 {
 	return r->options->threads == 1 ? clock_thread_cpu_ns() : clock_ns();
@@ -25,7 +26,8 @@ static int32_t greatest(const float *logits, uint32_t n)
 	return (int32_t)best;
 }
 
-/* Tokens as one pass behind the committed ones, all with logits, all but the first drafts or none; the caller commits. */
+/* Runs tokens as one pass behind the committed ones, all with logits; all but the first may be
+ * drafts. The caller commits. */
 static int run_tokens(
 	struct engine *e, const int32_t *tokens, uint32_t n, bool drafts, struct error *err)
 {
@@ -83,7 +85,8 @@ static int prefill(struct recorder *r, uint64_t session, int32_t *first, struct 
 
 /* ---- Drafting. ---- */
 
-/* Tokens the drafter lacks, then one pass per drafted token; the last token's pass gives hints. */
+/* Reads the tokens that the drafter lacks, then runs one pass per drafted token; the last token's
+ * pass gives hints. */
 static int draft_by_model(
 	struct recorder *r, uint32_t k, int32_t *out, uint32_t *n, struct error *err)
 {
@@ -111,7 +114,7 @@ static int draft_by_model(
 	return rc;
 }
 
-/* What the run at K = 0 gave, some of it wrong. */
+/* The tokens of the run at K = 0, some of them replaced by wrong ones. */
 static uint32_t draft_by_replay(const struct recorder *r, uint32_t k, int32_t *out)
 {
 	uint32_t n = 0;
@@ -125,7 +128,7 @@ static uint32_t draft_by_replay(const struct recorder *r, uint32_t k, int32_t *o
 	return n;
 }
 
-/* The longest suffix that was there before, and what followed it. */
+/* The tokens that followed an earlier occurrence of the longest suffix. */
 static uint32_t draft_by_ngram(struct recorder *r, uint32_t k, int32_t *out)
 {
 	uint32_t length, from;
@@ -154,7 +157,8 @@ static bool eog(const struct recorder *r, int32_t token)
 	return tokenizer_is_eog(r->target.tokenizer, token);
 }
 
-/* One iteration: drafts, verifies, emits what was accepted and one more. *done: an end, or enough. */
+/* One iteration: drafts, verifies, emits the accepted tokens and one more. *done: the answer ended,
+ * or is long enough. */
 static int iterate(struct recorder *r, uint64_t session, uint32_t k, uint32_t most, bool *done,
 	struct error *err)
 {
@@ -163,7 +167,7 @@ static int iterate(struct recorder *r, uint64_t session, uint32_t k, uint32_t mo
 	if (k >= left)
 		k = left - 1;
 	batch[0] = r->tokens[r->n - 1];
-	/* The pass comes first in the trace: the hints of its drafting belong to it. */
+	/* The pass comes first in the trace, and the hints of its drafting belong to it. */
 	struct trace_pass pass = {.session = session, .tokens = 1};
 	if (!r->silent && cache_trace_add_pass(&r->trace, &pass) < 0)
 		return error_set(err, ENOMEM, "no memory for the trace");
@@ -174,7 +178,8 @@ static int iterate(struct recorder *r, uint64_t session, uint32_t k, uint32_t mo
 	if (rc < 0)
 		return rc;
 	uint64_t draft_ns = record_clock_ns(r) - r->draft_start_ns;
-	/* The draft model has hinted for all but its last token, whose hidden states it did not compute. */
+	/* The draft model has made hints for all but its last token, whose hidden states it did not
+	 * compute. */
 	bool by_model = drafted > 0 && r->options->drafter == CACHE_DRAFT_MODEL;
 	memcpy(r->tokens + r->n, batch + 1, drafted * sizeof(*batch));
 	record_history_hints(
@@ -204,7 +209,7 @@ static int iterate(struct recorder *r, uint64_t session, uint32_t k, uint32_t mo
 	return 0;
 }
 
-/* With the settings that the drafter has by itself. */
+/* With the drafter's default settings. */
 static int restart_ngram(struct recorder *r)
 {
 	struct drafter_config config;

@@ -1,4 +1,4 @@
-/* What the engine's hooks put into a trace: the experts of each layer, its times, and what was hinted for. */
+/* The hooks of the engines, which record the experts of each layer, its times, and hints. */
 #include "bench/src/cache_record.h"
 
 #include "shared/spec/slots.h"
@@ -8,7 +8,7 @@
 
 /* ---- Hints. ---- */
 
-/* Once in a drafting. */
+/* Adds a hint, unless this drafting has made the same one. */
 static void add_hint(struct recorder *r, const struct trace_hint *hint)
 {
 	bool *told = &r->told[(size_t)hint->layer * r->trace.n_experts + hint->expert];
@@ -17,8 +17,8 @@ static void add_hint(struct recorder *r, const struct trace_hint *hint)
 	*told = true;
 }
 
-/* What the target's router of `layer` makes of these tokens, as the service hints: each expert once, with the sum of its
- * weights; what this drafting has hinted for before not again. */
+/* Adds the hints that the target's router of `layer` makes from these tokens, as the service does:
+ * each expert once, with the sum of its weights, but none that this drafting has made before. */
 static void add_hints(struct recorder *r, enum hint_source source, uint32_t layer,
 	const struct rows *hidden, uint64_t start_ns)
 {
@@ -93,7 +93,7 @@ static void add_uses(struct recorder *r, uint32_t n_tokens, const uint16_t *expe
 	}
 }
 
-/* Between attention and experts: the layer's first half has ended. */
+/* Between attention and experts, when the first half of the layer has ended. */
 static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
 	const float *weights, const struct rows *hidden)
 {
@@ -111,7 +111,7 @@ static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_
 	cache_history_layer(&r->history, layer, n_tokens, experts);
 	uint32_t next = next_moe(r, layer);
 	uint64_t start_ns = record_clock_ns(r);
-	/* A prompt's tokens would ask for every expert. */
+	/* The tokens of a prompt would want every expert. */
 	if (!r->prefill && next < r->trace.n_layers) {
 		record_forget_hints(r);
 		add_hints(r, HINT_GATE, next, hidden, start_ns);
@@ -119,7 +119,7 @@ static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_
 	r->mark_ns = record_clock_ns(r);
 }
 
-/* Before each layer, and behind the last: the second half of the one before has ended. */
+/* Before each layer, and after the last, when the second half of the layer before has ended. */
 static void on_residual(void *arg, uint32_t layer, uint32_t n_tokens, const struct rows *x)
 {
 	struct recorder *r = arg;
@@ -136,7 +136,8 @@ static void on_residual(void *arg, uint32_t layer, uint32_t n_tokens, const stru
 	}
 }
 
-/* The draft model's feed-forward input through the target's router of the same layer (SP-MoE, section 3.2). */
+/* The draft model's feed-forward input through the target's router of the same layer (SP-MoE,
+ * section 3.2). */
 static void on_draft_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
 	const float *weights, const struct rows *hidden)
 {
@@ -145,7 +146,8 @@ static void on_draft_layer(void *arg, uint32_t layer, uint32_t n_tokens, const u
 	(void)weights;
 	if (r->silent || r->status != 0 || !r->trace.moe[layer])
 		return;
-	/* Only the last token is about to be verified: what the drafter caught up on has been. */
+	/* Only the last token is about to be verified; the tokens that the drafter read before have
+	 * been. */
 	struct rows last = *hidden;
 	last.offset += (n_tokens - 1) * last.stride;
 	last.n = 1;

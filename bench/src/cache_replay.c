@@ -14,10 +14,10 @@ enum slot_use { UNUSED, FLYING, RESIDENT };
 struct sim_slot {
 	enum slot_use use;
 	uint32_t layer, expert;
-	bool prefetched; /* and not used yet */
+	bool prefetched; /* and not used so far */
 	enum load_reason why;
 	uint64_t arrives_ns;
-	uint64_t until_ns; /* not given up for a prefetch before */
+	uint64_t until_ns; /* not evicted for a prefetch before this time */
 };
 
 struct sim {
@@ -30,16 +30,19 @@ struct sim {
 	struct sim_slot *slots; /* [n_slots] */
 	uint32_t *slot_of; /* [n_layers][n_experts] slot + 1 */
 	uint32_t n_used; /* slots from here on were never used */
-	/* In flight, in the order of arrival: slots. */
+	/* Slots of loads in progress, in the order of arrival. */
 	uint32_t *flying, first_flying, n_flying;
-	/* Demands without a load yet, of the layer that runs: experts. */
+	/* Demanded experts of the present layer without a load so far. */
 	uint32_t wanted[LIMIT_EXPERTS], first_wanted, n_wanted;
-	bool blocked; /* no slot for the best prefetch: not before something has happened */
+	bool blocked; /* there is no slot for the best prefetch until something happens */
 	/* The layer that runs. */
 	uint32_t layer;
 	bool *needed; /* [n_experts] used by it */
-	uint32_t n_arrived; /* of those, since it began, not computed yet */
-	bool waves; /* its resident experts have been computed and may go: it is larger than the cache */
+	/* experts of the layer that have arrived since it began and are not computed yet */
+	uint32_t n_arrived;
+	/* its resident experts are computed and may be evicted, because the layer is larger than
+	 * the cache */
+	bool waves;
 	uint64_t iteration;
 	bool stuck; /* the policy gave no slot for a demand */
 	struct cache_measures measures;
@@ -51,7 +54,7 @@ static uint32_t *slot_of(const struct sim *sim, uint32_t layer, uint32_t expert)
 	return &sim->slot_of[(size_t)layer * sim->trace->n_experts + expert];
 }
 
-/* Where it is, if it is resident. */
+/* The slot of an expert, if it is resident. */
 static uint32_t find(const struct sim *sim, uint32_t layer, uint32_t expert)
 {
 	uint32_t slot = *slot_of(sim, layer, expert);
@@ -77,7 +80,7 @@ static bool may_evict(void *arg, uint32_t index)
 	return sim->waves || slot->layer != sim->layer || !sim->needed[slot->expert];
 }
 
-/* What was prefetched has been used, or has left without. */
+/* Counts a prefetched expert that was used, or evicted without use. */
 static void judge(struct sim *sim, struct sim_slot *slot, bool used)
 {
 	if (!slot->prefetched)
@@ -106,7 +109,7 @@ static uint32_t take_slot(struct sim *sim, const struct cache_prefetch *want, en
 	return index;
 }
 
-/* False without a slot. */
+/* Starts a load. False when there is no slot. */
 static bool send(struct sim *sim, const struct cache_prefetch *want, enum load_reason why)
 {
 	uint32_t index = take_slot(sim, want, why);
@@ -145,7 +148,7 @@ static void send_prefetch(struct sim *sim)
 	}
 }
 
-/* When the link is free, the next load. */
+/* Starts the next load when the link is free. */
 static void send_next(struct sim *sim)
 {
 	if (sim->link_free_ns > sim->now_ns)
@@ -178,7 +181,7 @@ static void land(struct sim *sim)
 	}
 }
 
-/* To the next thing that happens, `until` at the latest. */
+/* Advances to the next event, at most to `until`. */
 static void step(struct sim *sim, uint64_t until_ns)
 {
 	send_next(sim);
@@ -202,7 +205,8 @@ static void advance(struct sim *sim, uint64_t by_ns)
 
 /* ---- Layers and passes. ---- */
 
-/* Of the layer's next run, 0 without one. Iterations are counted from 1, through all of the trace. */
+/* The iteration of the layer's next run; 0: there is none. Iterations are counted from 1 through
+ * the whole trace. */
 static uint64_t next_iteration(const struct sim *sim, uint32_t layer)
 {
 	const struct cache_trace *trace = sim->trace;
@@ -212,7 +216,8 @@ static uint64_t next_iteration(const struct sim *sim, uint32_t layer)
 	return 0;
 }
 
-/* When it is needed, as who makes such hints says it: the drafter, or the verifier in the layer that runs. */
+/* When the expert is needed, in the estimate of the process that makes such hints: the drafter, or
+ * the verifier in the layer that runs. */
 static uint64_t needed_by(const struct sim *sim, const struct trace_hint *from, uint64_t iteration)
 {
 	double layers = (from->layer + 1) * 1.5;
@@ -233,7 +238,7 @@ static void tell_hint(struct sim *sim, const struct trace_pass *pass, const stru
 		.session = pass->session,
 		.made_ns = sim->now_ns,
 		.iteration = next_iteration(sim, from->layer)};
-	/* For what never runs again. */
+	/* For a layer that never runs again. */
 	if (hint.iteration == 0)
 		return;
 	hint.needed_by_ns = needed_by(sim, from, hint.iteration);
@@ -247,7 +252,7 @@ static void tell_hints(struct sim *sim, const struct trace_pass *pass, uint32_t 
 	uint64_t start_ns = sim->now_ns;
 	for (uint32_t i = 0; i < n; i++) {
 		const struct trace_hint *from = &sim->trace->hints[first + i];
-		/* Nobody makes hints that the cache has no use for. */
+		/* In the service, no hints are made that the cache does not want. */
 		if (!(cache_policy_wants(sim->ops, sim->state) >> from->source & 1))
 			continue;
 		uint64_t at_ns = from->at_ns < span_ns ? from->at_ns : span_ns;
@@ -270,7 +275,8 @@ static struct cache_use use_of(const struct sim *sim, const struct trace_pass *p
 		.iteration = sim->iteration};
 }
 
-/* What the layer uses: demands of what is not there, then activations of all; how many are resident. */
+/* Demands the layer's experts that are not resident, and reports all of them as activations.
+ * Returns how many are resident. */
 static uint32_t ask(struct sim *sim, const struct trace_pass *pass, const struct trace_layer *layer)
 {
 	uint32_t n_there = 0;
@@ -341,11 +347,11 @@ static void tell_measures(struct sim *sim)
 		sim->ops->on_measure(sim->state, &sim->measures);
 }
 
-/* When it is over: the service's drafter says it before the verification that it is for. */
+/* Call when drafting is over: in the service the drafter reports it before the verification. */
 static void measure_draft(struct sim *sim, const struct trace_pass *pass)
 {
 	struct cache_measures *m = &sim->measures;
-	/* Nobody drafts before the end of a prompt. */
+	/* No drafts are made before the end of a prompt. */
 	if (pass->prefill)
 		return;
 	m->draft_tokens = pass->drafted;

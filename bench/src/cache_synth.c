@@ -1,4 +1,5 @@
-/* Traces without a model, from a seed: for tests, and to see what a policy does where the answer is known. */
+/* Traces without a model, from a seed: for tests, and to see what a policy does where the answer is
+ * known. */
 #include "bench/src/cache.h"
 
 #include "shared/spec/slots.h"
@@ -37,7 +38,7 @@ static double uniform(struct synth *s)
 	return (double)(draw(s) >> 11) * 0x1p-53;
 }
 
-/* Another order of popularity in each layer. */
+/* Gives each layer another order of popularity. */
 static void shuffle(struct synth *s)
 {
 	uint32_t n = s->options->n_experts;
@@ -53,7 +54,7 @@ static void shuffle(struct synth *s)
 	}
 }
 
-/* Zipf's law with exponent 1, or all alike. */
+/* Zipf's law with exponent 1, or equal popularity. */
 static void set_popularity(struct synth *s)
 {
 	double sum = 0;
@@ -72,7 +73,7 @@ static uint32_t draw_expert(struct synth *s, uint32_t layer)
 	return s->order[(size_t)layer * n + rank];
 }
 
-/* What each token of the pass chooses. */
+/* Chooses the experts of each token of the pass. */
 static void choose(struct synth *s)
 {
 	const struct cache_synth_options *o = s->options;
@@ -91,7 +92,8 @@ static void choose(struct synth *s)
 		}
 }
 
-/* Of what the pass needs, that share; for the rest as many that it may not need. */
+/* Hints for a share of the pass's experts, and for as many other experts as are missing from that.
+ */
 static int hint(struct synth *s)
 {
 	const struct cache_synth_options *o = s->options;
@@ -168,7 +170,7 @@ int cache_synth(const struct cache_synth_options *o, struct cache_trace *out, st
 	out->n_experts = o->n_experts;
 	out->n_experts_used = o->n_experts_used;
 	out->k = o->k;
-	out->expert_bytes = 80000; /* of the demo model's, nearly */
+	out->expert_bytes = 80000; /* about that of the demo model */
 	for (uint32_t l = 0; l < o->n_layers; l++)
 		out->moe[l] = true;
 	snprintf(out->name, sizeof(out->name), "%s, K %u, hints %u%%, seed %llu", kinds[o->kind],

@@ -27,7 +27,7 @@ struct options {
 	bool json, help;
 };
 
-/* One answer, from asking for it. */
+/* The times of one answer, from the request on. */
 struct answer {
 	double first_s, whole_s;
 };
@@ -116,7 +116,7 @@ static int ask_sdk(struct bench *b, uint32_t seed, struct answer *out, struct er
 	return code;
 }
 
-/* The response, to the end of its last chunk; *first_s: when the first event was there. */
+/* Reads the response to the end of its last chunk; *first_s: when the first event arrived. */
 static int read_reply(struct bench *b, uint64_t begun_ns, struct answer *out, struct error *err)
 {
 	static const char end[] = "\r\n0\r\n\r\n";
@@ -169,7 +169,8 @@ static int ask_http(struct bench *b, uint32_t seed, struct answer *out, struct e
 	return code;
 }
 
-/* In turn, and each first in every other round: what the machine does meanwhile meets both. */
+/* Alternates both ways, each first in every second round, so that changes of the machine affect
+ * both. */
 static int measure(struct bench *b, struct error *err)
 {
 	struct answer warm;
@@ -192,7 +193,7 @@ struct sums {
 	double sdk_rate, http_rate, ratio, sdk_first_ms, http_first_ms, first_more_ms;
 };
 
-/* Medians over the rounds, ratio and difference those of each pair. */
+/* Medians over the rounds; ratio and difference are those of each pair. */
 static int sum(const struct bench *b, struct sums *out)
 {
 	size_t n = b->options.rounds;

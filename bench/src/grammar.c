@@ -22,7 +22,7 @@ struct options {
 	bool json, help;
 };
 
-/* What is measured without --source. */
+/* The grammars that are measured without --source. */
 static const struct sample {
 	const char *name;
 	enum grammar_kind kind;
@@ -83,7 +83,7 @@ static uint64_t timed_mask(struct masks *masks, uint32_t state, const uint64_t *
 	return clock_ns() - start_ns;
 }
 
-/* A token of the mask by chance; -1: there is none. */
+/* A random token of the mask; -1: there is none. */
 static int32_t any_token(const uint64_t *mask, uint32_t n_vocab, uint64_t seed, uint32_t at)
 {
 	uint32_t words = (n_vocab + 63) / 64,
@@ -99,7 +99,7 @@ static int32_t any_token(const uint64_t *mask, uint32_t n_vocab, uint64_t seed, 
 	return -1;
 }
 
-/* A text by chance: each of its masks made and asked for once more. */
+/* A random text; each of its masks is made, and then asked for again. */
 static int walk(struct bench *b, struct matcher *matcher, struct masks *masks, uint64_t seed,
 	struct measured *out, struct error *err)
 {

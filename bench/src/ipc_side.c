@@ -34,7 +34,7 @@ struct demand {
 };
 
 struct ipc_shared {
-	_Atomic uint32_t mode, entered; /* asked for by the one, announced by the other */
+	_Atomic uint32_t mode, entered; /* requested by one side, announced by the other */
 	alignas(CACHE_LINE) struct doorbell arrivals;
 	alignas(CACHE_LINE) _Atomic uint64_t table[TABLE_WORDS];
 };
@@ -79,7 +79,8 @@ static bool is_gone(struct ipc_side *side)
 	return side->other < 0;
 }
 
-/* The oldest message, or NULL when the mode changed (the answering side) or the other side died (the asking one). */
+/* The oldest message; NULL when the mode changed (on the answering side) or the other side died (on
+ * the asking side). */
 static const void *await_message(struct ipc_side *side, struct ring *ring, enum mode mode)
 {
 	struct doorbell *bell = &ring->shared->bell;
@@ -119,7 +120,8 @@ static void answer_demands(struct ipc_side *side)
 	while ((demand = await_message(side, &side->demands, MODE_EXPERT))) {
 		size_t word = ((size_t)demand->layer * 64 + demand->expert) % TABLE_WORDS;
 
-		/* Release pairs with the acquire in ask_expert: what was loaded is there before it is READY. */
+		/* Release pairs with the acquire in ask_expert: what was loaded is there before the
+		 * slot is READY. */
 		atomic_store_explicit(
 			&side->shared->table[word], demand->iteration, memory_order_release);
 		doorbell_ring(&side->shared->arrivals);
@@ -161,7 +163,7 @@ static void pin(int cpu)
 
 	CPU_ZERO(&set);
 	CPU_SET((size_t)cpu, &set);
-	/* Refused in some containers; then the scheduler chooses. */
+	/* Some containers refuse it; then the scheduler chooses. */
 	(void)sched_setaffinity(0, sizeof set, &set);
 }
 
@@ -177,7 +179,7 @@ static _Noreturn void run_answering(struct ipc_side *side, const char *endpoint,
 		fprintf(stderr, "outrider-bench: %s\n", err.text);
 		_exit(EX_OSERR);
 	}
-	/* After ZeroMQ has started its thread: that one may run where it likes. */
+	/* After ZeroMQ has started its thread, which may run on any CPU. */
 	if (cpu >= 0)
 		pin(cpu);
 	for (;;) {
@@ -202,7 +204,7 @@ static bool ask_ring(struct ipc_side *side, enum mode mode, uint64_t number, uin
 	uint64_t start_ns;
 	uint32_t looks = 0;
 
-	/* Only a sleeper that sleeps is measured as one. */
+	/* Waits until the other side sleeps, because that is what is measured. */
 	while (mode == MODE_SLEEP && side->spin_ns == 0 && !side->sleeping &&
 		atomic_load(&side->requests.shared->bell.sleepers) == 0)
 		if (++looks % LOOKS_PER_CHECK == 0 && is_gone(side))
@@ -246,7 +248,7 @@ static bool ask_zmq(struct ipc_side *side, uint64_t number, uint64_t *ns)
 	struct message message = {.number = number}, reply = {0};
 	uint64_t start_ns = clock_ns();
 
-	/* The socket has a receive timeout: a dead peer ends the wait. */
+	/* The socket has a receive timeout, so a dead peer ends the wait. */
 	if (zmq_send(side->socket, &message, sizeof message, 0) < 0 ||
 		zmq_recv(side->socket, &reply, sizeof reply, 0) != sizeof reply)
 		return false;
@@ -287,7 +289,7 @@ bool ipc_side_measure(struct ipc_side *side, enum mode mode, uint64_t *number, s
 			good = ask_ring(side, mode, *number, &ns);
 		if (!good)
 			return false;
-		if (i > 0) /* the first finds cold lines, or the other side on its way */
+		if (i > 0) /* the first one finds cold cache lines, or a side that is not ready */
 			histogram_record(h, ns);
 	}
 	return true;

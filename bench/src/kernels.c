@@ -22,7 +22,7 @@
 
 enum {
 	COLS = 2048,
-	ROWS = 2048, /* of one matrix; what an expert or a projection of the models in use has */
+	ROWS = 2048, /* rows of one matrix, as in experts and projections of the models in use */
 	MEMORY = 256 << 20, /* bytes of weights in all */
 	ITEM_ROWS = 64, /* rows of one item of the pool */
 	COUNTS = 16,
@@ -36,7 +36,7 @@ struct options {
 	uint32_t counts[COUNTS], n_counts;
 	uint32_t types[TYPES], n_types;
 	bool json, help;
-	bool tiles; /* else LAYOUT_ROWS, as the file has them */
+	bool tiles; /* else LAYOUT_ROWS, the layout of the file */
 };
 
 /* One type and token count: what each round took, and the bytes and operations of one. */
@@ -95,7 +95,8 @@ static void run_row(struct bench *b, struct row *row, uint32_t round)
 		.n = row->n,
 	};
 	uint32_t matrices = (uint32_t)(b->memory.bytes / job.matrix_bytes);
-	uint32_t most = 1 + 64 / row->n; /* many tokens need no whole memory: they compute */
+	/* many tokens do not need all the memory, because they compute */
+	uint32_t most = 1 + 64 / row->n;
 	uint64_t start;
 
 	if (matrices > most * 8)
@@ -164,8 +165,8 @@ static void measure(struct bench *b)
 	}
 }
 
-/* The figures of a row: floor_share is the time its bytes or its operations need at the peak, whichever is longer, over
- * the time it took. */
+/* The figures of a row. floor_share: the time that its bytes or its operations need at the peak,
+ * whichever is longer, divided by the measured time. */
 struct figures {
 	double gb_s, gop_s, read_share, op_share, floor_share;
 };
@@ -235,7 +236,7 @@ static void print_json(const struct bench *b, const char *cpu)
 	json_decref(all);
 }
 
-/* The types that there are, by commas. */
+/* Lists the known types, separated by commas. */
 static void list_types(char *out, size_t bytes)
 {
 	size_t used = 0;

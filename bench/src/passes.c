@@ -8,7 +8,8 @@
 
 enum { READ_BYTES = 256 << 20 };
 
-/* Of every byte of the keys and values: as float16, float32 or a block's scale and integers a small finite number. */
+/* The value of every byte of the keys and values: a small finite number as float16, as float32, and
+ * as a block's scale and integers. */
 #define KV_FILL 0x2d
 
 static uint32_t random_token(struct passes *p)
@@ -31,7 +32,7 @@ static void count_experts(void *arg, uint32_t layer, uint32_t n_tokens, const ui
 		chosen[experts[i]]++;
 }
 
-/* The engine wants a prompt, and room for a batch as long as it; what it says is never run. */
+/* The engine wants a prompt, and a batch with room for it; this prompt is never run. */
 static int open_engine(struct passes *p, const struct engine_options *options, uint32_t n_batch,
 	uint32_t depth, struct error *err)
 {
@@ -65,7 +66,7 @@ static int open_engine(struct passes *p, const struct engine_options *options, u
 int passes_open(struct passes *p, const struct engine_options *options, uint32_t n_batch,
 	uint32_t depth, uint32_t most, uint64_t seed, struct error *err)
 {
-	/* Before the weights are packed, which take what there is room for beside it. */
+	/* Before the weights are packed, because these take all the room that is left. */
 	int rc = peaks_memory_get(&p->memory, READ_BYTES, err);
 
 	if (rc == 0)
@@ -209,7 +210,8 @@ void passes_memory(const char *status_path, const char *smaps, uint64_t *peak, u
 	FILE *status = fopen(status_path, "re"), *maps = fopen(smaps, "re");
 
 	*peak = *mapped = 0;
-	/* The resident set that VmHWM is the peak of has no pages of the pool; those are never given back meanwhile. */
+	/* The resident set, whose peak VmHWM is, does not contain pages of the huge-page pool;
+	 * these are not given back in the meantime. */
 	while (status && fgets(line, sizeof(line), status))
 		*peak += field(line, "VmHWM:") + field(line, "HugetlbPages:");
 	while (maps && fgets(line, sizeof(line), maps)) {

@@ -136,7 +136,7 @@ static void cell_exit(struct sim_cell *cell)
 	free(cell->optimum_ms);
 }
 
-/* Sessions with random processes begin with a controller that knows nothing each; those of one
+/* Sessions of random processes each begin with a controller that knows nothing; sessions of one
  * process follow each other as in a service. */
 struct cell_work {
 	const struct bench *bench;
@@ -144,7 +144,7 @@ struct cell_work {
 	const struct sim_process *process; /* NULL: random */
 	struct sim_curve *curves; /* with random processes: the session's is one of these */
 	uint32_t n_curves;
-	struct sim_text texts[LIMIT_RUNNING]; /* of the group that runs */
+	struct sim_text texts[LIMIT_RUNNING]; /* of the group in progress */
 };
 
 static int run_group(struct cell_work *w, struct sim_cell *cell, uint32_t first, uint32_t n,
@@ -187,7 +187,7 @@ static int make_texts(struct cell_work *w, uint32_t first, uint32_t n, struct er
 		uint64_t seed = b->options.seed * RECORDED_SESSIONS + first + i;
 		if (!w->process)
 			sim_process_random(seed, &random);
-		/* Recorded ones in their order. */
+		/* Recorded texts are taken in their order. */
 		const struct sim_process *p = w->process ? w->process : &random;
 		r = sim_text_make(&w->texts[i], p, b->recorded, b->options.tokens,
 			p->recorded || p->journal ? first + i : seed, err);
@@ -258,7 +258,7 @@ static int add_cell(struct bench *b, const struct sim_process *process, struct s
 	return run_cell(&work, cell, err);
 }
 
-/* A process on every curve; random ones once, on all of them in turn. */
+/* Adds a process on every curve; random ones once, on all curves in turn. */
 static int add_cells(struct bench *b, const char *name, const struct sim_process *process,
 	struct sim_curve *curves, uint32_t n_curves, struct error *err)
 {

@@ -1,21 +1,24 @@
 /*
- * What could have been done in hindsight: for one session exactly, for sessions side by side a bound.
+ * The best result in hindsight: exact for one session, a bound for sessions side by side.
  *
- * Side by side, what a lane drafts changes what a token of the others costs, so that the best is a path through the positions of
- * all lanes at once: too many. But in hindsight nobody drafts a token that is rejected, and a pass of n lanes with a_i accepted
- * tokens each takes at least
+ * Side by side, what a lane drafts changes the cost of the other lanes' tokens. The optimum would
+ * be a path through the positions of all lanes at once, of which there are too many. But in
+ * hindsight no lane drafts a token that is rejected, and a pass of n lanes with a_i accepted tokens
+ * each takes at least
  *
- *     c(n + sum a_i) + fixed [some a_i > 0] + step max a_i,
+ *   c(n + sum a_i) + fixed [some a_i > 0] + step max a_i,
  *
- * c the curve where it does not fall. For a concave g <= c Jensen's inequality says that this is at least
+ * where c is the curve made non-decreasing. For a concave g <= c, Jensen's inequality says that
+ * this is at least
  *
- *     1/n sum h(a_i),  h(a) = g(n + n a) + fixed [a > 0] + step a:
+ *   1/n sum h(a_i),  h(a) = g(n + n a) + fixed [a > 0] + step a:
  *
- * the mean over the lanes of what the pass would take if all drafted as this one does. That falls apart: each lane has its own
- * least sum of h by each position. A run ends with the first lane that is done, when the others are anywhere from the fewest
- * passes that takes to their own end; the least time per token over all such ends is below that of every policy. It is reached
- * where all lanes are alike and the curve is concave, as the experts make it; a curve that is not is bounded by what lies below
- * it, several of which are tried.
+ * the mean over the lanes of the time of the pass if all lanes drafted as this one does. This
+ * separates: each lane has a least sum of h of its own at each position. A run ends with the first
+ * lane that is done; the others are then anywhere between the position that the same number of
+ * passes reaches at least and their own end. The least time per token over all such ends is a lower
+ * bound for every policy. It is exact if all lanes are alike and the curve is concave, which
+ * experts make it. For other curves, several concave functions below the curve are tried.
  */
 #include "bench/src/policy_sim.h"
 
@@ -27,7 +30,7 @@
 double sim_optimum_ms(const struct sim_curve *curve, const struct sim_text *text, uint32_t k_max)
 {
 	double *best = calloc((size_t)text->n + 1, sizeof(*best)), result = 0;
-	/* From the end: the least time that the tokens from x on need. */
+	/* From the end: the least time for the tokens from x on. */
 	for (uint32_t x = text->n; best && x-- > 0;) {
 		const struct sim_point *point = &text->points[x];
 		best[x] = 1 + best[x + 1];
@@ -51,11 +54,11 @@ struct side_by_side {
 	const struct sim_text *texts;
 	uint32_t n, k_max;
 	uint32_t passes_min; /* until a lane is done */
-	double cost[HULL_MAX]; /* c(n + i), i up to n * k_max, where it does not fall */
-	double *least; /* of each lane, behind each other, by position: the least sum of h / n */
+	double cost[HULL_MAX]; /* c(n + i), i up to n * k_max, made non-decreasing */
+	double *least; /* for each lane, one after the other, by position: the least sum of h / n */
 };
 
-/* The costs of a lane's positions, that of a pass with a accepted tokens being pass[a]. */
+/* The least cost of each position of a lane, where a pass with a accepted tokens costs pass[a]. */
 static void find_least(
 	const struct sim_text *text, uint32_t k_max, const double *pass, double *least)
 {
@@ -68,8 +71,9 @@ static void find_least(
 	}
 }
 
-/* The least time per token over all ends, of least sums by position: Dinkelbach's method, from an end that there may be. For a
- * rate each lane ends where its time exceeds that rate by the least, and the one that is done where it costs the least more. */
+/* The least time per token over all ends, from the least sums by position: Dinkelbach's method,
+ * from a possible end. For a given rate each lane ends where its time exceeds that rate by the
+ * least, and the lane that is done is the one for which that costs the least more. */
 static double rate_of(const struct side_by_side *s)
 {
 	double rate = INFINITY, next = 0;
@@ -103,7 +107,7 @@ static double rate_of(const struct side_by_side *s)
 	return rate;
 }
 
-/* The rate with g(n + n a) in g[a]. */
+/* The rate for g(n + n a) in g[a]. */
 static double rate_with(struct side_by_side *s, const double *g)
 {
 	double pass[LIMIT_DRAFT_DEPTH + 1], *least = s->least;
@@ -116,7 +120,8 @@ static double rate_with(struct side_by_side *s, const double *g)
 	return rate_of(s);
 }
 
-/* The corners of the hull of the costs, side 1: the upper one, -1: the lower one. Returns how many. */
+/* The corners of the hull of the costs, side 1: the upper one, -1: the lower one. Returns how many.
+ */
 static uint32_t hull_of(const double *cost, uint32_t n, int side, uint32_t *corners)
 {
 	uint32_t found = 0;
@@ -146,7 +151,8 @@ static double hull_at(const double *cost, const uint32_t *corners, uint32_t n, u
 	return n < 2 ? cost[at] : line_at(cost, corners[c - 1], corners[c], at);
 }
 
-/* With the least concave curve above the costs, so far down that it is below them: the curve itself where that is concave. */
+/* With the least concave curve above the costs, lowered until it is below them: where the costs are
+ * concave, the curve itself. */
 static double concave_rate(struct side_by_side *s, uint32_t n_costs)
 {
 	uint32_t corners[HULL_MAX], n = hull_of(s->cost, n_costs, 1, corners);
@@ -158,7 +164,8 @@ static double concave_rate(struct side_by_side *s, uint32_t n_costs)
 	return rate_with(s, g);
 }
 
-/* With the lines through two neighbouring corners of the greatest convex curve below the costs: the best of them. */
+/* With the lines through two neighbouring corners of the greatest convex curve below the costs: the
+ * best of them. */
 static double line_rate(struct side_by_side *s, uint32_t n_costs)
 {
 	uint32_t corners[HULL_MAX], n = hull_of(s->cost, n_costs, -1, corners);
@@ -171,7 +178,8 @@ static double line_rate(struct side_by_side *s, uint32_t n_costs)
 	return best;
 }
 
-/* The fewest passes in which a lane can be done: each takes all that is right, or less where that leads further. */
+/* The fewest passes in which a lane can be done: each accepts all right tokens, or fewer where that
+ * leads further. */
 static uint32_t passes_min(const struct side_by_side *s)
 {
 	double pass[LIMIT_DRAFT_DEPTH + 1], fewest = INFINITY;
@@ -203,7 +211,7 @@ double sim_bound_ms(
 			if (i + 1 < n_costs)
 				s->cost[i] = fmin(s->cost[i], s->cost[i + 1]);
 		}
-		/* Of one lane the mean is the lane's. */
+		/* For a single lane no mean has to be taken. */
 		rate = n == 1 ? rate_with(s, s->cost)
 			      : fmax(concave_rate(s, n_costs), line_rate(s, n_costs));
 		free(s->least);

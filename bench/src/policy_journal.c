@@ -12,7 +12,7 @@
 enum { TOKENS_MIN = 16, TOKENS_MAX = 1 << 20, KNOT_PASSES = 8, NEAR_TOKENS = 16 };
 enum { DRAW_TOKEN, DRAW_CONFIDENCE }; /* draws of a token */
 
-/* Of the tokens before, in the acceptance of one that nobody drafted. */
+/* Weight of the tokens before it in the acceptance of a token for which there was no draft. */
 #define NEAR_WEIGHT (1 / 16.0)
 
 struct sim_journal {
@@ -24,17 +24,18 @@ struct sim_journal {
 		uint32_t tokens;
 	} * sessions;
 	size_t n_sessions;
-	/* Of all drafted tokens that were reached, or would have been: the wrong and the right ones, and their confidences. */
+	/* Over all drafted tokens that were reached, or would have been, wrong and right ones
+	 * separately: their number and their confidences. */
 	uint32_t seen[2], confidences[2][POLICY_CONFIDENCE + 1];
 };
 
-/* What is known of a token: whether the drafter has it right and how sure of it the drafter is; and what a draft that was kept
- * back, which was about some tokens shortly before it, has shown. */
+/* What is known of a token: whether the drafter has it right, and its confidence; and the result of
+ * a foresight draft about some tokens shortly before it. */
 struct token {
 	enum { TOKEN_UNKNOWN, TOKEN_RIGHT, TOKEN_WRONG } is;
 	uint8_t confidence;
 	uint8_t compared, right;
-	const uint8_t *kept_back; /* confidences of those that were compared; borrowed */
+	const uint8_t *kept_back; /* confidences of the compared tokens; borrowed */
 };
 
 static bool ends_in(const char *name, const char *end)
@@ -56,15 +57,15 @@ static int by_session(const void *a, const void *b)
 	return (x->number > y->number) - (x->number < y->number);
 }
 
-/* In the order in which they were served. */
+/* Orders entries as they were served. */
 static int by_number(const void *a, const void *b)
 {
 	const struct sim_recorded *x = a, *y = b;
 	return (x->number > y->number) - (x->number < y->number);
 }
 
-/* How many tokens of the iteration's draft, or of one that was kept back, were compared with what came; *right: and were
- * right. */
+/* How many tokens of the iteration's draft, or of a foresight draft, were compared with the output;
+ * *right: and were right. */
 static uint32_t compared(const struct journal_entry *e, uint32_t *right)
 {
 	uint32_t drafted = e->k > 0 ? e->depth : e->foreseen_drafted;
@@ -133,8 +134,9 @@ void sim_journal_close(struct sim_journal **journal)
 	*journal = NULL;
 }
 
-/* An iteration at token x: the drafted tokens that were reached are known; a draft that was shorter than asked was all there
- * was, and its confidences are the point's as far as it went, those behind a wrong token too. */
+/* An iteration at token x: the drafted tokens that were reached are known; a draft that was shorter
+ * than asked was all there was, and its confidences are the point's as far as it went, those behind
+ * a wrong token too. */
 static void take_iteration(const struct journal_entry *e, uint32_t x, uint32_t n,
 	struct token *tokens, struct sim_point *point)
 {
@@ -154,7 +156,7 @@ static void take_iteration(const struct journal_entry *e, uint32_t x, uint32_t n
 	}
 }
 
-/* Of the last tokens that are known, the wrong and the right ones apart, how sure the drafter was. */
+/* The confidences of the last known tokens, wrong and right ones separately. */
 struct lately {
 	uint32_t n[2]; /* count on */
 	uint8_t confidence[2][NEAR_TOKENS];
@@ -165,8 +167,9 @@ static void learn(struct lately *lately, bool right, uint8_t confidence)
 	lately->confidence[right][lately->n[right]++ % NEAR_TOKENS] = confidence;
 }
 
-/* How sure the drafter would be of a token that nobody drafted: as of one of those lately that were right, or wrong, as it is;
- * or of one of the whole journal's. So confidence says of the drawn ones what it says of the known ones. */
+/* The confidence for a token for which there was no draft: that of a recent token which was right,
+ * or wrong, like this one; or else of one in the whole journal. So confidence means the same for
+ * drawn tokens as for known ones. */
 static uint8_t draw_confidence(
 	const struct sim_journal *j, const struct lately *lately, bool right, double u)
 {
@@ -179,7 +182,7 @@ static uint8_t draw_confidence(
 	return (uint8_t)c;
 }
 
-/* Draws the tokens nobody drafted, near what the known ones before them were. */
+/* Draws the tokens for which there was no draft, similar to the known ones before them. */
 static void fill(const struct sim_journal *j, struct token *tokens, uint32_t n, uint64_t seed)
 {
 	struct lately lately = {.n = {0}};
@@ -207,7 +210,8 @@ static void fill(const struct sim_journal *j, struct token *tokens, uint32_t n, 
 	}
 }
 
-/* What a draft from the point of tokens[0] on would be, behind what was drafted there. */
+/* What a draft from the point of tokens[0] on would be, behind the tokens that were drafted there.
+ */
 static void finish_point(struct sim_point *point, const struct token *tokens, uint32_t drafted)
 {
 	while (point->run < point->available && tokens[point->run].is == TOKEN_RIGHT)

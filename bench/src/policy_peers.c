@@ -1,4 +1,4 @@
-/* What chooses K: the controller with its policies, and three peers, from their public
+/* The policies that choose K: the controller's, and three of other engines, after their public
  * descriptions. */
 #include "bench/src/policy_sim.h"
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The controller, as it is served: through the records and the page. */
+/* The controller as in service: through the records and the page. */
 struct ours {
 	struct policy_page page;
 	struct controller controller;
@@ -85,8 +85,9 @@ static void ignore_record(void *state, const struct iteration_record *record)
 	(void)state, (void)record;
 }
 
-/* Cascade without what Outrider adds to it: speculation starts in every session, the baseline ages by iterations alone, the
- * drafter follows at K = 0, times are averaged with their mean. The paper names no largest K; its figures are of 1 to 3. */
+/* Cascade without Outrider's additions: speculation starts in every session, the baseline ages by
+ * iterations alone, the drafter follows at K = 0, and times are averaged. The paper names no
+ * largest K; its figures are for 1 to 3. */
 static void as_published(struct settings *settings)
 {
 	snprintf(settings->policy, sizeof(settings->policy), "cascade");

@@ -22,11 +22,11 @@
 #include <string.h>
 
 #define LITTLE 0.05
-/* Errors that differ by less are equal. */
+/* Errors that differ by less count as equal. */
 #define ROUNDING 1e-9
 
 #define THREE_TASKS "ngram-code,ngram-math,ngram-extract"
-/* The policies of these rows are replaced by --in-place-of-cascade. */
+/* --in-place-of-cascade replaces the policy of these rows. */
 #define CASCADE "cascade-published"
 
 enum kind { FIT, PREDICTION, AT_MOST, AT_LEAST };
@@ -86,7 +86,7 @@ static const struct figure {
 };
 enum { N_FIGURES = sizeof(figures) / sizeof(*figures) };
 
-/* Speed to K = 0 of one policy on one curve and process. */
+/* The speed of one policy relative to K = 0, on one curve and process. */
 static int ratio_of(const char *curve_name, const char *process_name, const char *policy,
 	const struct sim_options *options, uint32_t sessions, const struct settings *settings,
 	double *out, struct error *err)
@@ -114,7 +114,7 @@ static int ratio_of(const char *curve_name, const char *process_name, const char
 	return r;
 }
 
-/* The mean over the processes of a list; a curve "mixtral-*" is that of each process's task. */
+/* The mean over a list of processes; a curve "mixtral-*" is that of each process's task. */
 static int simulate(const struct figure *f, const char *policy, const struct sim_options *options,
 	uint32_t sessions, const struct settings *settings, double *out, struct error *err)
 {
@@ -180,7 +180,8 @@ static json_t *figure_json(const struct figure *f, const char *of, double simula
 	return row;
 }
 
-/* Of the predictions that tell something: all, or those of cascade alone. */
+/* Judgement of the predictions for which "as fast as K = 0" is far off: of all, or of cascade's
+ * alone. */
 struct judgement {
 	uint32_t n, closer; /* closer than "as fast as K = 0" */
 	double error, error_of_k0; /* sums of |ln| */

@@ -73,7 +73,7 @@ static json_t *row_json(const struct sim_cell *cell, const struct sim_row *row)
 		row->total.tokens / n, "mean_k", row->total.k / n, "mean_drafted",
 		row->total.drafted / n, "controller_ns_per_iteration",
 		row->total.controller_ns / n);
-	/* Beside what cannot be exceeded the regret is at most so much. */
+	/* Compared with a bound that cannot be exceeded, the regret is at most this much. */
 	json_object_set_new(
 		json, cell->bound ? "to_bound" : "to_optimum", json_real(optimum_ms / ms));
 	json_object_set_new(json, cell->bound ? "regret_mean_at_most" : "regret_mean",
@@ -192,7 +192,7 @@ static bool has_kind(const json_t *row, const char *kind)
 	return strcmp(text(row, "kind"), kind) == 0;
 }
 
-/* Rows of one kind, with their errors beside those of "as fast as K = 0". */
+/* Prints the rows of one kind, with their errors and those of "as fast as K = 0". */
 static void numbers_text(const json_t *rows, const char *kind, FILE *to)
 {
 	size_t i;

@@ -1,4 +1,4 @@
-/* One policy decodes texts. */
+/* Decodes texts under one policy. */
 #include "bench/src/policy_sim.h"
 
 #include "shared/base/clock.h"
@@ -15,7 +15,7 @@ struct lane {
 	const struct sim_text *text;
 	uint32_t at; /* tokens decoded */
 	uint32_t k, drafted, steps, accepted, emitted, decision, unfollowed;
-	uint32_t kept; /* 1 + where the draft that is kept back begins; 0: none is */
+	uint32_t kept; /* 1 + the position where the foresight draft begins; 0: there is none */
 	struct policy_trial trial;
 };
 
@@ -31,7 +31,7 @@ struct sim {
 	uint32_t n_waiting[LAG_MAX + 1];
 };
 
-/* A drafter that cuts has made the token that it cuts. */
+/* A drafter that cuts a draft has made the token that it cuts, too. */
 static void draft(struct sim *sim, struct lane *lane, const struct policy_session *knobs)
 {
 	const struct sim_point *point = &lane->text->points[lane->at];
@@ -57,7 +57,7 @@ static void draft(struct sim *sim, struct lane *lane, const struct policy_sessio
 	lane->emitted = lane->accepted + 1;
 }
 
-/* What has become of the draft that is kept back, once that is certain; then another one is. */
+/* Compares the foresight draft once the result is certain; then begins another. */
 static void foresee(const struct sim *sim, struct lane *lane, struct iteration_record *record)
 {
 	uint32_t every = sim->options->foresight;
@@ -104,8 +104,8 @@ static struct iteration_record record_of(struct sim *sim, uint32_t index)
 	return r;
 }
 
-/* ln normal, and now and then a pass that something delayed. The same for every policy that is at
- * the same pass. */
+/* Log-normal noise, and from time to time a delayed pass. It is the same for every policy at the
+ * same pass. */
 static double noise(const struct sim *sim)
 {
 	uint64_t seed = sim->options->seed ^ sim->uid * UINT64_C(0x9E3779B97F4A7C15);
@@ -126,8 +126,8 @@ static void deliver(struct sim *sim, struct sim_total *total)
 	sim->n_waiting[slot] = 0;
 }
 
-/* A pass over all lanes. False when one is done: a service would have the next session in its
- * place, and what is left would be a smaller batch. */
+/* A pass over all lanes. False when one is done: a service would start the next session in its
+ * place, and the rest would be a smaller batch. */
 static bool pass(struct sim *sim, struct sim_total *total)
 {
 	uint32_t live[LIMIT_RUNNING], n = 0, tokens = 0, steps = 0, asked = 0;

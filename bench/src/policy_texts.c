@@ -174,7 +174,7 @@ static int take_line(struct sim_text *text, const json_t *line, struct error *er
 	return r < 0 ? error_set(err, -r, "a recorded output cannot be drafted for") : 0;
 }
 
-/* The seed-th line, over and over, of those whose id begins as wanted. */
+/* A line whose id begins as wanted: the seed-th, counting on from the first after the last. */
 static int from_file(struct sim_text *text, const struct sim_process *p, const char *file,
 	uint64_t seed, struct error *err)
 {

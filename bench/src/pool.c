@@ -28,8 +28,8 @@ enum {
 	HAND_OVERS = 4000,
 	WAKES = 100,
 	MEMORY = 256 << 20,
-	RUN_BYTES = 8 << 20, /* what a layer's products read, more or less */
-	RUNS = 256, /* of a round: as many as some tokens take */
+	RUN_BYTES = 8 << 20, /* about what a layer's products read */
+	RUNS = 256, /* in one round: as many as in some tokens */
 	CUTS = 3,
 	ROUNDS = 31,
 };
@@ -47,7 +47,7 @@ struct bench {
 	struct pool *pool;
 	struct peaks_memory memory;
 	double hand_over_us[HAND_OVERS], wake_us[WAKES]; /* in order, once measured */
-	double read_gb_s[2][CUTS][ROUNDS]; /* [alone, beside a busy process] */
+	double read_gb_s[2][CUTS][ROUNDS]; /* [alone, with a busy process] */
 };
 
 struct reading {
@@ -83,7 +83,7 @@ static double read_gb_s(struct bench *b, uint32_t items)
 	return (double)RUNS * (double)r.item_bytes * items / (double)(clock_ns() - start);
 }
 
-/* A process that keeps the last CPU of ours busy, and ends with us. */
+/* Starts a process that keeps the last of our CPUs busy and ends with this one. */
 static pid_t keep_busy(const cpu_set_t *cpus)
 {
 	pid_t pid = fork();

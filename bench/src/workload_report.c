@@ -120,7 +120,7 @@ static void plot_script(
 		ends_with(options->plot, ".png") ? "pngcairo" : "svg", options->plot);
 	fprintf(to, "set title \"%.100s, drafter %.20s\" noenhanced\n",
 		slash ? slash + 1 : options->file, options->drafter);
-	/* One K alone has a range too. */
+	/* A single K needs a range, too. */
 	fprintf(to, "set xrange [-0.5:%zu.5]\n", options->n_ks - 1);
 	fputs("set xlabel 'K'\nset ylabel 'tokens/s'\nset y2label 'tokens per iteration'\nset "
 	      "y2tics\n"

@@ -143,7 +143,7 @@ static void totals_add(struct workload_totals *totals, const struct workload_tot
 		to[i] += from[i];
 }
 
-/* One pass over the prompts, up to LIMIT_SESSIONS streams under way at once. */
+/* One pass over the prompts, with up to LIMIT_SESSIONS streams at a time. */
 struct round {
 	struct outrider *client;
 	const struct prompts *prompts;
@@ -152,7 +152,7 @@ struct round {
 	struct workload_totals totals;
 };
 
-/* Takes what has come for a slot. */
+/* Takes the events that have arrived for a slot. */
 static int slot_poll(struct round *round, size_t slot, int timeout_ms)
 {
 	const struct outrider_event *event;
@@ -186,7 +186,7 @@ static int round_step(struct round *round)
 				return fail(r, "start");
 			round->next++;
 		}
-		/* Sleeps on one stream for a moment; the events of the others are kept for them meanwhile. */
+		/* Waits for a moment on one stream; events of the others are kept for them. */
 		if (round->stream[i]) {
 			int r = slot_poll(round, i, round->n_slots == 1 ? 100 : 2);
 			if (r < 0)
@@ -201,8 +201,8 @@ static double tokens_per_s(const struct workload_totals *totals, uint64_t ns)
 	return ns ? (double)totals->tokens * 1e9 / (double)ns : 0;
 }
 
-/* *per_s: output tokens per second: of decoding (prefill left out) for one session at a time, of the wall clock for
- * several. */
+/* *per_s: output tokens per second: while decoding (without prefill) for one session at a time, by
+ * the wall clock for several. */
 static int run_round(struct outrider *client, const struct prompts *prompts,
 	const struct workload_options *options, int k, struct workload_totals *totals,
 	double *per_s)
@@ -241,7 +241,7 @@ static void progress(const struct workload_options *options, size_t round, size_
 			k + 1, options->n_ks);
 }
 
-/* Every K over all prompts, one after the other. */
+/* Runs all prompts with one K after the other. */
 static int run_in_turn(struct outrider *client, const struct prompts *prompts,
 	const struct workload_options *options, size_t round, struct workload_row *rows)
 {
@@ -255,8 +255,8 @@ static int run_in_turn(struct outrider *client, const struct prompts *prompts,
 	return r;
 }
 
-/* Every prompt with all Ks, beginning with another one each time: a machine that is faster now
- * than it was a second ago, or a cache that is warm from the request before, favours none. */
+/* Runs every prompt with all values of K, each time beginning with another one. So neither a
+ * machine that becomes faster nor a cache that is warm from the last request favours any K. */
 static int run_alternating(struct outrider *client, const struct prompts *prompts,
 	const struct workload_options *options, size_t round, struct workload_row *rows)
 {
@@ -298,7 +298,7 @@ static int run_rounds(struct outrider *client, const struct prompts *prompts,
 	return r;
 }
 
-/* With a service, which is connected to once the requests are known. */
+/* With a service, to which it connects once the requests are known. */
 static int ask(const struct prompts *prompts, const struct workload_options *options,
 	struct workload_row *rows)
 {

@@ -12,8 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOOK_MS = 100 }; /* how soon Ctrl-C is seen */
-/* How long the service has to confirm that an answer is cancelled. One that is away, or hangs, never will. */
+enum { LOOK_MS = 100 }; /* the delay until Ctrl-C is seen */
+/* How long the service has to confirm that an answer is cancelled. A service that is away, or
+ * hangs, never will. */
 #define CANCEL_NS UINT64_C(1000000000)
 
 static volatile sig_atomic_t interrupted;
@@ -41,7 +42,7 @@ static bool grow(void **array, size_t *room, size_t need, size_t item)
 	return true;
 }
 
-/* A text that need not be UTF-8; its bytes, too. */
+/* A text that may not be UTF-8, and its bytes. */
 static json_t *logprob_json(const struct outrider_logprob *of)
 {
 	size_t bytes;
@@ -136,7 +137,7 @@ static int read_all(struct answer *answer, struct outrider_stream *stream)
 			outrider_cancel(stream);
 			cancelled_ns = clock_ns();
 		}
-		/* Ctrl-C again: do not wait for the service's word at all. */
+		/* After a second Ctrl-C it does not wait for the service's answer at all. */
 		if (code == -EAGAIN && cancelled_ns &&
 			(interrupted > 1 || clock_ns() - cancelled_ns >= CANCEL_NS)) {
 			answer->end = OUTRIDER_END_CANCELLED;
@@ -182,7 +183,7 @@ static json_t *counts(const uint32_t *values, size_t n)
 	return array;
 }
 
-/* From the first token to the last: neither the wait in the queue nor the prompt. */
+/* From the first token to the last, without the wait in the queue and the prompt. */
 static double tokens_per_s(const struct outrider_usage *u)
 {
 	return u->decode_ns && u->output_tokens > 1

@@ -21,7 +21,8 @@
 #define BACKOFF_NS_MAX (1000 * MS)
 #define LIFE_NS_GOOD (2000 * MS)
 #define START_NS_MAX (90000 * MS) /* until READY=1, unless extended: systemd's default */
-#define FED_NS_GOOD (60000 * MS) /* a life that was longer got somewhere before memory ran out */
+/* a life that was longer than this was of use before memory ran out */
+#define FED_NS_GOOD (60000 * MS)
 #define ABORT_NS_MAX (2000 * MS) /* from SIGABRT to SIGKILL */
 
 enum { FIRST_PASSED_FD = 3 };
@@ -42,7 +43,8 @@ int child_prepare(struct child *child, struct error *err)
 	return notify_open(child, err);
 }
 
-/* The stored descriptors as 3, 4, ...: first out of the way of each other, then into place. */
+/* Passes the stored descriptors as 3, 4, ...: first moves them out of each other's way, then into
+ * place. */
 static void pass_stored(const struct child *child)
 {
 	int spare[CHILD_STORE_MAX] = {0};
@@ -72,7 +74,7 @@ static void set_environment(const struct supervisor *supervisor, const struct ch
 {
 	char text[32];
 
-	/* Those are about us, should somebody supervise us too. */
+	/* These are about this process, in case it is supervised too. */
 	unsetenv("LISTEN_FDS");
 	unsetenv("LISTEN_PID");
 	unsetenv("LISTEN_FDNAMES");
@@ -94,7 +96,8 @@ void child_stdio(int output, pid_t parent)
 {
 	int null = open("/dev/null", O_RDONLY);
 
-	/* Its state lives in regions: it loses nothing by being killed, and must not linger without us. */
+	/* Its state is in regions, so it loses nothing when it is killed, and it must not outlive
+	 * this process. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(EX_UNAVAILABLE);
@@ -116,11 +119,11 @@ static void become(
 	const struct supervisor *supervisor, const struct child *child, int output, pid_t parent)
 {
 	child_stdio(output, parent);
-	/* The terminal's Ctrl-C is for us; we tell the children. */
+	/* The terminal's Ctrl-C is for this process, which tells its children. */
 	setpgid(0, 0);
 	set_environment(supervisor, child);
 	execvp(child->arguments[0], (char *const *)child->arguments);
-	/* Into the pipe: the parent passes it on, to wherever stderr goes there (up_log.c). */
+	/* Into the pipe: the parent passes it on to its stderr (up_log.c). */
 	dprintf(STDERR_FILENO, "outrider up: %s: %s\n", child->arguments[0], strerror(errno));
 	_exit(EX_OSFILE);
 }
@@ -132,7 +135,7 @@ int child_start(struct supervisor *supervisor, struct child *child)
 
 	if (pipe2(pipes, O_CLOEXEC | O_NONBLOCK) < 0)
 		return -errno;
-	/* Only our end is read without waiting. */
+	/* Only our end does not block. */
 	fcntl(pipes[1], F_SETFL, 0);
 	child->pid = fork();
 	if (child->pid == 0)
@@ -188,15 +191,17 @@ void child_output(struct child *child)
 	child->output_fd = -1;
 }
 
-/* Whether starting it again can only fail again: it never came up, and says by its status that what it was given is wrong. */
+/* Whether another start can only fail: the child never came up, and its status says that its input
+ * is wrong. */
 static bool hopeless(const struct child *child, int status)
 {
 	return !child->was_ready && WIFEXITED(status) && WEXITSTATUS(status) >= EX__BASE &&
 	       WEXITSTATUS(status) <= EX__MAX && WEXITSTATUS(status) != EX_TEMPFAIL;
 }
 
-/* The same for one that came up before: what it was given has changed since, or was overwritten. A few attempts, for a file that
- * is just being replaced. A file that is missing, and memory, may come back: those attempts go on. */
+/* The same for a child that came up before, so its input has changed or was overwritten. It gets a
+ * few attempts, for a file that is just being replaced. A missing file, or memory, may come back:
+ * those attempts go on. */
 static bool refuses(struct child *child, int status, bool was_up)
 {
 	int code = WIFEXITED(status) ? WEXITSTATUS(status) : EX_OK;
@@ -208,7 +213,8 @@ static bool refuses(struct child *child, int status, bool was_up)
 	return child->refusals >= CHILD_REFUSALS_MAX;
 }
 
-/* True at the last end that a child may have before it was ever ready: another start would most likely fail the same way. */
+/* True after the last end that a child may have before it was ever ready: another start would most
+ * likely fail in the same way. */
 static bool never_starts(struct child *child)
 {
 	if (child->was_ready)
@@ -216,7 +222,7 @@ static bool never_starts(struct child *child)
 	return ++child->early >= CHILD_EARLY_MAX;
 }
 
-/* Whether the kernel ended it for lack of memory; counts those ends. */
+/* Whether the kernel ended it for lack of memory; counts these ends. */
 static bool starved(const struct supervisor *supervisor, struct child *child, int status)
 {
 	bool now = supervisor->starving && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
@@ -227,18 +233,18 @@ static bool starved(const struct supervisor *supervisor, struct child *child, in
 	return now;
 }
 
-/* Whether the reader has seen its last line. */
+/* Whether its last line was printed. */
 static bool said(const struct child *child)
 {
 	return child->last_line[0] && (!child->quiet || strstr(child->last_line, CHILD_ERROR_MARK));
 }
 
-/* why: NULL for its own last words. Returns as child_ended. */
+/* why: NULL for its own last line. Returns as child_ended. */
 static int give_up(
 	struct supervisor *supervisor, struct child *child, const char *how, const char *why)
 {
 	bool all = child->needed || !child->was_ready;
-	/* Its last words have mostly been passed on. */
+	/* Mostly its last line was passed on already. */
 	bool known = !why && said(child);
 
 	if (!why)
@@ -339,7 +345,7 @@ int child_ended(struct supervisor *supervisor, struct child *child, int status)
 	return 0;
 }
 
-/* The kernel refused a process or a pipe. */
+/* For a process or a pipe that the kernel refused. */
 static int not_started(
 	struct supervisor *supervisor, struct child *child, int code, uint64_t now_ns)
 {
@@ -374,7 +380,7 @@ int child_tick(struct supervisor *supervisor, struct child *child, uint64_t now_
 			child->state == CHILD_READY ? "missed its watchdog"
 						    : "was not ready in time");
 		kill(child->pid, SIGABRT);
-		/* A stopped process takes no SIGABRT. */
+		/* A stopped process does not handle SIGABRT. */
 		kill(child->pid, SIGCONT);
 		child->deadline_ns = 0;
 		child->kill_ns = now_ns + ABORT_NS_MAX;

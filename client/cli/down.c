@@ -1,4 +1,4 @@
-/* outrider down: stops the `outrider up` of a runtime directory and waits until it has gone. */
+/* outrider down: stops the `outrider up` of a runtime directory and waits until it has ended. */
 #include "client/cli/cli.h"
 #include "client/cli/pidfile.h"
 
@@ -26,7 +26,7 @@ static int stop(const char *runtime_dir)
 	if (pid <= 0)
 		return cli_fail(
 			EX_SOFTWARE, "down: %s/up.pid holds no process number", runtime_dir);
-	/* It holds its lock as long as it lives, so the number is still its own. */
+	/* The process holds its lock as long as it lives, so the number is still its own. */
 	if (kill(pid, SIGTERM) < 0)
 		return cli_fail(error_exit_status(errno), "down: process %ld: %s", (long)pid,
 			strerror(errno));

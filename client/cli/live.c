@@ -1,4 +1,5 @@
-/* The line under a streamed answer. The terminal's scrolling region leaves the last line to us (ECMA-48 and DECSTBM). */
+/* The line under a streamed answer. The terminal's scrolling region leaves the last line to us
+ * (ECMA-48 and DECSTBM). */
 #include "client/cli/answer.h"
 
 #include "shared/base/clock.h"
@@ -32,15 +33,17 @@ static int terminal_rows(int *columns)
 
 static void set_region(int rows)
 {
-	/* The terminal grew: our line is not its last any more. */
+	/* The terminal grew, so our line is no longer its last. */
 	if (live.rows && live.rows < rows)
 		fprintf(stderr, "\0337\033[%d;1H\033[2K\0338", live.rows);
 	live.rows = rows;
-	/* A free line below, then the region without it; saving and restoring keeps the cursor where it was. */
+	/* A free line below, then the region without it; saving and restoring keeps the cursor in
+	 * its place. */
 	fprintf(stderr, "\n\033[A\0337\033[1;%dr\0338", rows - 1);
 }
 
-/* A signal ends the program in the middle: the whole screen scrolls again, so that the shell can be read. */
+/* A signal ends the program in the middle: makes the whole screen scroll again, so that the shell
+ * is usable. */
 static void on_end(int number)
 {
 	static const char whole[] = "\0337\033[r\0338\r\n";
@@ -64,7 +67,8 @@ void live_begin(void)
 	set_region(rows);
 }
 
-/* What fits on one line of the terminal: a line that wrapped would scroll the answer away under itself. */
+/* Prints as much as fits on one line of the terminal: a line that wrapped would scroll the answer
+ * away. */
 static void print_cut(const char *text, int columns)
 {
 	fprintf(stderr, "\0337\033[%d;1H\033[2K\033[2m%.*s\033[0m\0338", live.rows, columns, text);
@@ -92,7 +96,7 @@ void live_show(const struct outrider_live *state, size_t n_tokens)
 	if (!to)
 		return;
 	fprintf(to, "%zu tokens", n_tokens);
-	/* As the line at the end counts: without the queue and the prompt. */
+	/* Counted as in the line at the end: without the queue and the prompt. */
 	if (n_tokens > live.first_n && now > live.first_ns)
 		fprintf(to, "  %.0f tokens/s",
 			(double)(n_tokens - live.first_n) / ((double)(now - live.first_ns) / 1e9));
@@ -101,7 +105,7 @@ void live_show(const struct outrider_live *state, size_t n_tokens)
 	if (state->drafted)
 		fprintf(to, "  accepted %.0f%%",
 			100.0 * (double)state->accepted / (double)state->drafted);
-	/* Of K = 0 it is 1 by definition, and of a K that drafted nothing noise. */
+	/* With K = 0 it is 1 by definition, and with a K that drafted nothing it is noise. */
 	if (state->k > 0 && state->drafted > 0 && state->utility > 0)
 		fprintf(to, "  utility %.2f", (double)state->utility);
 	if (looks)

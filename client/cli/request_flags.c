@@ -42,7 +42,7 @@ const char request_flags_help[] =
 	"  --set NAME=VALUE      a variable of the chat template, such as enable_thinking=false;\n"
 	"                        may be repeated\n";
 
-/* Of the flags that one setter takes; INT32_MAX: it is another. */
+/* For flags with a setter of the SDK; INT32_MAX: it is none of these. */
 static int sampling_number(int flag, const char *value, struct outrider_request *request)
 {
 	static const struct {
@@ -185,7 +185,7 @@ static int length_flag(
 	return 0;
 }
 
-/* What the service itself writes for every conversation would be lost. */
+/* Refuses the variables that the service itself sets for every conversation. */
 static int set_flag(struct request_flags *flags, const char *value)
 {
 	static const char *const own[] = {"messages", "add_generation_prompt"};
@@ -284,7 +284,7 @@ int request_flag(
 
 	if (status == INT32_MAX)
 		return -1;
-	/* The SDK's refusals come as -errno with a sentence. */
+	/* The SDK refuses with -errno and a sentence. */
 	return status < 0 ? cli_fail(EX_USAGE, "%s", outrider_error()) : status;
 }
 
@@ -331,7 +331,8 @@ void request_flags_free(struct request_flags *flags)
 	flags->variables = NULL;
 }
 
-/* A drafter without a model would draft with n-grams, and say nothing. One that does not answer has not said that it has none. */
+/* A drafter without a model would silently draft with n-grams. A drafter that does not answer has
+ * not said that it has no model. */
 static int check_draft_model(const struct request_flags *flags)
 {
 	struct outrider_status *status = NULL;
@@ -361,7 +362,8 @@ int request_flags_connect(const struct request_flags *flags, struct outrider **c
 	uint64_t end_ns = clock_ns() + (wait_ms > 0 ? (uint64_t)wait_ms * 1000000 : 0);
 	int code;
 
-	/* The directory is made by who starts the service: without one there is nothing to wait at. */
+	/* The program that starts the service makes the directory: without it there is nothing to
+	 * wait for yet. */
 	while ((code = outrider_connect(flags->runtime_dir, client)) == -ECONNREFUSED &&
 		clock_ns() < end_ns)
 		nanosleep(&pause, NULL);

@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #define MS UINT64_C(1000000)
-#define SETTLE_NS_MAX (5000 * MS) /* from all being ready to all having found each other */
+#define SETTLE_NS_MAX (5000 * MS) /* from all being ready to all having connected to each other */
 #define STOP_NS_MAX (10000 * MS) /* from SIGTERM to SIGKILL */
-#define STARVING_NS (5000 * MS) /* from the kernel's count of whom it kills to their ends */
+#define STARVING_NS (5000 * MS) /* from the kernel's count of killed processes to their ends */
 
 static void tell_all(const struct supervisor *supervisor, int number)
 {
@@ -31,10 +31,11 @@ static void begin_stop(struct supervisor *supervisor, int exit_status)
 	if (!again)
 		supervisor->exit_status = exit_status;
 	supervisor->stopping = true;
-	/* Stopped until all have been told: one that heard it later would see the others go away and complain. */
+	/* All are stopped until all have the signal: one that got it later would see the others
+	 * end, and complain. */
 	if (!again)
 		tell_all(supervisor, SIGSTOP);
-	/* Asked twice: the person does not want to wait. */
+	/* The signal came twice, so the person does not want to wait. */
 	tell_all(supervisor, again ? SIGKILL : SIGTERM);
 	tell_all(supervisor, SIGCONT);
 	for (int i = 0; i < supervisor->n_children; i++) {
@@ -46,9 +47,10 @@ static void begin_stop(struct supervisor *supervisor, int exit_status)
 }
 
 /*
- * The kernel counts who it kills before they end, and may count several who end one by one: so before the dead are looked at,
- * for some time after, and often enough that a rise which was about others is old when one of ours ends. A count that cannot be
- * read just now says nothing; the first one is of the past.
+ * The kernel counts the processes that it kills before they end, and may count several that end one
+ * by one. So the count is read before the dead are looked at, for some time after, and so often
+ * that a rise for other processes is old when one of ours ends. If the count cannot be read, it
+ * says nothing; the first reading is of the past.
  */
 static void look_starving(struct supervisor *supervisor)
 {
@@ -98,7 +100,8 @@ static void take_stops(struct supervisor *supervisor)
 	}
 }
 
-/* Ready is when all are, and none lacks another any more; what one still lacks after a while it may lack for good. */
+/* The service is ready when all processes are, and none lacks another; what a process still lacks
+ * after a while, it may lack for good. */
 static void look_ready(struct supervisor *supervisor)
 {
 	uint64_t now = clock_ns();
@@ -123,8 +126,9 @@ static void look_ready(struct supervisor *supervisor)
 }
 
 /*
- * The machine slept, or gave us no time: what the children said meanwhile is not known, and some had no time either. Looking
- * four times in a period, as often as they are to be heard of, tells a pause of ours from one of theirs.
+ * After a pause of this process (the machine slept, or gave it no time): what the children sent
+ * meanwhile is not known, and some had no time either. As it looks four times per period in which
+ * they must report, it can tell its own pause from one of theirs.
  */
 static void forgive_pause(struct supervisor *supervisor, uint64_t now)
 {
@@ -192,10 +196,11 @@ static void wait_and_serve(struct supervisor *supervisor, int timeout_ms)
 		if (fds[3 + 2 * i].revents)
 			child_output(&supervisor->children[i]);
 	}
-	/* Before the dead are reaped: a child that the same signal ended must not be started again. */
+	/* Before the dead are reaped, because a child that the same signal ended must not be
+	 * started again. */
 	if (fds[1].revents)
 		take_stops(supervisor);
-	/* Last: a child's last words are read before its death is looked at. */
+	/* Last, so that a child's last output is read before its death is handled. */
 	if (fds[0].revents)
 		take_signals(supervisor);
 }
@@ -224,7 +229,7 @@ int supervisor_run(struct supervisor *supervisor)
 	for (int i = 0; i < supervisor->n_children; i++)
 		child_close(&supervisor->children[i]);
 	close(supervisor->signal_fd);
-	/* What the others said while they were stopped came after it. */
+	/* The others' output while they were stopped came after it. */
 	if (supervisor->cause[0])
 		fprintf(stderr, "outrider up: %s\n", supervisor->cause);
 	return supervisor->exit_status;

@@ -33,12 +33,13 @@ static const struct {
 	[DRAFTER] = {PEER_DRAFTER, "outrider-drafter"},
 	[CACHE] = {PEER_CACHE, "outrider-expert-cache"},
 	[POLICY] = {PEER_POLICY, "outrider-policy"},
-	[GATEWAY] = {PEER_GATEWAY, "outrider-gateway"}, /* with --http alone */
+	[GATEWAY] = {PEER_GATEWAY, "outrider-gateway"}, /* only with --http */
 };
 
 enum { N_SERVICES = 5 };
 
-/* Requests of the gateway that the verifier takes at a time: it is one client process, and speaks for many. */
+/* How many requests of the gateway the verifier accepts at a time: it is one client process, but
+ * acts for many. */
 #define GATEWAY_REQUESTS "512"
 
 struct up {
@@ -100,7 +101,7 @@ static int add(struct up *up, int service, const char *flag, const char *value)
 	return 0;
 }
 
-/* By its path from the root on, as all of them then show it. */
+/* Adds a file by its absolute path, which is then what all processes show. */
 static int add_file(struct up *up, int service, const char *flag, const char *path)
 {
 	/* Argument strings live as long as the process. */
@@ -195,7 +196,7 @@ static int take_watchdog(struct up *up, const char *text)
 {
 	if (cli_seconds("--watchdog", text, 0, 3600, &up->watchdog_s))
 		return EX_USAGE;
-	/* Processes feed it in time of a second, not of less. */
+	/* Processes feed the watchdog once per second, not more often. */
 	if (up->watchdog_s > 0 && up->watchdog_s < 1)
 		return cli_fail(EX_USAGE,
 			"--watchdog \"%.64s\": allowed are 0, for none, and 1s to 1h", text);
@@ -251,7 +252,8 @@ static int take_flag(struct up *up, int flag)
 	}
 }
 
-/* Beside this program, where the build and `make install` put them; else by PATH. */
+/* In the directory of this program, where the build and `make install` put them; otherwise by PATH.
+ */
 static void find_programs(struct up *up)
 {
 	char self[4000];
@@ -329,14 +331,14 @@ static void say_ready(const struct up *up, double seconds, FILE *to)
 		if (up->supervisor.children[i].degraded[0])
 			fprintf(to, "but %s is degraded: %s\n", services[i].name,
 				up->supervisor.children[i].degraded);
-	/* The service does not fail because nobody can read this line. */
+	/* That this line cannot be written does not end the service. */
 	if (fflush(to) != 0) {
 		__fpurge(to);
 		clearerr(to);
 	}
 }
 
-/* All are ready: say so, and let the foreground process go. */
+/* All processes are ready: prints that, and lets the foreground process end. */
 static void on_ready(void *arg)
 {
 	struct up *up = arg;
@@ -358,7 +360,8 @@ static void on_failure(void *arg, const char *why)
 	given_up_write(up->runtime_dir, why);
 }
 
-/* Says which signal ended it and what stays behind. After a child that was given up, its words are the last line instead. */
+/* Prints which signal ended it and what it leaves behind. After a child that was given up, that
+ * child's words are the last line instead. */
 static void say_stopped(const struct up *up)
 {
 	const struct supervisor *supervisor = &up->supervisor;
@@ -383,7 +386,7 @@ static int serve(struct up *up)
 	supervisor->watchdog_ns = (uint64_t)(up->watchdog_s * 1e9);
 	supervisor->on_ready = on_ready;
 	supervisor->on_failure = on_failure;
-	/* Without it there is no service. */
+	/* Without the verifier there is no service. */
 	supervisor->children[VERIFIER].needed = true;
 	supervisor->children[CACHE].holds_memory = true;
 	given_up_clear(up->runtime_dir);

@@ -14,14 +14,15 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-/* Of all of them together. A check reads the head of a model's files, which a slow disk gives in seconds. */
+/* For all checks together. A check reads the heads of a model's files, which takes seconds on a
+ * slow disk. */
 enum { CHECK_MS_MAX = 60000 };
 
 struct checker {
 	const struct child *child;
 	pid_t pid; /* 0: it could not be started */
-	int output; /* what it writes; -1: closed */
-	char line[2048]; /* the one that has not ended yet; what is longer is cut */
+	int output; /* its output; -1: closed */
+	char line[2048]; /* the unfinished line; what is too long is cut */
 	size_t line_bytes;
 	char last[512]; /* the last whole one */
 	bool any; /* an error was passed on */
@@ -65,7 +66,7 @@ static int begin(const struct child *child, struct checker *checker)
 	return code;
 }
 
-/* What was said so far: two processes may find the same wrong with the same file. */
+/* What was printed so far, because two processes may report the same problem of the same file. */
 struct said {
 	char text[SUPERVISOR_CHILDREN_MAX][1024];
 	int n;
@@ -96,7 +97,7 @@ static void take_line(struct checker *checker, struct said *said)
 	snprintf(checker->last, sizeof checker->last, "%.511s", checker->line);
 }
 
-/* One piece of what it writes; false at the end. */
+/* Reads one piece of its output; false at the end. */
 static bool read_some(struct checker *checker, struct said *said)
 {
 	char piece[4096];
@@ -123,7 +124,8 @@ struct checking {
 	struct said said;
 };
 
-/* Reads until it has ended; false when the time is over before, or all are to stop. *status: as waitpid gives it. */
+/* Reads until it has ended; false when the time is over, or all must stop. *status: as from
+ * waitpid. */
 static bool follow(struct checker *checker, struct checking *all, int *status)
 {
 	for (;;) {
@@ -132,7 +134,7 @@ static bool follow(struct checker *checker, struct checking *all, int *status)
 		struct pollfd fds[] = {{.fd = checker->output, .events = POLLIN},
 			{.fd = all->stop_fd, .events = POLLIN}};
 
-		/* One that has closed its output has ended, or will in a moment. */
+		/* A check that has closed its output has ended, or will in a moment. */
 		if (poll(fds, 2, closed && step_ms > 0 ? 1 : step_ms) > 0 && fds[0].revents &&
 			!read_some(checker, &all->said)) {
 			close(checker->output);
@@ -147,7 +149,7 @@ static bool follow(struct checker *checker, struct checking *all, int *status)
 	}
 }
 
-/* Not waited for: what it hangs in may let nobody end it. */
+/* Does not wait for it: it may hang where it cannot be ended. */
 static int give_up(struct checker *checker, const struct stop *stop)
 {
 	kill(checker->pid, SIGKILL);
@@ -161,15 +163,16 @@ static int give_up(struct checker *checker, const struct stop *stop)
 		checker->child->name, checker->child->arguments[0], CHECK_MS_MAX / 1000);
 }
 
-/* Passes its errors on, of one that fails without its last words; its status, 0 when all is well. */
+/* Passes its errors on; if it fails without any, its last output. Returns its status, 0 when all is
+ * well. */
 static int end(struct checker *checker, struct checking *all)
 {
 	int status = 0;
 
-	/* All the others go too. */
+	/* All other checks end too. */
 	if (all->stop.number || !follow(checker, all, &status))
 		return give_up(checker, &all->stop);
-	/* One that was killed says nothing about settings: its start will show. */
+	/* A check that was killed says nothing about settings: the start will show. */
 	int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
 	if (code != 0 && !checker->any)
 		say(&all->said, checker->child->name, checker->last);

@@ -22,7 +22,7 @@ static void clean_process(const char *runtime_dir, const char *name)
 	int fd;
 
 	peers_lock_path(runtime_dir, name, lock, sizeof lock);
-	/* Held, no process of the name can come while its files go. */
+	/* While it is held, no process of that name can start as its files are removed. */
 	if (lock_file_take(lock, &fd, &holder, NULL) < 0)
 		return;
 	peers_socket_path(runtime_dir, name, path, sizeof path);
@@ -36,7 +36,7 @@ static void clean_process(const char *runtime_dir, const char *name)
 	lock_file_remove(lock, &fd);
 }
 
-/* up.pid goes last, with its lock. */
+/* up.pid is removed last, with its lock. */
 static int stays(const struct dirent *entry)
 {
 	return entry->d_name[0] != '.' && strcmp(entry->d_name, "up.pid") != 0;

@@ -53,7 +53,7 @@ static const struct arg *find(const struct arg *args, const char *name, size_t b
 	return NULL;
 }
 
-/* What --json stands for: the option that takes the format, or NULL. */
+/* The option that takes the format, which --json sets, or NULL. */
 static const struct arg *find_format(const struct arg *args)
 {
 	for (; args->name; args++)
@@ -62,7 +62,7 @@ static const struct arg *find_format(const struct arg *args)
 	return NULL;
 }
 
-/* The first place for an argument without dashes that is still empty, or NULL. */
+/* The first argument without dashes that has no value so far, or NULL. */
 static const struct arg *find_place(const struct arg *args)
 {
 	for (; args->name; args++)

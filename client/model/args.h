@@ -12,7 +12,7 @@ enum arg_type {
 	ARG_FLAG, /* bool */
 	ARG_U32, /* uint32_t, min..max */
 	ARG_U64, /* uint64_t */
-	ARG_FLOAT, /* float; its range is checked by whoever knows it */
+	ARG_FLOAT, /* float; the command checks its range */
 	ARG_STRING, /* const char *, borrowed from argv */
 	ARG_FILE, /* the same, without dashes before it; name is what --help calls it */
 	/* const char *, as ARG_STRING; --json alone is the same as json for its value */

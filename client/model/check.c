@@ -1,5 +1,5 @@
-/* outrider-model check: everything that is wrong with a file, not only the first thing: its structure, metadata,
- * tensors and shapes, vocabulary, and every weight. */
+/* outrider-model check: finds everything that is wrong with a file, not only the first problem: in
+ * its structure, metadata, tensors and shapes, vocabulary, and every weight. */
 #include "client/model/check.h"
 
 #include "client/model/args.h"
@@ -24,14 +24,16 @@ struct check {
 	const char *path;
 	bool json, quiet;
 	uint64_t n_problems, n_tensors, bytes, scanned;
-	/* Tensors with a problem that were left out: that the model misses them is no news. */
+	/* Tensors that were left out because of a problem: that the model misses them need not be
+	 * reported. */
 	char *names[NAMES_MAX];
 	size_t n_names;
 	char *notes[8];
 	size_t n_notes;
 };
 
-/* The tensor a message is about: the word after "tensor ", without its colon. malloc'd, or NULL. */
+/* The tensor that a message is about: the word after "tensor ", without its colon. malloc'd, or
+ * NULL. */
 static char *tensor_of(const char *message)
 {
 	const char *word = strstr(message, "tensor ");
@@ -50,7 +52,8 @@ static bool has_word(const char *text, const char *word)
 	return false;
 }
 
-/* Whether a message is about a tensor that is missing since it, or the one that might stand for it, was left out. */
+/* Whether a message reports a tensor as missing that was left out, or one in whose place that one
+ * might be. */
 static bool is_no_news(struct check *c, const char *message)
 {
 	char *name = tensor_of(message);
@@ -137,7 +140,7 @@ static void scan(struct check *c, const struct gguf *gguf)
 	clear_progress(c);
 }
 
-/* The experts of a packed model, which are bytes to scan(). */
+/* The experts of a packed model, which scan() sees as bytes only. */
 static void scan_packed(struct check *c, const struct model *model)
 {
 	for (uint32_t i = 0; i < model->config.n_layers; i++)
@@ -168,13 +171,14 @@ static void say_nothing(void *arg, const char *problem)
 	(void)problem;
 }
 
-/* Whether -errno is about what the file holds; else (it is not there, no memory) nothing is known about it. */
+/* Whether -errno is about the content of the file; otherwise (it is not there, no memory) nothing
+ * is known about it. */
 static bool about_content(int rc)
 {
 	return rc == -EBADMSG || rc == -EINVAL || rc == -ENOTSUP;
 }
 
-/* Loading takes its file over; what it left is opened again. */
+/* Loading takes its file over, so the file is opened again. */
 static int check_model(struct check *c, struct gguf **gguf, struct error *err)
 {
 	struct model *model = NULL;

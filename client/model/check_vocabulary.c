@@ -10,7 +10,8 @@
 
 #define PREFIX "tokenizer.ggml."
 
-/* The array `key`: its element type and count; false when it is absent or of the wrong kind, which is reported. */
+/* Finds the array `key`: its element type and count; false when it is absent or of the wrong kind,
+ * which is reported. */
 static bool array_of(struct check *c, const struct gguf *gguf, const char *key, bool strings,
 	uint64_t n_wanted, uint64_t *n)
 {
@@ -93,7 +94,7 @@ static int compare_strings(const void *a, const void *b)
 	return order ? order : (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* Duplicates occur in official files and work: the first one is what the text becomes. */
+/* Duplicates occur in official files and work: a text becomes the first one. */
 static void note_duplicates(struct check *c, const struct gguf *gguf, uint64_t n)
 {
 	struct gguf_string *all = malloc((n + 1) * sizeof(*all));
@@ -111,7 +112,7 @@ static void note_duplicates(struct check *c, const struct gguf *gguf, uint64_t n
 	free(all);
 }
 
-/* tokenizer.ggml.bos_token_id and all like it. */
+/* Checks tokenizer.ggml.bos_token_id and the keys like it. */
 static void check_ids(struct check *c, const struct gguf *gguf, uint64_t n_tokens)
 {
 	static const char suffix[] = "_token_id";
@@ -155,7 +156,8 @@ void check_vocabulary(struct check *c, const struct gguf *gguf)
 		check_ids(c, gguf, n);
 		note_duplicates(c, gguf, n);
 	}
-	/* What else the tokenizer needs, it says itself; of the above it would only say the first again. */
+	/* The tokenizer reports what else it needs; of the problems above it would only report the
+	 * first again. */
 	if (check_n_problems(c) == before && tokenizer_load(gguf, &tokenizer, &err) < 0)
 		check_problem(c, err.text);
 	tokenizer_free(&tokenizer);

@@ -18,9 +18,11 @@
 
 enum {
 	PREFILL_CHUNK = 128,
-	/* A pass hands over some tens of times within a millisecond: threads wait through those gaps, not longer. */
+	/* A pass gives work to threads some tens of times within a millisecond: threads spin
+	 * through these gaps, but not longer. */
 	SPIN_NS = 50000,
-	/* Beside packed weights, KV cache and a pass's buffers: stacks, tables of the batch, what is allocated to pack. */
+	/* Memory in addition to packed weights, KV cache and a pass's buffers: stacks, tables of
+	 * the batch, and what packing allocates. */
 	PACK_BYTES = 16 << 20,
 };
 
@@ -29,7 +31,7 @@ static const char *kernels_name(const struct engine_options *o)
 	return o->activations && strcmp(o->activations, "f32") == 0 ? "reference" : o->kernels;
 }
 
-/* Float32 activations are those of the reference kernels, and of no others. */
+/* Only the reference kernels use float32 activations. */
 static int check_activations(const struct engine_options *o, struct error *err)
 {
 	if (!o->activations || strcmp(o->activations, "q8") == 0)
@@ -139,13 +141,14 @@ int engine_open(struct engine *e, bool need_tokenizer, struct error *err)
 	return read_prompt(e, err);
 }
 
-/* The model's context or the one asked for: what decides between longrope's factors. */
+/* The model's context or the one asked for, which decides between longrope's factors. */
 static uint32_t context_of(const struct engine *e)
 {
 	return e->options.context ? e->options.context : e->model->config.n_context;
 }
 
-/* As much of the context as this run needs; the prompt must leave room for one more token when more are wanted. */
+/* As much of the context as this run needs; the prompt must leave room for one more token if more
+ * are wanted. */
 static int set_context(struct engine *e, uint32_t n_extra, struct error *err)
 {
 	uint32_t most = context_of(e);
@@ -193,7 +196,8 @@ static void say_if_small(const struct huge_pages *pages)
 		fprintf(stderr, "outrider-model: packed weights: %s\n", text);
 }
 
-/* Nothing of it is there until it is touched, but in the huge-page pool: *own, what is still to be had. */
+/* Memory is allocated only when it is touched, except in the huge-page pool. *own: what is still to
+ * be allocated. */
 static int map_weights(struct engine *e, uint64_t *own, struct error *err)
 {
 	e->weights_bytes = weights_bytes(e->model, WEIGHTS_ALL);
@@ -224,7 +228,7 @@ static struct forward_limits limits_of(const struct engine *e, bool all_logits)
 	};
 }
 
-/* The kernel would end this process without a word. */
+/* Without this check the kernel might end the process without a message. */
 static int check_room(
 	const struct engine *e, uint64_t weights, uint64_t kv, bool all_logits, struct error *err)
 {
@@ -277,7 +281,8 @@ static int open_backend(struct engine *e, struct error *err)
 	if (!o->quiet)
 		engine_say_if_slow(o->program ? o->program : "outrider-model", e->kernels,
 			kernels_name(o), threads);
-	/* All cores are ours to place threads on; with fewer threads the kernel knows which are free. */
+	/* With all cores, threads can be bound to them; with fewer threads the kernel knows which
+	 * cores are free. */
 	const struct backend_cpu_options options = {
 		e->kernels, threads, threads >= cpus.cores, SPIN_NS};
 	e->threads = threads;
@@ -292,7 +297,7 @@ int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct err
 	if (rc < 0)
 		return rc;
 	e->kernels = kernels_select(kernels_name(o), err);
-	assert(e->kernels); /* engine_check_options has seen the name */
+	assert(e->kernels); /* engine_check_options has checked the name */
 	rc = open_backend(e, err);
 	if (rc < 0)
 		return rc;
@@ -324,7 +329,8 @@ int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct err
 	return rc;
 }
 
-/* Tokens first..first+n-1 as one pass, committed; the last (or all) with logits, or with a pick. */
+/* Runs tokens first..first+n-1 as one pass and commits them; the last one (or all) with logits, or
+ * with a pick. */
 static int run_chunk(
 	struct engine *e, uint32_t first, uint32_t n, bool all, bool last, struct error *err)
 {

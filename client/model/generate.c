@@ -40,7 +40,7 @@ static void keep_logprobs(struct generate *g, uint32_t i)
 	memcpy(to + 1, e->top, g->n_top * sizeof(*to));
 }
 
-/* One token at a time until the end: the K = 0 reference. */
+/* One token at a time until the end: the reference with K = 0. */
 static int generate(struct generate *g, struct error *err)
 {
 	struct engine *e = &g->engine;
@@ -48,7 +48,7 @@ static int generate(struct generate *g, struct error *err)
 	int rc = engine_prefill(e, false, NULL, NULL, err);
 	uint64_t prefilled = clock_ns();
 	g->prefill_ns = prefilled - start;
-	/* Of what nobody reads, the rest is not worth its time; main says so. */
+	/* When the output is not read any more, there is no use in going on; main reports that. */
 	while (rc == 0 && !ferror(stdout)) {
 		uint32_t i = e->n_tokens - e->n_prompt;
 		if (!e->picked.finite) {
@@ -231,7 +231,7 @@ static int parse(struct generate *g, int argc, char **argv, struct error *err)
 
 int command_generate(int argc, char **argv)
 {
-	static struct generate g; /* too large for the stack: the biases of the parameters */
+	static struct generate g; /* too large for the stack, because of the parameters' biases */
 	struct error err = {""};
 	sampler_params_default(&g.params);
 	g.max_tokens = 128;

@@ -119,7 +119,7 @@ void gguf_write_tensor(struct gguf_write *w, const char *name, uint32_t n_dims, 
 
 int gguf_write_header(struct gguf_write *w, FILE *file, uint64_t *bytes, struct error *err)
 {
-	/* A stream in memory fails when memory does. */
+	/* A stream in memory fails when memory is exhausted. */
 	if (fflush(w->keys_file) || fflush(w->tensors_file) || ferror(w->keys_file) ||
 		ferror(w->tensors_file))
 		return error_set(err, ENOMEM, "no memory for a header");

@@ -1,4 +1,4 @@
-/* outrider-model info: what a GGUF file holds, and whether this engine can run it. */
+/* outrider-model info: the content of a GGUF file, and whether this engine can run it. */
 #include "client/model/args.h"
 #include "client/model/engine.h"
 #include "client/model/file_commands.h"
@@ -17,7 +17,7 @@ static void print_string(struct gguf_string s)
 	engine_json_string(stdout, s.data, s.bytes);
 }
 
-/* Scalars as JSON values, arrays and strings in their short text form. */
+/* Scalars as JSON values; arrays and strings in their short text form. */
 static void print_json_value(const struct gguf *gguf, size_t i)
 {
 	struct gguf_string key = gguf_key_at(gguf, i);

@@ -31,7 +31,7 @@ static void print_row(void *arg, uint32_t position, const float *logits)
 	}
 	if (out->json && out->nested)
 		putchar('[');
-	/* Nine digits give the float back exactly; what JSON has no number for is null. */
+	/* Nine digits represent the float exactly; null for a value that JSON cannot represent. */
 	for (uint32_t i = 0; i < out->n_vocab; i++) {
 		fputs(out->json ? (i ? ", " : "") : " ", stdout);
 		if (out->json && !__builtin_isfinite(logits[i]))
@@ -64,7 +64,7 @@ static int run(struct engine *e, bool all, bool hash, struct error *err)
 	rc = engine_prefill(e, all, print_row, &out, err);
 	if (out.json)
 		fputs("]}\n", stdout);
-	/* Not an error: who looks for the place wants to see the rest. */
+	/* No error, because a person who looks for the place wants to see the rest. */
 	if (rc == 0 && out.bad >= 0 && engine_not_finite(e, (uint32_t)out.bad, &why) < 0)
 		fprintf(stderr, "outrider-model: warning: %s\n", why.text);
 	return rc;

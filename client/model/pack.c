@@ -1,6 +1,7 @@
 /*
- * outrider-model pack: a copy of a model's file in which an expert is one read (shared/model/arch/pack.h). Everything but the
- * experts is copied as it is; the experts are laid together and into tiles.
+ * outrider-model pack: makes a copy of a model's file in which an expert is one read
+ * (shared/model/arch/pack.h). Everything but the experts is copied unchanged; the matrices of an
+ * expert are put together, and into tiles.
  */
 #include "client/model/args.h"
 #include "client/model/engine.h"
@@ -30,7 +31,8 @@ struct pack {
 	uint64_t written, shown; /* bytes of tensors */
 };
 
-/* Where a tensor with experts begins, and of which layer. The packed one takes the place of the first of its layer. */
+/* Where a tensor with experts begins, and its layer. The packed tensor replaces the first of its
+ * layer. */
 struct pack_place {
 	uint64_t offset;
 	uint32_t layer;
@@ -63,7 +65,8 @@ static int compare_places(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Every place where a tensor with experts may begin: a matrix of one, or of all behind it. */
+/* The places where tensors with experts may begin: of a single expert's matrix, or of all experts'
+ * matrices in one. */
 static int find_places(struct pack *pack, struct error *err)
 {
 	const struct model_config *c = &pack->model->config;
@@ -86,7 +89,7 @@ static int find_places(struct pack *pack, struct error *err)
 	return 0;
 }
 
-/* The place of a tensor with experts, or NULL of any other. */
+/* The place of a tensor with experts; NULL for any other tensor. */
 static const struct pack_place *place_of(const struct pack *pack, const struct gguf_tensor *tensor)
 {
 	const struct pack_place wanted = {.offset = tensor->offset};
@@ -98,7 +101,7 @@ static bool key_is(struct gguf_string key, const char *name)
 	return key.bytes == strlen(name) && memcmp(key.data, name, key.bytes) == 0;
 }
 
-/* Keys that are about the file and not about the model. */
+/* Keys about the file, not about the model. */
 static bool is_replaced(struct gguf_string key)
 {
 	return key_is(key, "general.architecture") || key_is(key, "general.alignment") ||
@@ -131,7 +134,7 @@ static void plan_keys(struct pack *pack)
 	}
 }
 
-/* Tensors in the order of the original; a layer's experts where their gate matrices were. */
+/* Tensors in the order of the original; a layer's experts are where their gate matrices were. */
 static void plan_tensors(struct pack *pack)
 {
 	const struct gguf *gguf = pack->model->gguf;
@@ -195,7 +198,7 @@ static int write_experts(struct pack *pack, const struct layer *layer, struct er
 	return rc;
 }
 
-/* Experts are whole pages. */
+/* Experts have whole pages. */
 static int write_plain(struct pack *pack, const struct gguf_tensor *t, struct error *err)
 {
 	static const unsigned char zeros[PACK_PAGE];
@@ -225,7 +228,7 @@ static int write_tensors(struct pack *pack, struct error *err)
 	return rc;
 }
 
-/* What was written is opened once before it gets its name. */
+/* The result is opened once before it gets its name. */
 static int check_written(const struct pack *pack, struct error *err)
 {
 	struct model *copy = NULL;
@@ -347,7 +350,7 @@ int command_pack(int argc, char **argv)
 	free(pack.places);
 	model_free(&pack.model);
 	int status = rc ? engine_fail(rc, &err) : EX_OK;
-	/* A folder that is missing, or not ours, is no input. */
+	/* A missing directory, or one without permission, is no input error. */
 	return planned && (status == EX_NOINPUT || status == EX_NOPERM || status == EX_SOFTWARE)
 		       ? EX_CANTCREAT
 		       : status;

@@ -1,6 +1,7 @@
-/* outrider-model perplexity: exp of the mean negative log-likelihood of a text, over windows of n_context tokens laid end to
- * end, of each of which the second half counts, predicted with all before it in the window: what llama.cpp's tool of that
- * name computes, so that figures can be compared. */
+/* outrider-model perplexity: exp of the mean negative log-likelihood of a text, over windows of
+ * n_context tokens one after the other. The second half of each window counts; each of its tokens
+ * is predicted from all before it in the window. llama.cpp's tool of that name computes the same,
+ * so figures can be compared. */
 #include "client/model/commands.h"
 #include "client/model/engine.h"
 #include "shared/base/clock.h"
@@ -21,11 +22,11 @@ struct perplexity {
 	uint32_t n_windows_max, n_windows, window;
 	int32_t *ids;
 	size_t n_ids;
-	/* The window under way, and sums over the tokens so far. */
+	/* The present window, and sums over the tokens so far. */
 	const int32_t *tokens;
 	double nll, nll_squares;
 	uint64_t count;
-	int64_t bad; /* the position whose logits are not finite, -1 without */
+	int64_t bad; /* the first position with logits that are not finite; -1: none */
 };
 
 static int read_ids(struct perplexity *p, struct error *err)
@@ -52,7 +53,8 @@ static int read_ids(struct perplexity *p, struct error *err)
 	return rc;
 }
 
-/* The text begins with BOS where the model says so, and so does each window, over whatever token stands there. */
+/* The text begins with BOS if the model wants it, and so does each window, whose first token it
+ * replaces. */
 static int add_bos(struct perplexity *p, struct error *err)
 {
 	int32_t bos = tokenizer_bos(p->engine.tokenizer);
@@ -84,7 +86,7 @@ static double loss(const float *logits, uint32_t n, int32_t token)
 static void add_row(void *arg, uint32_t position, const float *logits)
 {
 	struct perplexity *p = arg;
-	/* The window's last token predicts the next window's first. */
+	/* The window's last token would predict the next window's first. */
 	if (position + 1 >= p->window || position < p->engine.logits_from)
 		return;
 	double nll = loss(logits, p->engine.model->config.n_vocab, p->tokens[position + 1]);
@@ -100,7 +102,7 @@ static double estimate(const struct perplexity *p)
 	return exp(p->nll / (double)p->count);
 }
 
-/* The standard error of the mean, carried through the exponential. */
+/* The standard error of the mean, propagated through the exponential. */
 static double uncertainty(const struct perplexity *p)
 {
 	double n = (double)p->count, mean = p->nll / n, variance = p->nll_squares / n - mean * mean;

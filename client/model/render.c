@@ -1,4 +1,4 @@
-/* outrider-model render: a conversation through a chat template, of a model or a file. */
+/* outrider-model render: renders a conversation with a chat template of a model or a file. */
 #include "client/model/args.h"
 #include "client/model/engine.h"
 #include "client/model/file_commands.h"
@@ -19,7 +19,8 @@ struct options {
 	bool no_generation_prompt, help;
 };
 
-/* A list of messages, or an object with messages, tools and what else the template reads. */
+/* Reads a list of messages, or an object with messages, tools and whatever else the template reads.
+ */
 static int read_messages(const char *path, json_t **variables, struct error *err)
 {
 	char *text;
@@ -66,11 +67,12 @@ static int render_file(const struct options *o, const json_t *variables, const j
 	struct template_input input = {variables, special, now};
 	char *source;
 	size_t n;
-	assert(o->template); /* command_render has seen that one of the two is there */
+	assert(o->template); /* command_render has checked that there is one of the two */
 	int rc = file_read(o->template, FILE_BYTES_MAX, &source, &n, err);
 	if (rc)
 		return rc;
-	/* What Jinja reads is text; in a template that was saved as Latin-1 each such character would come out broken. */
+	/* Jinja reads text; in a template that was saved as Latin-1, each character beyond ASCII
+	 * would be broken. */
 	size_t bad = engine_not_utf8(source, n);
 	if (bad < n) {
 		free(source);

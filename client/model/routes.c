@@ -24,7 +24,7 @@ static void record(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t 
 	memcpy(routes->weights + at, weights, (size_t)n_tokens * routes->k * sizeof(*weights));
 }
 
-/* Every position of a chunk is reported after its layers: the next chunk starts behind it. */
+/* Every position of a chunk is reported after its layers, so the next chunk begins behind it. */
 static void advance(void *arg, uint32_t position, const float *logits)
 {
 	struct routes *routes = arg;

@@ -10,7 +10,7 @@ static bool contains(struct gguf_string name, const char *part)
 	return memmem(name.data, name.bytes, part, strlen(part)) != NULL;
 }
 
-/* Of one expert: blk.N.ffn_gate.E.weight. */
+/* A tensor of one expert: blk.N.ffn_gate.E.weight. */
 static bool is_single(struct gguf_string name)
 {
 	static const char *const kinds[] = {
@@ -29,7 +29,8 @@ static bool is_of_experts(struct gguf_string name)
 	return contains(name, "_exps.") || is_single(name);
 }
 
-/* One for all experts of a layer, or of one expert: their biases, or what scales their products. */
+/* A tensor for all experts of a layer, or for one expert, with biases or with scales of products.
+ */
 static bool is_expert_vector(const struct gguf_tensor *tensor)
 {
 	return is_of_experts(tensor->name) &&
@@ -81,7 +82,7 @@ void summary_make(const struct gguf *gguf, struct summary *out)
 			out->token_resident_bytes +=
 				t == embedding && !tied ? t->bytes / t->ne[1] : t->bytes;
 	}
-	/* bytes / n * k: the product may not fit. */
+	/* bytes / n * k, because the product may overflow. */
 	if (out->n_experts)
 		out->token_expert_bytes = out->expert_bytes / out->n_experts * out->n_used;
 }

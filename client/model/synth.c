@@ -1,12 +1,14 @@
 /*
- * outrider-model synth: a file with the architecture, shapes, types and metadata of a published model, and random weights. How
- * fast an engine is and what it reads follow from the shapes and the routing, so they can be measured with such a file; what
- * the model says is noise. A tensor's bytes depend on seed, name and type alone. Memory is bounded whatever the size.
+ * outrider-model synth: a file with the architecture, shapes, types and metadata of a published
+ * model, and random weights. The speed of an engine, and what it reads, follow from the shapes and
+ * the routing, so they can be measured with such a file; the model's output is noise. A tensor's
+ * bytes depend only on seed, name and type. Memory is bounded whatever the size.
  *
- * Router skew S: an expert's popularity in a layer falls with its rank about as rank^-S. The first 32 components of every
- * embedding are a positive constant (the anchor), which random updates hardly move; the router's row of the expert of rank r
- * adds -S ln r times that to a random logit with the deviation of a Gumbel variable (with Gumbel noise the first choice
- * would follow rank^-S exactly).
+ * Router skew S: an expert's popularity in a layer falls with its rank about as rank^-S. The first
+ * 32 components of every embedding are a positive constant (the anchor), which random updates
+ * hardly change. The router's row of the expert of rank r adds -S ln r times that to a random logit
+ * with the deviation of a Gumbel variable (with Gumbel noise the first choice would follow rank^-S
+ * exactly).
  */
 #include "client/model/args.h"
 #include "client/model/engine.h"
@@ -27,17 +29,19 @@
 enum { CHUNK_BYTES = 8 << 20, ANCHOR = 32, VOCAB_MIN = 260 };
 
 #define GUMBEL_DEVIATION 1.2825498 /* pi / sqrt(6) */
-/* What a layer adds to the residual stream is this of unit size: at full size attention's averages, which all tokens
- * share, would pull the hidden states of all tokens, and so the routing, together within a few layers. */
+/* A layer's contribution to the residual stream, relative to unit size. At full size the averages
+ * of attention, which all tokens share, would pull the hidden states of all tokens together within
+ * a few layers, and so the routing. */
 #define UPDATE_SCALE 0.1
 
 struct scheme {
 	const char *name;
 	uint32_t matrix, file_type; /* GGUF type of most matrices; general.file_type */
-	uint32_t more; /* mixes: the type of attn_v and ffn_down in some layers; else = matrix */
+	/* mixes: the type of attn_v and ffn_down in some layers; otherwise = matrix */
+	uint32_t more;
 };
 
-/* As llama.cpp's quantiser chooses types, without an importance matrix. */
+/* Types as llama.cpp's quantiser chooses them, without an importance matrix. */
 static const struct scheme schemes[] = {
 	{"f32", 0, 0, 0},
 	{"f16", 1, 1, 1},
@@ -73,7 +77,7 @@ enum { Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14, IQ4_NL = 2
 
 struct synth {
 	struct synth_shape shape;
-	const struct scheme *scheme, *output; /* output: NULL, the scheme's own choice */
+	const struct scheme *scheme, *output; /* output NULL: the scheme's own choice */
 	const char *path;
 	uint64_t seed;
 	float skew;
@@ -91,7 +95,7 @@ static bool has(const char *name, const char *part)
 	return strstr(name, part) != NULL;
 }
 
-/* The N of "blk.N.": false where the name is not of a layer. */
+/* Reads the N of "blk.N."; false if the name is not of a layer. */
 static bool layer_of(const char *name, unsigned *layer)
 {
 	char *end;
@@ -101,7 +105,8 @@ static bool layer_of(const char *name, unsigned *layer)
 	return *end == '.';
 }
 
-/* The type a scheme gives a matrix; rows that are no multiple of 256 get the nearest type in blocks of 32. */
+/* The type that a scheme gives a matrix. Rows whose length is no multiple of 256 get the nearest
+ * type with blocks of 32. */
 static uint32_t matrix_type(const struct synth *s, const struct synth_tensor *t)
 {
 	const struct scheme *scheme = s->scheme;
@@ -129,8 +134,9 @@ static uint32_t matrix_type(const struct synth *s, const struct synth_tensor *t)
 	return type == Q4_K ? Q5_0 : type == Q5_K ? Q5_1 : type == Q6_K ? Q8_0 : IQ4_NL;
 }
 
-/* The deviation of a matrix's weights that gives unit variance from unit variance. Tied embeddings are small, as in real
- * models, or every token would predict itself. */
+/* The deviation of a matrix's weights with which inputs of unit variance give results of unit
+ * variance. Tied embeddings are small, as in real models, because otherwise every token would
+ * predict itself. */
 static float deviation(const struct synth *s, const struct synth_tensor *t)
 {
 	if (t->fill == FILL_EMBEDDING)
@@ -231,7 +237,8 @@ static void float_row(const struct synth_tensor *t, struct synth_random *random,
 	const uint64_t n = t->ne[0];
 	for (uint64_t c = 0; c < n; c++) {
 		float x = synth_random_normal(random), at = (float)c / (float)n;
-		/* Rope factors as longrope has them: near 1, long ones up to 32 for the slow dimensions. */
+		/* Rope factors as in longrope: near 1; long ones up to 32 for the slow dimensions.
+		 */
 		out[c] = t->fill == FILL_NORM	? 1 + 0.05f * x
 			 : t->fill == FILL_ROPE ? 1 + at * at * (has(t->name, "long") ? 31 : 0.5f)
 						: 0.02f * x;
@@ -263,7 +270,8 @@ static int write_tensors(struct synth *s, struct error *err)
 	struct synth_blocks blocks;
 	const struct synth_tensor *embedding = &s->tensors.list[0];
 	int rc = 0;
-	/* A row of the embedding after normalising: the anchor's share of its squares, and the rest. */
+	/* A row of the embedding after normalisation: the anchor's share of its squares, and the
+	 * rest. */
 	synth_blocks_init(&blocks, synth_type_find(embedding->type), deviation(s, embedding));
 	float mean = blocks.anchor / blocks.std, share = ANCHOR / (float)s->shape.embd;
 	s->anchor = mean / sqrtf(share * mean * mean + 1 - share);
@@ -407,7 +415,7 @@ int command_synth(int argc, char **argv)
 	free(s.tensors.list);
 	gguf_write_exit(&s.header);
 	int status = rc ? engine_fail(rc, &err) : EX_OK;
-	/* A folder that is missing, or not ours, is no input. */
+	/* A missing directory, or one without permission, is no input error. */
 	return planned && (status == EX_NOINPUT || status == EX_NOPERM || status == EX_SOFTWARE)
 		       ? EX_CANTCREAT
 		       : status;

@@ -67,7 +67,7 @@ static const struct synth_type types[] = {
 static const int8_t iq4_levels[16] = {
 	-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 static const int8_t mxfp4_levels[8] = {0, 1, 2, 3, 4, 6, 8, 12};
-/* Of the IQ types' grids, by code; of IQ1 eighths. */
+/* The grids of the IQ types, by code; for IQ1 in eighths. */
 static const int8_t iq1_levels[8] = {-8, 0, 8}, iq2_levels[8] = {8, 25, 43};
 static const int8_t iq3_xxs_levels[8] = {4, 12, 20, 28, 36, 44, 52, 62};
 static const int8_t iq3_s_levels[8] = {1, 3, 5, 7, 9, 11, 13, 15};
@@ -144,8 +144,8 @@ static double spread_of(const int8_t *levels, int n)
 	return sqrt(squares / n);
 }
 
-/* Root mean square of the numbers of n entries of a grid, of eight weights each or four, and of 2 * scale + 1 of the scales
- * below `scales`. */
+/* Root mean square of the numbers in n entries of a grid, of eight or four weights each, times that
+ * of 2 * scale + 1 over the scales below `scales`. */
 static double spread_of_grid(
 	const uint32_t *grid, size_t n, uint32_t weights, const int8_t levels[8], int scales)
 {
@@ -160,12 +160,12 @@ static double spread_of_grid(
 	return sqrt(squares / (double)n / weights * of_scales / scales);
 }
 
-/* The types that have no anchor. */
+/* Types without an anchor. */
 static double deviation_of_coded(uint32_t type)
 {
 	switch (type) {
 	case IQ1_S:
-	case IQ1_M: /* and the shift, an eighth */
+	case IQ1_M: /* with the shift, an eighth */
 		return sqrt(pow(spread_of_grid(kernels_grid_iq1_s, 2048, 8, iq1_levels, 8), 2) +
 			       pow(spread(0, 7, false) * 2, 2)) /
 		       8;
@@ -181,15 +181,15 @@ static double deviation_of_coded(uint32_t type)
 		return spread_of_grid(kernels_grid_iq3_s, 512, 4, iq3_s_levels, 16);
 	case TQ1_0:
 		return spread(-1, 1, false);
-	case TQ2_0: /* of the fourth code there is none, but twice as many zeros */
+	case TQ2_0: /* the fourth code is not drawn, and there are twice as many zeros */
 		return sqrt(0.5);
 	default:
 		return 1;
 	}
 }
 
-/* What a scale of 1 makes of a block: the weights' deviation, the anchor's value, the minimum per scale, and whether scales
- * may be negative too. */
+/* The properties of a block with scale 1: the weights' deviation, the anchor's value, the minimum
+ * per scale, and whether scales may be negative. */
 struct form {
 	double deviation, anchor, minimum;
 	bool positive;
@@ -246,7 +246,7 @@ bool synth_type_has_anchor(const struct synth_type *type)
 	return form_of(type->type).anchor > 0;
 }
 
-/* The scale of NVFP4 that is nearest, above 0. */
+/* The nearest scale of NVFP4 above 0. */
 static uint8_t nearest_e4m3(double scale)
 {
 	uint8_t best = 1;
@@ -260,7 +260,7 @@ void synth_blocks_init(struct synth_blocks *b, const struct synth_type *type, fl
 {
 	struct form form = form_of(type->type);
 	*b = (struct synth_blocks){.type = type, .std = std};
-	/* Scales spread over 0.75 to 1.25 of their mean, whose square they have in the mean. */
+	/* Scales are spread over 0.75 to 1.25 of their root mean square. */
 	double mean = (double)std / form.deviation / sqrt(1 + 0.25 / 12);
 	for (int i = 0; i < 256; i++) {
 		double scale = mean * (0.75 + 0.5 * (i % 128) / 127.0);
@@ -272,7 +272,8 @@ void synth_blocks_init(struct synth_blocks *b, const struct synth_type *type, fl
 	}
 	b->anchor = (float)(mean * form.anchor);
 	if (type->type == MXFP4) {
-		/* Of the two powers of two around the scale, each as often as gives the mean square. */
+		/* One of the two powers of two around the scale, at random, with the shares that
+		 * give the mean square. */
 		double target = log2((double)std / form.deviation) + 128, below = floor(target);
 		double share = (pow(4, target - below) - 1) / 3;
 		b->exponent = (uint8_t)below;
@@ -299,7 +300,7 @@ static void put(unsigned char *p, uint16_t half)
 	memcpy(p, &half, sizeof(half));
 }
 
-/* The scale, and the minimum of types that have one, from the random byte that lies there. */
+/* Sets the scale, and the minimum in types that have one, by the random byte in its place. */
 static void put_scales(
 	const struct synth_blocks *b, unsigned char *block, size_t scale, size_t minimum)
 {
@@ -309,8 +310,9 @@ static void put_scales(
 		put(block + minimum, b->minimum[i]);
 }
 
-/* Q4_K, Q5_K: every 6-bit sub-scale gets its highest bit, and the minimums are the same. In bytes 0-3 the low 6 bits are
- * sub-scales 0-3 and the high 2 bits those of sub-scales 4-7; 4-7 the same for minimums; in 8-11 the low nibbles. */
+/* Q4_K, Q5_K: every 6-bit sub-scale gets its highest bit, and the minimums are the same. In bytes
+ * 0-3 the low 6 bits are sub-scales 0-3 and the high 2 bits those of sub-scales 4-7; 4-7 the same
+ * for minimums; in 8-11 the low nibbles. */
 static void put_k_scales(unsigned char *s)
 {
 	for (int i = 0; i < 4; i++) {
@@ -452,7 +454,8 @@ void synth_blocks_anchor(const struct synth_blocks *b, unsigned char *p)
 		p[0] = p[1] = 0xff;
 		set_bits(p + 16, 32, 3);
 		break;
-	case Q3_K: /* bits 0-1 of qs[0..31], bit 0 of hmask; sub-scales 0 and 1: low nibbles, then bits 4-5 */
+	/* bits 0-1 of qs[0..31], bit 0 of hmask; sub-scales 0 and 1: low nibbles, then bits 4-5 */
+	case Q3_K:
 		set_bits(p, 32, 1);
 		set_bits(p + 32, 32, 3);
 		set_bits(p + 96, 2, 15);

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* From the models' published configurations. Pre-tokenizers only shape the text, so the nearest one that is common is
- * named where the model has SentencePiece. */
+/* From the models' published configurations. Pre-tokenizers only affect the text, so for a model
+ * with SentencePiece a common one that is near is named. */
 const struct synth_shape synth_shapes[] = {
 	{.name = "qwen3-30b-a3b",
 		.arch = "qwen3moe",
@@ -169,7 +169,8 @@ const struct synth_shape synth_shapes[] = {
 	{.name = NULL},
 };
 
-/* DeepSeek V2's latent attention: rank of the latent, and of a head the parts without and with position, and the value. */
+/* DeepSeek V2's latent attention: the rank of the latent; a head's dimensions without and with
+ * position; and those of its value. */
 enum { LATENT = 512, NOPE = 128, ROPE = 64, VALUE = 128 };
 
 const struct synth_shape *synth_shape_find(const char *name)
@@ -358,7 +359,7 @@ static void put_latent(const struct synth_shape *s, struct gguf_write *w)
 	put_number(s, w, "rope.scaling.yarn_log_multiplier", 0.0707);
 }
 
-/* Of the architectures that say in keys how they route. */
+/* Architectures whose keys say how they route. */
 static void put_routing(const struct synth_shape *s, struct gguf_write *w, uint32_t gating)
 {
 	char name[96];
@@ -375,7 +376,7 @@ static void put_experts(const struct synth_shape *s, struct gguf_write *w)
 {
 	put(s, w, "expert_count", s->experts);
 	put(s, w, "expert_used_count", s->used);
-	/* Elsewhere it is feed_forward_length. */
+	/* For the others it is feed_forward_length. */
 	if (!is(s, "llama") && !is(s, "olmoe") && !is(s, "phimoe"))
 		put(s, w, "expert_feed_forward_length", s->expert_ff);
 	if (is(s, "qwen2moe"))

@@ -12,7 +12,8 @@ static const char chat_template[] =
 	"endfor %}"
 	"{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-/* The character of byte-level BPE for a byte: itself where it is printable, else the next one from U+0100. In UTF-8. */
+/* The character that byte-level BPE uses for a byte: the byte itself if it is printable, otherwise
+ * the next one from U+0100 on. In UTF-8. */
 static void byte_character(int byte, char out[4])
 {
 	int code = 256, c;
@@ -26,8 +27,9 @@ static void byte_character(int byte, char out[4])
 		snprintf(out, 4, "%c%c", 0xc0 | c >> 6, 0x80 | (c & 0x3f));
 }
 
-/* Word i (from 0) in the order of length: of length 2 there are 27 * 26, of length 3 27 * 26 * 26, and so on. The word is
- * its stem and one letter more; the stem is a start (length 1) or an earlier word. */
+/* Word i (from 0) in the order of length: there are 27 * 26 of length 2, 27 * 26 * 26 of length 3,
+ * and so on. A word is its stem and one more letter; the stem is a start (length 1) or an earlier
+ * word. */
 struct word {
 	char stem[40], letter[2];
 };

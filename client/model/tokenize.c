@@ -1,4 +1,5 @@
-/* outrider-model tokenize: standard input (or --text) to token ids, and with --tokens back to text. */
+/* outrider-model tokenize: from standard input (or --text) to token ids, and with --tokens back to
+ * text. */
 #include "client/model/args.h"
 #include "client/model/engine.h"
 #include "client/model/file_commands.h"
@@ -37,7 +38,7 @@ static int encode(const struct tokenizer *t, const struct options *o, const char
 	return rc;
 }
 
-/* What generate runs of the same prompt. */
+/* The tokens that generate runs for the same prompt. */
 static int encode_prompt(const struct gguf *gguf, const struct tokenizer *t,
 	const struct options *o, struct error *err)
 {
@@ -76,7 +77,7 @@ static int print_text(const struct tokenizer *t, const struct options *o, struct
 	bool begins = tokenizer_adds_space(t);
 	for (uint32_t i = 0; i < n; i++) {
 		struct gguf_string piece = tokenizer_piece(t, ids[i], o->special);
-		/* The space that the tokenizer put before the text is none of the text's. */
+		/* The space that the tokenizer added before the text is not part of it. */
 		size_t skip = begins && piece.bytes && piece.data[0] == ' ';
 		memcpy(text + at, piece.data + skip, piece.bytes - skip);
 		at += piece.bytes - skip;

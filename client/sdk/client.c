@@ -25,7 +25,8 @@ enum {
 
 #define MS UINT64_C(1000000)
 
-/* A gap between two looks counts as at most this much silence: a caller who was away did not wait. */
+/* A pause between two looks counts as at most this much silence: a caller that was away did not
+ * wait. */
 #define STEP_NS_MAX (1000 * MS)
 
 #define MONITOR_ENDPOINT "inproc://outrider-connection"
@@ -51,7 +52,7 @@ static int open_sockets(struct outrider *client, struct error *err)
 	return 0;
 }
 
-/* As the times of files are. */
+/* By the clock of file times. */
 static uint64_t real_ns(void)
 {
 	struct timespec now;
@@ -113,7 +114,8 @@ void outrider_close(struct outrider **out)
 	if (!client)
 		return;
 	ready_close(client);
-	/* ZeroMQ's threads are the parent's, and so are the sockets: touching them here would disturb it. */
+	/* ZeroMQ's threads and sockets belong to the parent: to touch them here would disturb it.
+	 */
 	if (client->owner != getpid()) {
 		free(client);
 		*out = NULL;
@@ -183,7 +185,7 @@ int client_send(struct outrider *client, Outrider__Envelope *envelope, uint64_t 
 	return code;
 }
 
-/* An event is two frames: number and value, then the endpoint. */
+/* An event has two frames: number and value, then the endpoint. */
 static bool read_connection_event(struct outrider *client, uint16_t *event)
 {
 	unsigned char head[6];
@@ -205,7 +207,8 @@ static void watch_connection(struct outrider *client)
 
 		client->connected = event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
 		client->reached = client->connected || event == ZMQ_EVENT_CONNECTED;
-		/* What was sent before the break may be lost: every stream says again where it stands. */
+		/* What was sent before the break may be lost, so every stream tells the service
+		 * again how far it is. */
 		if (client->connected && !was)
 			texts_connected(client);
 		if (client->connected && !was)
@@ -254,7 +257,8 @@ struct outrider_stream *client_find(struct outrider *client, uint64_t uid)
 	return s;
 }
 
-/* The stream that a message is about; a refusal of what the service could not read names the request alone. */
+/* The stream that a message is about. A refusal of a message that the service could not read
+ * contains only the request's number. */
 static struct outrider_stream *find(struct outrider *client, const Outrider__Envelope *envelope)
 {
 	uint64_t uid = stream_uid_of(envelope);
@@ -282,7 +286,8 @@ static void dispatch(struct outrider *client, Outrider__Envelope *envelope)
 	bus_free(&envelope);
 }
 
-/* All that lies in the socket. What does not parse was dropped by bus_receive; if it was ours, the gap shows. */
+/* Handles everything in the socket. bus_receive has dropped what does not parse; if that was for
+ * us, a gap will show it. */
 static void drain(struct outrider *client)
 {
 	Outrider__Envelope *envelope;
@@ -295,8 +300,9 @@ static void drain(struct outrider *client)
 	} while (code == 0 || code == -EPROTO || code == -EINTR);
 }
 
-/* Of a gap that this process did not run in, so most likely the service neither, none is silence, nor what was before. The
- * service's clock has gone on, though, by which it ends what has taken its time. */
+/* A pause in which this process did not run, and so most likely the service neither, does not count
+ * as silence, nor does the time before. But the service's clock, by which it ends late requests,
+ * has gone on. */
 static void count_silence(struct outrider *client, uint64_t now, bool stood_still)
 {
 	uint64_t step = now - client->pumped_ns;
@@ -324,7 +330,7 @@ void client_pump(struct outrider *client, int timeout_ms)
 		zmq_poll(items, 2, timeout_ms);
 		now = clock_ns();
 	}
-	/* Before silence is judged: what lies in the socket is not silence. */
+	/* Before silence is judged, because unread messages are not silence. */
 	count_silence(client, now, patience_stood_still(timeout_ms, now - began));
 	drain(client);
 	watch_connection(client);

@@ -11,7 +11,7 @@
 
 enum {
 	LOOK_MS = 250
-}; /* how often silence is looked at while the caller waits for the descriptor */
+}; /* the interval at which silence is checked while the caller waits for the descriptor */
 
 static bool is_waited_for(const struct outrider_stream *stream)
 {
@@ -46,7 +46,7 @@ struct outrider_stream *ready_take(struct outrider *client)
 	while (client->line) {
 		struct outrider_stream *stream = shift(client);
 
-		/* outrider_next may have taken it all. */
+		/* outrider_next may have taken everything. */
 		if (is_waited_for(stream))
 			return stream;
 	}
@@ -128,8 +128,8 @@ static bool has_message(void *socket)
 
 static enum client_alarm wanted(struct outrider *client)
 {
-	/* ZeroMQ's descriptors signal only what ZeroMQ has not taken in yet. What it has taken in, in whichever call, has to be asked
-	 * for. */
+	/* ZeroMQ's descriptors signal only what ZeroMQ has not received yet. For what it has
+	 * received, in whichever call, it has to be asked. */
 	if (has_message(client->socket) || has_message(client->monitor))
 		return ALARM_NOW;
 	for (const struct outrider_stream *s = client->line; s; s = s->after)

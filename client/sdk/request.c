@@ -58,7 +58,7 @@ static void drop_input(Outrider__Generate *generate)
 	generate->prompt = NULL;
 }
 
-/* Without one it is protobuf-c's empty string. */
+/* Frees the grammar. When there is none, the string is protobuf-c's empty one. */
 static void free_grammar(Outrider__Generate *generate)
 {
 	if (generate->grammar != protobuf_c_empty_string)
@@ -108,7 +108,7 @@ static int check_request(const struct outrider_request *request)
 	return request ? 0 : failure_null("request");
 }
 
-/* The same, and what is to be set. */
+/* The same check, and that a value is given. */
 static int check_given(const struct outrider_request *request, const void *given, const char *what)
 {
 	int code = check_request(request);
@@ -185,7 +185,7 @@ int outrider_request_set_tokens(struct outrider_request *request, const int32_t 
 	return 0;
 }
 
-/* The conversation of the request, made when its input is another or none. */
+/* The conversation of the request; makes one if the input is another kind, or none. */
 static Outrider__Conversation *conversation_of(Outrider__Generate *generate)
 {
 	Outrider__Conversation *conversation;
@@ -215,7 +215,7 @@ static int check_role(const char *role)
 		role);
 }
 
-/* As a prompt has it: all messages together are at most half of what can be sent. */
+/* The limit is that of a prompt: all messages together take at most half of what can be sent. */
 static int check_bytes(const Outrider__Generate *generate, size_t more)
 {
 	const Outrider__Conversation *conversation =
@@ -233,7 +233,7 @@ static int check_bytes(const Outrider__Generate *generate, size_t more)
 		E2BIG, "messages of %zu bytes: at most %d are allowed", bytes, LIMIT_TEXT_BYTES);
 }
 
-/* One more message, of which json is "" or all. */
+/* Appends a message; json is "", or the whole message. */
 static int append_message(
 	struct outrider_request *request, const char *role, const char *text, const char *json)
 {

@@ -1,4 +1,5 @@
-/* Asks all processes at once how they are; one that hangs delays nobody but the caller's time limit. */
+/* Asks all processes at once for their state. One that hangs delays nothing beyond the caller's
+ * time limit. */
 #include "client/include/outrider.h"
 
 #include "client/sdk/failure.h"
@@ -12,21 +13,22 @@
 #include <sys/socket.h>
 #include <zmq.h>
 
-/* Those of every service, and the gateway, which is one of them where it listens. */
+/* The processes of every service, and the gateway, which counts where it listens. */
 static const char *const names[] = {
 	PEER_VERIFIER, PEER_DRAFTER, PEER_CACHE, PEER_POLICY, PEER_GATEWAY};
 enum { PROCESSES = sizeof names / sizeof names[0], GATEWAY = PROCESSES - 1 };
 
 struct outrider_status {
 	struct outrider_process processes[PROCESSES];
-	size_t n; /* of them */
+	size_t n; /* entries of processes */
 	Outrider__Envelope *answers[PROCESSES];
-	const char *silent[PROCESSES]; /* the state of one that has not answered */
-	int listens[PROCESSES]; /* its pid */
-	char given_up[384]; /* why nobody starts them again, or empty */
+	const char *silent[PROCESSES]; /* the state of a process that has not answered */
+	int listens[PROCESSES]; /* pid of the process that listens */
+	char given_up[384]; /* why they will not be started again, or "" */
 };
 
-/* *silent: what it is when it does not answer; *pid: who listens, as the kernel says. */
+/* *silent: the state to report if it does not answer; *pid: of the process that listens, according
+ * to the kernel. */
 static int ask(void *zmq, const char *runtime_dir, const char *name, void **socket,
 	const char **silent, int *pid)
 {
@@ -38,7 +40,7 @@ static int ask(void *zmq, const char *runtime_dir, const char *name, void **sock
 	*socket = NULL;
 	*silent = "down";
 	peers_admin_endpoint(runtime_dir, name, endpoint, sizeof endpoint);
-	/* A process that is gone need not be waited for. */
+	/* It makes no sense to wait for a process that is gone. */
 	code = bus_probe(bus_ipc_path(endpoint), SOCK_STREAM, pid);
 	if (code < 0)
 		return code;
@@ -126,7 +128,7 @@ int outrider_status(const char *runtime_dir, int timeout_ms, struct outrider_sta
 		free(status);
 		return failure_take(code, &err);
 	}
-	/* No directory is no service, which is an answer too. */
+	/* Without the directory there is no service, which is an answer too. */
 	code = peers_runtime_dir(runtime_dir, false, dir, sizeof dir, &err);
 	if (code < 0 && code != -ENOENT) {
 		zmq_ctx_term(zmq);

@@ -15,8 +15,9 @@
 #define MS UINT64_C(1000000)
 
 enum {
-	POLL_MS = 50, /* how often silence is looked at while waiting */
-	CANCEL_WAIT_MS = 200, /* how long outrider_stream_free waits for the end it asked for */
+	POLL_MS = 50, /* the interval at which silence is checked while waiting */
+	/* how long outrider_stream_free waits for the end that it asked for */
+	CANCEL_WAIT_MS = 200,
 };
 
 static int new_uid(uint64_t *uid)
@@ -29,7 +30,7 @@ static int new_uid(uint64_t *uid)
 	return 0;
 }
 
-/* Two streams of a client cannot be of the same session: each would take the other's tokens for its own. */
+/* A client cannot have two streams of one session: each would take the tokens of the other. */
 static int check_free(struct outrider *client, uint64_t uid)
 {
 	return client_find(client, uid) ? failure_set(EEXIST,
@@ -57,7 +58,7 @@ static struct outrider_stream *new_stream(struct outrider *client, uint64_t uid,
 
 static void link_stream(struct outrider *client, struct outrider_stream *stream)
 {
-	/* Time before now is not its silence. */
+	/* The time before now does not count as the stream's silence. */
 	client_pump(client, 0);
 	client_add(client, stream);
 }
@@ -117,7 +118,8 @@ int outrider_start(struct outrider *client, const struct outrider_request *reque
 	stream->generate->session_uid = uid;
 	link_stream(client, stream);
 	code = stream_send_start(stream);
-	/* A full queue is tried again as long as outrider_set_wait() says; a message that is too large never fits. */
+	/* A full queue is tried again for as long as outrider_set_wait() allows; a message that is
+	 * too large never fits. */
 	if (code < 0 && code != -EAGAIN) {
 		client_remove(stream);
 		destroy(stream);
@@ -161,7 +163,7 @@ uint64_t outrider_stream_uid(const struct outrider_stream *stream)
 	return stream ? stream->uid : 0;
 }
 
-/* So that the oldest message can be shown. */
+/* Makes room so that the oldest message can become the event. */
 static int make_room(struct outrider_stream *stream)
 {
 	const Outrider__Envelope *envelope = stream->first->envelope;
@@ -233,7 +235,7 @@ static void show_done(struct outrider_event *event, const Outrider__Done *done)
 	event->text_bytes = done->text.len;
 }
 
-/* Moves the oldest message out of the queue and makes it the event. */
+/* Takes the oldest message out of the queue and makes it the event. */
 static void show_first(struct outrider_stream *stream)
 {
 	struct stream_item *item = stream->first;
@@ -260,7 +262,7 @@ static void show_first(struct outrider_stream *stream)
 	}
 }
 
-/* Nothing more is queued and the stream has ended without a message to show. */
+/* For a stream that has ended without a message for that: returns its end or failure. */
 static int tell_end(struct outrider_stream *stream)
 {
 	if (stream->told)
@@ -279,10 +281,10 @@ static int tell_end(struct outrider_stream *stream)
 	return 0;
 }
 
-/* The next event of a stream that has one, or why it has none any more. */
+/* The next event of a stream that has one, or the reason why it has no more. */
 static int take_event(struct outrider_stream *stream, const struct outrider_event **event)
 {
-	/* Done stays: outrider_usage reads it. */
+	/* Done stays, because outrider_usage reads it. */
 	if (stream->shown && stream->shown->envelope != stream->done)
 		free_items(&stream->shown);
 	int code = stream->first ? make_room(stream) : tell_end(stream);
@@ -295,7 +297,7 @@ static int take_event(struct outrider_stream *stream, const struct outrider_even
 	return 0;
 }
 
-/* Waits for something from the service, at most until `end`. -EAGAIN: the time is over. */
+/* Waits for a message from the service, at most until `end`. -EAGAIN: the time is over. */
 static int wait_until(struct outrider *client, uint64_t end, int timeout_ms)
 {
 	uint64_t now = clock_ns(), left;
@@ -326,7 +328,7 @@ int outrider_next(
 	code = client_check(stream->client);
 	if (code < 0)
 		return code;
-	/* Once without waiting, whatever the time limit. */
+	/* Looks once without waiting, whatever the time limit is. */
 	if (!stream->first && !stream->ended)
 		client_pump(stream->client, 0);
 	while (code == 0 && !stream->first && !stream->ended)
@@ -440,7 +442,8 @@ void outrider_stream_free(struct outrider_stream **out)
 
 	if (!stream)
 		return;
-	/* Waits for the answer: closing right behind the message could lose it. A child's copy is freed and says nothing. */
+	/* Waits for the answer, because to close right after the message could lose it. A child's
+	 * copy is freed without a message. */
 	if (!stream->ended && stream->client->owner == getpid()) {
 		outrider_cancel(stream);
 		while (!stream->ended && stream->client->connected && clock_ns() < end)

@@ -1,4 +1,4 @@
-/* What a stream does with messages and with silence. */
+/* How a stream reacts to messages and to silence. */
 #include "client/sdk/stream.h"
 
 #include "client/sdk/failure.h"
@@ -17,18 +17,18 @@
 
 #define MS UINT64_C(1000000)
 
-/* Silence before a stream asks again, doubled each time up to the second. */
+/* Silence before a stream asks again; doubled each time, up to the maximum. */
 #define ASK_NS_MIN (250 * MS)
 #define ASK_NS_MAX (2000 * MS)
-/* A service that lives does not keep silent for so long when it is asked. */
+/* A running service answers a question within this time. */
 #define ANSWER_NS (250 * MS)
-/* Silence before a stream looks whether the service has ended for good. */
+/* Silence before a stream checks whether the service has ended for good. */
 #define LOOK_NS (500 * MS)
 
-/* Ends in a row that left tokens out, before the service is taken to be broken. */
+/* Ends in a row that left tokens out, before the service is considered broken. */
 enum { INCOMPLETE_MAX = 3 };
 
-/* Nothing more comes. */
+/* Ends the stream: nothing more comes. */
 static void stream_end(struct outrider_stream *stream)
 {
 	if (!stream->ended)
@@ -51,7 +51,7 @@ static void fail(struct outrider_stream *stream, int code, const char *format, .
 	stream_end(stream);
 }
 
-/* Tells the service again, a while from now unless something arrives. */
+/* Plans to tell the service again after a while, unless something arrives. */
 static void ask_later(struct outrider_stream *stream)
 {
 	uint64_t pause = stream->ask_after_ns ? stream->ask_after_ns : ASK_NS_MIN;
@@ -78,7 +78,7 @@ static void send_resume(struct outrider_stream *stream)
 	resume.arithmetic = stream->arrived > 0 ? stream->arithmetic : 0;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_RESUME;
 	envelope.resume = &resume;
-	/* A full queue is tried again by stream_tick. */
+	/* If the queue is full, stream_tick tries again. */
 	client_send(stream->client, &envelope, &stream->request_id);
 }
 
@@ -119,7 +119,7 @@ void stream_send_credit(struct outrider_stream *stream)
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_CREDIT;
 	envelope.credit = &credit;
 	client_send(stream->client, &envelope, NULL);
-	/* Silence up to now was ours. */
+	/* Until now the caller's pause was the reason for the silence. */
 	if (starved)
 		stream_count_anew(stream);
 }
@@ -169,7 +169,8 @@ static void keep(struct outrider_stream *stream, Outrider__Envelope **envelope)
 
 static void handle_accepted(struct outrider_stream *stream, const Outrider__Accepted *accepted)
 {
-	/* The first part of an answer in one arithmetic, or of one model, and the rest in another are no answer at all. */
+	/* An answer whose parts were computed with different arithmetics, or by different models,
+	 * is no answer. */
 	if (stream->arrived > 0 && stream->arithmetic != 0 && accepted->arithmetic != 0 &&
 		stream->arithmetic != accepted->arithmetic) {
 		stream_send_cancel(stream);
@@ -195,12 +196,12 @@ static void handle_accepted(struct outrider_stream *stream, const Outrider__Acce
 	stream->accepted = true;
 	stream->generation = accepted->generation;
 	stream->gap = false;
-	/* A cancel that was sent to a predecessor. */
+	/* The cancel had been sent to a predecessor. */
 	if (stream->cancelling)
 		stream_send_cancel(stream);
 }
 
-/* Whether it has so many log probabilities as it says. */
+/* Whether the message has as many log probabilities as it says. */
 static bool logprobs_fit(const Outrider__Tokens *tokens)
 {
 	uint64_t n = (uint64_t)tokens->n_ids * tokens->logprobs_each;
@@ -219,13 +220,13 @@ static void handle_tokens(struct outrider_stream *stream, Outrider__Envelope **e
 	if (tokens->first != stream->arrived || end > UINT32_MAX ||
 		(tokens->n_logits_hash && tokens->n_logits_hash != tokens->n_ids) ||
 		!logprobs_fit(tokens)) {
-		/* Once for a series of them, or the answers would be as many. */
+		/* Only once for a series of them; otherwise there would be as many answers. */
 		if (!stream->gap)
 			send_resume(stream);
 		stream->gap = true;
 		return;
 	}
-	/* The service answers, so it knows us; Accepted may have been lost. */
+	/* The service answers, so it knows the session; Accepted may have been lost. */
 	stream->accepted = true;
 	stream->arrived = (uint32_t)end;
 	stream->gap = false;
@@ -239,7 +240,7 @@ static void handle_done(struct outrider_stream *stream, Outrider__Envelope **env
 	bool complete = done->end == SESSION_END_EOS || done->end == SESSION_END_STOP ||
 			done->end == SESSION_END_LENGTH;
 
-	/* Ended for all we know, but tokens before the end are missing. */
+	/* It has ended, but tokens before the end are missing. */
 	if (complete && done->usage && done->usage->output_tokens > stream->arrived) {
 		if (++stream->incomplete > INCOMPLETE_MAX)
 			fail(stream, EPROTO, "the service ended after %u tokens but sent %u",
@@ -258,12 +259,13 @@ static void handle_failure(struct outrider_stream *stream, const Outrider__Envel
 	const Outrider__Failure *failure = envelope->failure;
 	int code = failure_code(failure->code);
 
-	/* Only a Resume, Credit or Cancel can be about a session that is not known. */
+	/* Only a Resume, Credit or Cancel can be for a session that is not known. */
 	bool unknown = code == ENOENT &&
 		       (envelope->request_id == 0 || envelope->request_id != stream->generate_id);
 
 	if (unknown && stream->generate && !stream->cancelling) {
-		/* A service that lost everything: the same request under the same number is the same answer. */
+		/* The service has lost everything. The same request under the same number gives the
+		 * same answer. */
 		stream->accepted = false;
 		send_generate(stream);
 		return;
@@ -303,15 +305,17 @@ void stream_connected(struct outrider_stream *stream)
 {
 	if (stream->ended)
 		return;
-	/* The first connection finds the first Generate in ZeroMQ's queue already; saying it again is harmless, because the
-	 * same uid is the same session, and needed when it was lost with a process that died in between. */
+	/* When the first connection is made, the first Generate is already in ZeroMQ's queue. To
+	 * send it again is harmless, because the same uid is the same session, and needed if it was
+	 * lost with a process that died in between. */
 	if (stream->accepted || stream->silent_ns >= ASK_NS_MIN) {
 		stream_send_start(stream);
 		ask_later(stream);
 	}
 }
 
-/* Silence that nobody will end: the service has gone since we came, or does not come and is known to have gone before. */
+/* For silence that will not end: the service was given up after this client came, or does not come
+ * and had been given up before. */
 static bool fail_given_up(struct outrider_stream *stream, bool waited)
 {
 	const struct outrider *client = stream->client;
@@ -326,17 +330,17 @@ static bool fail_given_up(struct outrider_stream *stream, bool waited)
 	return true;
 }
 
-/* Whether there is a verifier, whatever it does. */
+/* Whether there is a verifier, in whatever state. */
 static bool is_there(const struct outrider *client)
 {
 	char endpoint[300];
 
-	/* The monitor may have come too late to see the connection that it is about. */
+	/* The monitor may have started too late to see the connection. */
 	peers_client_endpoint(client->runtime_dir, endpoint, sizeof endpoint);
 	return client->reached || bus_probe(bus_ipc_path(endpoint), SOCK_STREAM, NULL) == 0;
 }
 
-/* For the end of a sentence about a service that is silent. */
+/* The end of a sentence about a service that is silent. */
 static const char *what_to_do(const struct outrider *client)
 {
 	if (is_there(client))
@@ -345,13 +349,13 @@ static const char *what_to_do(const struct outrider *client)
 	return client->answered ? "" : "; outrider up starts one";
 }
 
-/* The request's time is up, and the service, which would say so, says nothing to what it is asked meanwhile. */
+/* The request's time is over, and the service, which should say so, does not answer either. */
 static bool fail_overdue(struct outrider_stream *stream)
 {
 	const struct outrider *client = stream->client;
 	uint64_t deadline_ms = stream->generate ? stream->generate->deadline_ms : 0;
 
-	/* Who is not connected cannot ask. */
+	/* Without a connection it cannot ask. */
 	uint64_t asked_ns = client->connected ? stream->asked_ns : ASK_NS_MIN;
 	if (deadline_ms == 0 || stream->waited_ns / MS < deadline_ms || asked_ns == 0 ||
 		stream->silent_ns < asked_ns + ANSWER_NS)
@@ -371,11 +375,12 @@ void stream_tick(struct outrider_stream *stream)
 	if (stream->ended)
 		return;
 	if (stream->arrived >= stream->credit && !stream->cancelling) {
-		/* Nothing may come: the caller has not taken what is here. */
+		/* Nothing can come, because the caller has not taken what is here. */
 		stream->silent_ns = 0;
 		return;
 	}
-	/* Who is there is not away before it was asked and had the time to answer. */
+	/* A service that is there is not considered away before it was asked and had time to
+	 * answer. */
 	if (limit < ASK_NS_MIN + ANSWER_NS && stream->silent_ns >= limit && is_there(client))
 		limit = ASK_NS_MIN + ANSWER_NS;
 	if (fail_given_up(stream, stream->silent_ns >= limit))
@@ -388,7 +393,7 @@ void stream_tick(struct outrider_stream *stream)
 			(double)limit / 1e9, what_to_do(client));
 		return;
 	}
-	/* While there is no connection messages would only pile up. */
+	/* Without a connection messages would only accumulate. */
 	if (!client->connected || stream->silent_ns < stream->ask_after_ns)
 		return;
 	ask_later(stream);

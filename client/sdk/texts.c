@@ -60,7 +60,7 @@ static int refusal(const Outrider__Failure *failure)
 	return failure_set(code, "%s", *failure->message ? failure->message : strerror(code));
 }
 
-/* Asks, and waits for the answer, which is the caller's then. */
+/* Asks, and waits for the answer, which then belongs to the caller. */
 static int ask(struct outrider *client, Outrider__TextRequest *request, int timeout_ms,
 	Outrider__Envelope **answer)
 {
@@ -70,7 +70,7 @@ static int ask(struct outrider *client, Outrider__TextRequest *request, int time
 	*answer = NULL;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_TEXT_REQUEST;
 	envelope.text_request = request;
-	/* Time before now is nobody's silence. */
+	/* The time before now does not count as silence. */
 	client_pump(client, 0);
 	code = client_send(client, &envelope, &client->question_id);
 	if (code == -EMSGSIZE)
@@ -237,7 +237,7 @@ int outrider_apply_template(struct outrider *client, const struct outrider_reque
 	return code;
 }
 
-/* What a caller sees, and the answer that its strings lie in. */
+/* The caller's structure, and the answer that contains its strings. */
 struct kept_info {
 	struct outrider_model_info info;
 	Outrider__Envelope *answer;

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* NULL: no answer, or another than was asked for. */
+/* NULL: there was no answer, or not the expected one. */
 static Outrider__Envelope *ask(const char *runtime_dir, void *zmq, const char *process,
 	Outrider__Envelope *request, Outrider__Envelope__BodyCase expected, int timeout_ms)
 {

@@ -116,7 +116,7 @@ static void add_gateway(struct lines *lines, const struct outrider_process *gate
 		ns ? (double)n * 1e9 / (double)ns : 0, errors, plural(errors));
 }
 
-/* A process that is neither ready nor idle because it has nothing to do. */
+/* Lists the processes that are neither ready nor idle for lack of work. */
 static void add_trouble(struct lines *lines, const struct outrider_status *status)
 {
 	size_t before = lines->n;

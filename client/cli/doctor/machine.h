@@ -1,7 +1,7 @@
 /*
- * What `outrider doctor` reads of a machine: from /proc, /sys and the places of units below a root directory, which tests make
- * up (machine_read), and from the kernel for this process (machine_probe). What it thinks of it is machine_judge's, which is
- * pure. One thread.
+ * What `outrider doctor` reads of a machine: from /proc, /sys and the places of units below a root
+ * directory, which tests make up (machine_read), and from the kernel for this process
+ * (machine_probe). machine_judge draws the conclusions, without side effects. One thread.
  */
 #pragma once
 
