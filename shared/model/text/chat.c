@@ -10,7 +10,7 @@
 #define TOKENS "tokenizer.ggml.tokens"
 #define CHATML_START "<|im_start|>"
 
-/* What models with ChatML's markers and no template of their own expect. */
+/* The format that models with ChatML's markers but no template expect. */
 static const char chatml[] = "{% for message in messages %}" CHATML_START "{{ message.role }}\n"
 			     "{{ message.content }}<|im_end|>\n"
 			     "{% endfor %}"
@@ -122,7 +122,7 @@ int chat_render(const struct gguf *gguf, const json_t *variables,
 	return rc;
 }
 
-/* The tokens of a prompt. */
+/* Appends the tokens of a prompt. */
 static int encode_rendered(const struct tokenizer *tokenizer, const struct template_text *text,
 	int32_t **ids, size_t *n, size_t *capacity, struct error *err)
 {
@@ -163,7 +163,7 @@ int chat_set_variable(json_t *variables, const char *text, struct error *err)
 	return 0;
 }
 
-/* "message 2" in errors. */
+/* The place of an error, such as "message 2". */
 struct place {
 	char text[32];
 };
@@ -190,7 +190,7 @@ static int check_role(const char *role, const char *where, struct error *err)
 		where, role);
 }
 
-/* Bytes that are not UTF-8 pass through: nothing here writes JSON. */
+/* Bytes that are not UTF-8 are kept, because nothing here writes JSON. */
 static json_t *plain_message(const struct chat_message *m)
 {
 	json_t *message = json_object();
@@ -236,7 +236,8 @@ static int add_message(json_t *list, const struct chat_message *m, size_t i, str
 	return rc;
 }
 
-/* What the template reads: the messages, the variables, and that the assistant's turn is to be opened. */
+/* The input of the template: the messages, the variables, and that it should open the assistant's
+ * turn. */
 static int conversation_object(const struct chat_message *messages, size_t n_messages,
 	const char *variables, json_t **out, struct error *err)
 {

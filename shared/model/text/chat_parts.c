@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The text of a text part, NULL for any other. */
+/* The text of a text part; NULL for any other part. */
 static const json_t *part_text(const json_t *part)
 {
 	const char *type = json_string_value(json_object_get(part, "type"));
@@ -19,7 +19,7 @@ static bool is_text_parts(const json_t *content)
 	return json_array_size(content) > 0;
 }
 
-/* A new string; NULL without memory. */
+/* Joins the parts. A new string; NULL when memory is exhausted. */
 static json_t *join(const json_t *content)
 {
 	size_t i, bytes = 1, at = 0;
@@ -55,7 +55,7 @@ static int join_message(json_t *list, size_t i)
 	return json_array_set_new(list, i, copy) ? -ENOMEM : 0;
 }
 
-/* data with every such content joined, NULL without memory. */
+/* A copy of data with every such content joined; NULL when memory is exhausted. */
 static json_t *join_all(const json_t *data)
 {
 	json_t *joined = json_copy((json_t *)data);

@@ -13,8 +13,8 @@ static utf8proc_option_t options_of(enum normalization form)
 							      : options);
 }
 
-/* Up to here characters are as they should be, whatever follows them: U+0300 is the first that composes with what is before it,
- * U+00A0 the first that is only compatible with another. */
+/* Characters below this are normal whatever follows them: U+0300 is the first that composes with a
+ * character before it, U+00A0 the first with a compatibility mapping. */
 static unsigned char first_lead(enum normalization form)
 {
 	return form == NORMALIZATION_NFKC ? 0xc2 : 0xcc;
@@ -28,7 +28,7 @@ static bool has_lead(const char *text, size_t bytes, unsigned char lead)
 	return false;
 }
 
-/* Room for n elements of some size behind *array. */
+/* Makes room for n elements in *array. */
 static int reserve(void *array, size_t *capacity, size_t n, size_t size)
 {
 	void **at = array;
@@ -57,7 +57,8 @@ static unsigned combining_class(int32_t character)
 	return (unsigned)utf8proc_get_property(character)->combining_class & 0xff;
 }
 
-/* By rising class, equals in their order: utf8proc's own way takes quadratic time for what no text of people has. */
+/* Sorts by rising class, stably. utf8proc's own sort takes quadratic time for long runs of marks,
+ * which no real text has. */
 static int sort_marks(struct normalizer *z, int32_t *marks, size_t n)
 {
 	size_t at[256] = {0}, sum = 0;
@@ -94,11 +95,11 @@ static int sort_all_marks(struct normalizer *z)
 	return 0;
 }
 
-/* The characters of valid UTF-8, each taken apart. */
+/* Decomposes the characters of valid UTF-8. */
 static int decompose(
 	struct normalizer *z, const char *text, size_t bytes, utf8proc_option_t options)
 {
-	enum { ONE_MAX = 32 }; /* U+FDFA becomes 18 */
+	enum { ONE_MAX = 32 }; /* U+FDFA becomes 18 characters */
 	z->n = 0;
 	for (size_t at = 0; at < bytes;) {
 		int32_t character;
@@ -118,12 +119,12 @@ static int decompose(
 	return 0;
 }
 
-/* Characters that are taken apart and in order, put together. */
+/* Appends characters that are decomposed and sorted, after composing them. */
 static int append_composed(struct normalizer *z, int32_t *characters, size_t n)
 {
 	utf8proc_ssize_t left = utf8proc_normalize_utf32(
 		characters, (utf8proc_ssize_t)n, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-	/* Only what is no character would be an error; there is none here. */
+	/* Only a number that is no character would be an error, and there is none here. */
 	if (left < 0)
 		return -EINVAL;
 	if (reserve(&z->text, &z->capacity, z->bytes + 4 * (size_t)left, 1))
@@ -141,7 +142,7 @@ static int append_normal(
 	int rc = decompose(z, text, bytes, options_of(form));
 	if (!rc)
 		rc = sort_all_marks(z);
-	/* U+11A7 composes with nothing, but utf8proc 2.8 takes it for a final consonant. */
+	/* U+11A7 composes with nothing, but utf8proc 2.8 treats it as a final consonant. */
 	for (size_t at = 0, from = 0; !rc && at < z->n; from = at) {
 		for (at++; at < z->n && z->characters[at] != HANGUL_T_BASE;)
 			at++;
@@ -150,7 +151,8 @@ static int append_normal(
 	return rc;
 }
 
-/* A stretch that an ASCII character begins, and the next one ends: nothing composes across. */
+/* Appends a stretch that begins with an ASCII character and ends before the next one: nothing
+ * composes across its ends. */
 static int append_stretch(
 	struct normalizer *z, enum normalization form, const char *text, size_t bytes)
 {

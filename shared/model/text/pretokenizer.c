@@ -37,7 +37,7 @@ int pretokenizer_create(
 		int code;
 		PCRE2_SIZE at;
 		PCRE2_SPTR expression = (PCRE2_SPTR)recipe->stages[p->n_stages];
-		/* The expressions are ours, so only memory can be the cause. */
+		/* The expressions are our own, so only lack of memory can be the cause. */
 		p->stages[p->n_stages] = pcre2_compile(
 			expression, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code, &at, NULL);
 		if (!p->stages[p->n_stages]) {
@@ -45,7 +45,7 @@ int pretokenizer_create(
 			return error_set(err, ENOMEM, "pre-tokenizer %s: PCRE2 error %d at %zu",
 				recipe->names[0], code, (size_t)at);
 		}
-		/* Where there is no JIT the interpreter gives the same matches. */
+		/* Without JIT the interpreter finds the same matches. */
 		(void)pcre2_jit_compile(p->stages[p->n_stages], PCRE2_JIT_COMPLETE);
 	}
 	*out = p;
@@ -109,9 +109,11 @@ void pretokenizer_scratch_free(struct pretokenizer_scratch **scratch)
 	*scratch = NULL;
 }
 
-/* Steps from one place of the text. The expressions backtrack over one run of characters at most, a few times for each of its
- * characters; one that did more would hold its caller for minutes, and is an error instead. PCRE2 counts anew at each place:
- * that a run is not read again from each of its characters is up to the expressions. */
+/* The limit of steps from one place of the text. The expressions backtrack over one run of
+ * characters at most, a few times for each of its characters. One that did more would keep its
+ * caller busy for minutes, and is an error instead. PCRE2 counts anew at each place, so the
+ * expressions themselves must make sure that a run is not read again from each of its characters.
+ */
 static uint32_t match_limit(size_t bytes)
 {
 	enum { STEPS_PER_BYTE = 32, STEPS_MIN = 10000 };
@@ -128,13 +130,13 @@ struct split {
 	struct error *err;
 };
 
-/* 1 and the match, 0 when there is none. */
+/* Returns 1 and the match; 0 if there is none. */
 static int find_match(
 	struct split *s, size_t stage, const char *text, size_t bytes, size_t *from, size_t *to)
 {
 	const pcre2_code *code = s->p->stages[stage];
 	pcre2_set_match_limit(s->scratch->context, match_limit(bytes));
-	/* The text was validated; checking it again for every word would be quadratic. */
+	/* The text was validated; to check it again for every word would take quadratic time. */
 	int rc = pcre2_match(code, (PCRE2_SPTR)text, bytes, 0, PCRE2_NO_UTF_CHECK,
 		s->scratch->match, s->scratch->context);
 	if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
@@ -159,7 +161,7 @@ static int find_match(
 
 static int split_stage(struct split *s, size_t stage, const char *text, size_t bytes);
 
-/* How many of so many characters the next piece of a match has. */
+/* How many of the characters belong to the next piece of a match. */
 static size_t next_cut(enum cut cut, size_t characters)
 {
 	size_t n = 512;
@@ -190,7 +192,7 @@ static int split_match(struct split *s, size_t stage, const char *text, size_t b
 	return 0;
 }
 
-/* Recursion is as deep as there are stages. */
+/* The recursion is as deep as the number of stages. */
 static int split_stage(struct split *s, size_t stage, const char *text, size_t bytes)
 {
 	if (stage == s->p->n_stages)
@@ -205,7 +207,7 @@ static int split_stage(struct split *s, size_t stage, const char *text, size_t b
 			if (rc)
 				return rc;
 		}
-		/* No expression matches the empty string, so every round moves on. */
+		/* No expression matches the empty string, so every round advances. */
 		if (to > from) {
 			rc = split_match(s, stage, text + from, to - from);
 			if (rc)

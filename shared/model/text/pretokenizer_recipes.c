@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Unicode's White_Space, written out: PCRE2's own \s also takes U+180E, which the references do not. For use inside
- * a bracket. */
+/* Unicode's White_Space, written out, because PCRE2's own \s includes U+180E, which the references
+ * do not. For use within brackets. */
 #define WIDE_SPACE \
 	"\\x20\\x85\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define SPACE "\\x09-\\x0d" WIDE_SPACE
@@ -12,7 +12,8 @@
 /* Parts that several expressions share. */
 #define CONTRACTIONS "'s|'t|'re|'ve|'m|'ll|'d"
 #define TRAILING_SPACE "[" SPACE "]+(?![^" SPACE "])"
-/* Space that ends the text. Only where a run begins, and whole: from each of its characters it would be tried again. */
+/* Space at the end of the text: only from the beginning of a run, and the whole run; otherwise it
+ * would be tried again from each of its characters. */
 #define SPACE_AT_END "(?<![" SPACE "])[" SPACE "]++$"
 #define GPT2_WORDS CONTRACTIONS "| ?\\p{L}+| ?\\p{N}+| ?[^" SPACE "\\p{L}\\p{N}]+|" TRAILING_SPACE
 #define GPT2 GPT2_WORDS "|[" SPACE "]+"
@@ -32,7 +33,7 @@
 #define REST(punctuation) \
 	" ?[^" SPACE "\\p{L}\\p{N}]+" punctuation "|" NEWLINES "|" TRAILING_SPACE "|[" SPACE "]+"
 #define SLASHED_REST REST("[\\r\\n/]*")
-/* Script_Extensions, which a script's bare name stands for in PCRE2, would take punctuation along. */
+/* A script's bare name means Script_Extensions in PCRE2, which would include punctuation. */
 #define HAN "\\p{sc:Han}"
 #define NO_HAN(class) "(?:(?!" HAN ")" class ")"
 #define GPT4O WORDS_BY_CASE("(?i:" CONTRACTIONS ")?") "|\\p{N}{1,3}|" SLASHED_REST
@@ -43,12 +44,13 @@
 #define DEEPSEEK_V3 DEEPSEEK_V3_WORDS("[\\r\\n]*|" NEWLINES)
 /* BLOOM's sentence marks; its expression lists them with brackets and a bar among them. */
 #define BLOOM " ?[^(" SPACE "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"
-/* What Oniguruma's \b takes for part of a word: UTS #18's \w, and six of Latin-1's numbers. */
+/* What Oniguruma's \b treats as part of a word: UTS #18's \w, and six of Latin-1's numbers. */
 #define WORD_CHARACTERS                                                                            \
 	"\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\xb2\\xb3\\xb9\\xbc-\\xbe\\x{24b6}-\\x{24e9}\\x{1f130}" \
 	"-"                                                                                        \
 	"\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
-/* The letters that DeepSeek's first expression lists one by one: those with case in an old Unicode, not today's \p{L&}. */
+/* The letters that DeepSeek's first expression lists one by one: those with case in an old version
+ * of Unicode, not today's \p{L&}. */
 #define DEEPSEEK_LETTERS                                                                        \
 	"A-Za-z\\x{b5}\\x{c0}-\\x{d6}\\x{d8}-\\x{f6}\\x{f8}-\\x{1ba}\\x{1bc}-\\x{1bf}"          \
 	"\\x{1c4}-\\x{293}\\x{295}-\\x{2af}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37b}-\\x{37d}"  \
@@ -135,7 +137,7 @@ static const struct recipe recipes[] = {
 		.stages = {"\\n+", LLAMA3("\\p{N}")},
 	},
 	{
-		/* Suffixes behind an apostrophe stay with it. */
+		/* Suffixes after an apostrophe stay with it. */
 		.names = {"ufakzeka"},
 		.stages = {"[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|" REST("[\\r\\n]*")},
 	},
@@ -145,7 +147,7 @@ static const struct recipe recipes[] = {
 			   "\\p{L}\\p{N}\\r\\n]+|" NEWLINES "|" TRAILING_SPACE "|[" SPACE "]+"},
 	},
 	{
-		/* Words with single spaces between them are one. */
+		/* Words with single spaces between them form one word. */
 		.names = {"exaone-moe"},
 		.stages = {"(?i:" CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*+(?: "
 			   "\\p{L}\\p{M}*+)*+)++|\\p{N}|" REST("[\\r\\n/]?")},
@@ -228,7 +230,7 @@ static const struct recipe recipes[] = {
 		.normalization = NORMALIZATION_NFC,
 	},
 	{
-		/* Numbers, and nothing else, are cut off: tokens may span words. */
+		/* Only numbers are cut off: tokens may extend over several words. */
 		.names = {"superbpe"},
 		.stages = {"\\p{N}+", "(?:\\p{Nd}{3})++(?!\\p{Nd})"},
 		.cut = CUT_THOUSANDS,
@@ -252,7 +254,7 @@ static const struct recipe recipes[] = {
 		.ignore_merges = true,
 	},
 	{
-		/* Moonshot's own code takes a word that is a token whole. */
+		/* In Moonshot's own code a word that is a token becomes that token. */
 		.names = {"kimi-k2"},
 		.stages = {HAN "+|" WORDS_OF(NO_HAN(UPPER), NO_HAN(LOWER),
 			"(?i:" CONTRACTIONS ")?") "|\\p{N}{1,3}|" REST("[\\r\\n]*")},

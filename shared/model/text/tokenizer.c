@@ -9,7 +9,8 @@ static uint64_t hash_bytes(uint64_t seed, const char *p, size_t n)
 	uint64_t h = 0xcbf29ce484222325u ^ seed;
 	for (size_t i = 0; i < n; i++)
 		h = (h ^ (unsigned char)p[i]) * 0x100000001b3u;
-	/* FNV's low bits depend on the seed weakly; folding the product's high half in makes them depend on all. */
+	/* FNV's low bits depend little on the seed. Folding in the product's high half makes them
+	 * depend on all of it. */
 	unsigned __int128 folded = (unsigned __int128)(h ^ (seed >> 7)) * (seed | 1);
 	return (uint64_t)folded ^ (uint64_t)(folded >> 64);
 }
@@ -63,7 +64,7 @@ static uint64_t fnv(uint64_t hash, const void *data, size_t n)
 	return hash;
 }
 
-/* The text of a token in a message. */
+/* A token's text for a message. */
 static const char *shown(const struct tokenizer *t, uint32_t id, struct gguf_name_text *text)
 {
 	*text = gguf_name_text(t->texts[id]);
@@ -95,7 +96,7 @@ static uint64_t fingerprint(const struct tokenizer *t, const struct gguf *gguf)
 		(void)gguf_get_string(gguf, "tokenizer.ggml.pre", &pre, NULL);
 	hash = fnv(hash, pre.data, pre.bytes);
 	for (uint32_t i = 0; i < t->n_vocab; i++) {
-		/* The length first, so that no two lists of strings run together to the same bytes. */
+		/* The length first, so that no two lists of strings give the same bytes. */
 		uint64_t n = t->texts[i].bytes;
 		hash = fnv(hash, &n, sizeof(n));
 		hash = fnv(hash, t->texts[i].data, t->texts[i].bytes);
@@ -110,7 +111,7 @@ int tokenizer_load(const struct gguf *gguf, struct tokenizer **out, struct error
 	struct tokenizer *t = calloc(1, sizeof(*t));
 	if (!t)
 		return error_set(err, ENOMEM, "no memory for a tokenizer");
-	/* Without entropy the hashes are merely as predictable as others'. */
+	/* Without entropy the hashes are as predictable as in other programs. */
 	if (getrandom(&t->seed, sizeof(t->seed), GRND_NONBLOCK) != sizeof(t->seed))
 		t->seed = 0x9e3779b97f4a7c15u;
 	int rc = tokenizer_load_kind(t, gguf, err);
@@ -213,7 +214,7 @@ uint64_t tokenizer_fingerprint(const struct tokenizer *tokenizer)
 
 size_t tokenizer_utf8_complete(const char *text, size_t bytes)
 {
-	/* Only the last three bytes can be the beginning of a sequence that is not over. */
+	/* Only within the last three bytes can an unfinished sequence begin. */
 	for (size_t back = 1; back <= 3 && back <= bytes; back++) {
 		unsigned char c = (unsigned char)text[bytes - back];
 		if ((c & 0xc0) == 0x80)

@@ -1,6 +1,7 @@
 /*
- * Byte-level BPE: text is cut into words, and each word's bytes are merged, lowest rank first, ties leftmost. A word of n
- * bytes takes O(n log n) steps: its pairs wait in a heap ordered by rank and then place.
+ * Byte-level BPE: text is cut into words, and each word's bytes are merged, lowest rank first, ties
+ * leftmost. A word of n bytes takes O(n log n) steps: its pairs wait in a heap ordered by rank and
+ * then place.
  */
 #include "shared/base/utf8.h"
 #include "shared/model/text/normalize.h"
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 
 struct symbol {
-	int32_t id; /* -1: merged into the one before */
+	int32_t id; /* -1: merged into the symbol before it */
 	uint32_t previous, next;
 };
 
@@ -48,7 +49,8 @@ void bpe_encoder_free(struct bpe_encoder **encoder)
 	*encoder = NULL;
 }
 
-/* A merge takes one pair out and puts at most two in, so a word of n symbols never has more than 2n waiting. */
+/* A merge removes one pair and adds at most two, so for a word of n symbols at most 2n pairs wait.
+ */
 static int reserve(struct bpe_encoder *e, size_t n)
 {
 	if (n > e->capacity) {
@@ -85,8 +87,8 @@ static void merge_symbols(struct bpe_encoder *e)
 		uint64_t item = merge_heap_pop(&e->heap);
 		uint32_t left = (uint32_t)item;
 		struct symbol *s = &e->symbols[left];
-		/* The pair may have changed since it was pushed: a symbol that was merged away has id -1, and a
-		 * different pair has a different rank. */
+		/* The pair may have changed since it was pushed: a symbol that was merged away has
+		 * id -1, and a different pair has a different rank. */
 		const struct merge *m = s->id < 0 ? NULL : merge_at(e, left);
 		if (!m || m->rank != item >> 32)
 			continue;
@@ -110,8 +112,9 @@ static void add_symbol(struct bpe_encoder *e, int32_t id)
 		e->symbols[i - 1].next = i;
 }
 
-/* A vocabulary may lack bytes. What stands for one then is the unknown token; without one, it is left out, as Hugging Face's
- * tokenizers do, unless it is no UTF-8: then it is the replacement character, as far as the vocabulary has that. */
+/* For a byte that the vocabulary lacks. The unknown token stands for it; if there is none, it is
+ * left out, as in Hugging Face's tokenizers. But if it is not UTF-8, the replacement character
+ * stands for it, as far as the vocabulary has that. */
 static void add_missing(struct bpe_encoder *e, bool valid)
 {
 	static const unsigned char replacement[] = {0xef, 0xbf, 0xbd};
@@ -138,7 +141,7 @@ static int encode_word(void *arg, const char *text, size_t bytes)
 	int rc = reserve(e, bytes + 2 * missing);
 	if (rc)
 		return rc;
-	/* A word is valid or has no valid character. */
+	/* A word is valid, or has no valid character. */
 	bool valid = utf8_sequence(text, bytes) > 0;
 	e->n = e->heap.n = 0;
 	for (size_t i = 0; i < bytes; i++) {
@@ -151,7 +154,7 @@ static int encode_word(void *arg, const char *text, size_t bytes)
 	for (size_t i = 0; i < e->n; i++)
 		push_pair(e, (uint32_t)i);
 	merge_symbols(e);
-	/* The first symbol is only ever the left of a pair, so the chain starts there. */
+	/* The first symbol is never the right one of a pair, so the chain begins there. */
 	for (uint32_t i = e->n ? 0 : SYMBOL_NONE; !rc && i != SYMBOL_NONE; i = e->symbols[i].next)
 		rc = token_sink_put(e->sink, e->symbols[i].id);
 	return rc;

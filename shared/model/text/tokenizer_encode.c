@@ -1,6 +1,6 @@
 /*
- * Text -> ids: special tokens first (leftmost, then longest), then the text between them, each piece in the way of the
- * vocabulary's kind (tokenizer_bpe.c, tokenizer_spm.c).
+ * From text to ids: finds special tokens (leftmost, then longest), and encodes the text between
+ * them by the vocabulary's kind (tokenizer_bpe.c, tokenizer_spm.c).
  */
 #include "shared/model/text/tokenizer_internal.h"
 
@@ -11,10 +11,10 @@ struct encoder {
 	const struct tokenizer *tokenizer;
 	const char *text;
 	size_t bytes;
-	bool special; /* control tokens count everywhere */
-	const uint8_t *literal; /* or where these are set; NULL: nowhere */
+	bool special; /* control tokens are recognised everywhere */
+	const uint8_t *literal; /* or only where these are set; NULL: nowhere */
 	size_t at;
-	bool prefix; /* nothing or a special token came before */
+	bool prefix; /* at the beginning, or after a special token */
 	struct bpe_encoder *bpe;
 	struct spm_encoder *spm;
 	struct token_sink sink;
@@ -34,14 +34,15 @@ int token_sink_put(struct token_sink *sink, int32_t id)
 	return 0;
 }
 
-/* Whether a special token may be taken at the place where the encoder is. */
+/* Whether a special token may be recognised at the encoder's place. */
 static bool usable(const void *arg, int32_t id, size_t bytes)
 {
 	const struct encoder *e = arg;
 	const struct tokenizer *t = e->tokenizer;
 	if (e->special || (e->literal && !memchr(e->literal + e->at, 0, bytes)))
 		return true;
-	/* SentencePiece's own user-defined tokens do not end the text before them: tokenizer_spm.c. */
+	/* SentencePiece's own user-defined tokens do not end the text before them; tokenizer_spm.c
+	 * handles them. */
 	return t->types[id] == TOKEN_USER_DEFINED && !(t->spm && (uint32_t)id < t->n_trained);
 }
 
@@ -55,7 +56,8 @@ static int encode_between(struct encoder *e, size_t from, size_t to)
 		      : bpe_encode(e->bpe, e->text + from, to - from);
 }
 
-/* C's white space: the Phi-3 tokenizers' special tokens take what follows them along. */
+/* White space as in C: special tokens of the Phi-3 tokenizers include the white space behind them.
+ */
 static bool space(char c)
 {
 	return c == ' ' || (c >= '\t' && c <= '\r');

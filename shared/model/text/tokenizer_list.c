@@ -1,4 +1,5 @@
-/* Token lists: sorted strings, of which the longest that text begins with is found in one search per byte. */
+/* Token lists: sorted strings; the longest one with which a text begins is found with one search
+ * per byte. */
 #include "shared/model/text/tokenizer_load.h"
 
 #include <stdlib.h>
@@ -27,7 +28,7 @@ void token_list_sort(struct token_list *list)
 		if (s.bytes == 0)
 			continue;
 		list->first[(unsigned char)s.data[0]] = true;
-		/* Of equal strings the last id counts, as in the references. */
+		/* The last id counts among equal strings, as in the references. */
 		if (s.bytes == last.bytes && memcmp(s.data, last.data, s.bytes) == 0)
 			n--;
 		list->ids[n++] = list->ids[i];
@@ -35,8 +36,8 @@ void token_list_sort(struct token_list *list)
 	list->n = n;
 }
 
-/* The first of ids[low..high-1] whose byte at depth is not below byte (strict: above it). All of them share their
- * first depth bytes; shorter strings sort before longer ones. */
+/* The first of ids[low..high-1] whose byte at depth is not below byte (strict: is above it). They
+ * all have the same first depth bytes; shorter strings come before longer ones. */
 static uint32_t bound(const struct token_list *list, uint32_t low, uint32_t high, size_t depth,
 	unsigned byte, bool strict)
 {

@@ -7,7 +7,8 @@
 #include <string.h>
 
 enum {
-	/* A special token is looked for at every byte of a text, so its length bounds the work per byte. */
+	/* Special tokens are searched at every byte of a text, so their length bounds the work per
+	 * byte. */
 	SPECIAL_BYTES_MAX = 512,
 };
 
@@ -50,7 +51,7 @@ int tokenizer_load_kind(struct tokenizer *t, const struct gguf *gguf, struct err
 			"key tokenizer.ggml.model is \"%s\", which is not supported (supported: "
 			"gpt2, which is byte-level BPE, and llama, which is SentencePiece)",
 			gguf_name_text(model).text);
-	/* Files older than the key are what "default" is for. */
+	/* "default" is for files that are older than the key. */
 	rc = gguf_get_string(gguf, "tokenizer.ggml.pre", &pre, err);
 	if (rc && rc != -ENOENT)
 		return rc;
@@ -82,8 +83,8 @@ static int read_types(struct tokenizer *t, const struct gguf *gguf, struct error
 	return 0;
 }
 
-/* What a BPE token stands for, written to `at`. Added tokens are literal text; an ordinary token with a character that
- * stands for no byte is, too. Returns the bytes written. */
+/* Writes the bytes for which a BPE token stands to `at`. Added tokens are literal text, and so is
+ * an ordinary token with a character that stands for no byte. Returns the number of bytes. */
 static size_t bpe_piece(struct tokenizer *t, uint32_t i, char *at)
 {
 	bool literal = t->types[i] != TOKEN_NORMAL && t->types[i] != TOKEN_BYTE;
@@ -94,7 +95,7 @@ static size_t bpe_piece(struct tokenizer *t, uint32_t i, char *at)
 	return n < 0 ? 0 : (size_t)n;
 }
 
-/* The same in SentencePiece; ids from n_trained on were added, and are literal text. */
+/* The same for SentencePiece; ids from n_trained on were added, and are literal text. */
 static ptrdiff_t spm_piece(struct tokenizer *t, uint32_t i, char *at, struct error *err)
 {
 	struct gguf_string s = t->texts[i];
@@ -118,7 +119,8 @@ static ptrdiff_t spm_piece(struct tokenizer *t, uint32_t i, char *at, struct err
 	return (ptrdiff_t)n;
 }
 
-/* What the trained vocabulary ends with: added tokens come behind it. Files without types are older than added tokens. */
+/* Finds the end of the trained vocabulary, behind which are added tokens. Files without types are
+ * older than added tokens. */
 static void find_trained(struct tokenizer *t, const struct gguf *gguf)
 {
 	if (!gguf_has(gguf, "tokenizer.ggml.token_type"))
@@ -130,7 +132,8 @@ static void find_trained(struct tokenizer *t, const struct gguf *gguf)
 			t->n_trained = i + 1;
 }
 
-/* Copies the texts, so that a tokenizer outlives the file, and behind each the bytes it stands for. */
+/* Copies the texts, so that a tokenizer may outlive the file, and behind each the bytes for which
+ * it stands. */
 static int read_texts(struct tokenizer *t, const struct gguf *gguf, struct error *err)
 {
 	size_t total = 0;
@@ -143,7 +146,7 @@ static int read_texts(struct tokenizer *t, const struct gguf *gguf, struct error
 				"%d for all tokens",
 				i, bytes, LIMIT_TOKEN_BYTES, LIMIT_VOCAB_BYTES);
 	}
-	/* Within the file's size, twice. */
+	/* At most twice the file's size. */
 	t->text = malloc(2 * total + 1);
 	if (!t->text)
 		return no_memory(err);
@@ -163,7 +166,7 @@ static int read_texts(struct tokenizer *t, const struct gguf *gguf, struct error
 	return 0;
 }
 
-/* The last of equal pieces counts, as in the references: official files have duplicates. */
+/* The last one of equal pieces counts, as in the references: official files have duplicates. */
 static void add_word(struct tokenizer *t, uint32_t id)
 {
 	struct gguf_string piece = t->pieces[id];
@@ -175,7 +178,8 @@ static void add_word(struct tokenizer *t, uint32_t id)
 		t->byte_ids[(unsigned char)piece.data[0]] = (int32_t)id;
 }
 
-/* Added tokens that merges go through, in vocabularies that have them twice over: they never displace a word. */
+/* For added tokens through which merges go, in vocabularies that have them twice: they never
+ * replace a word. */
 static void add_user_defined(struct tokenizer *t, uint32_t id)
 {
 	struct gguf_string piece = t->pieces[id];

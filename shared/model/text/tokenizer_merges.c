@@ -1,4 +1,5 @@
-/* Byte-level BPE's own part of the metadata: how it writes bytes as characters, and its merges. */
+/* The part of the metadata that only byte-level BPE has: how bytes are written as characters, and
+ * the merges. */
 #include "shared/base/limits.h"
 #include "shared/base/utf8.h"
 #include "shared/model/text/tokenizer_load.h"
@@ -14,7 +15,8 @@ static int no_memory(struct error *err)
 	return error_set(err, ENOMEM, "no memory for a tokenizer");
 }
 
-/* Byte-level BPE writes a printable byte as itself and the 68 others as U+0100 onwards, in ascending order. */
+/* Byte-level BPE writes a printable byte as itself and the 68 others as U+0100 and up, in ascending
+ * order. */
 static int byte_of_character(unsigned c)
 {
 	if ((c >= 33 && c <= 126) || (c >= 161 && c <= 172) || (c >= 174 && c <= 255))
@@ -50,7 +52,8 @@ static int bad_merge(struct error *err, uint64_t i, struct gguf_string s, const 
 		gguf_name_text(s).text, why);
 }
 
-/* Merge i: "left right", two ordinary tokens whose concatenation is a third. bytes has room for the whole. */
+/* Reads merge i: "left right", two ordinary tokens whose concatenation is a third. bytes has room
+ * for all of it. */
 static int read_merge(
 	struct tokenizer *t, struct gguf_string s, uint64_t i, char *bytes, struct error *err)
 {

@@ -1,4 +1,4 @@
-/* The tokens with a part to play: the first, the unknown, those that end a generation. */
+/* Tokens with a special purpose: the first, the unknown, and the tokens that end a generation. */
 #include "shared/model/arch/pack.h"
 #include "shared/model/text/tokenizer_load.h"
 
@@ -11,7 +11,8 @@ static bool text_is(struct gguf_string s, const char *text)
 	return s.bytes == strlen(text) && memcmp(s.data, text, s.bytes) == 0;
 }
 
-/* Converters write one end-of-sequence id, but chat models also end turns with others, known by their text. */
+/* Converters write one end-of-sequence id, but chat models also end turns with other tokens, which
+ * are found by their text. */
 static void find_eog_by_text(struct tokenizer *t)
 {
 	static const char *const texts[] = {"<|return|>", "<|call|>", "<|end|>", "<|im_end|>",
@@ -27,7 +28,8 @@ static void find_eog_by_text(struct tokenizer *t)
 				if (!text_is(t->texts[id], texts[i]))
 					continue;
 				found[i] = true;
-				/* In gpt-oss <|end|> ends a message, after which the model goes on. */
+				/* In gpt-oss <|end|> ends a message, after which the model goes on.
+				 */
 				if (pass == 1 && !(i == END && found[RETURN] && found[CALL]))
 					t->eog[id] = true;
 			}
@@ -35,7 +37,7 @@ static void find_eog_by_text(struct tokenizer *t)
 	}
 }
 
-/* Whether text has a word, whatever the case of its letters. */
+/* Whether text contains a word, in any case of its letters. */
 static bool mentions(struct gguf_string text, const char *word)
 {
 	size_t n = strlen(word);
@@ -45,8 +47,8 @@ static bool mentions(struct gguf_string text, const char *word)
 	return false;
 }
 
-/* Phi-3's family declares that special tokens take the spaces behind them along, except these three, but GGUF has no
- * key for it: what is known is the model. */
+/* In Phi-3's family all special tokens but three include the spaces behind them. GGUF has no key
+ * for that, so the model is recognised instead. */
 static int find_strips(struct tokenizer *t, const struct gguf *gguf, struct error *err)
 {
 	struct gguf_string name = {"", 0}, architecture = {"", 0};
@@ -66,7 +68,7 @@ static int find_strips(struct tokenizer *t, const struct gguf *gguf, struct erro
 	return 0;
 }
 
-/* What SentencePiece's trainer gives out where it is not told otherwise. */
+/* The ids that SentencePiece's trainer assigns by default. */
 static void set_spm_defaults(struct tokenizer *t, int32_t *bos)
 {
 	t->unknown = 0;
@@ -113,7 +115,7 @@ int tokenizer_load_special_ids(struct tokenizer *t, const struct gguf *gguf, str
 			t->eog[id] = true;
 		if (i == BOS)
 			bos = (int32_t)id;
-		/* Elsewhere it may be a control token, which text must not become. */
+		/* Elsewhere the id may be a control token, which text must not become. */
 		if (i == UNKNOWN && (t->spm || t->types[id] == TOKEN_UNKNOWN))
 			t->unknown = (int32_t)id;
 	}

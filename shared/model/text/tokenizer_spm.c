@@ -1,8 +1,10 @@
 /*
- * SentencePiece's BPE: the characters of a text are merged, best score first, ties leftmost; a character that is no piece
- * falls back to its bytes. There are no words, so a text of n bytes is one chain and takes O(n log n) steps.
+ * SentencePiece's BPE: the characters of a text are merged, the pair with the best score first, of
+ * equal ones the leftmost. A character that is no piece is written as its bytes. There are no
+ * words, so a text of n bytes is one chain, which takes O(n log n) steps.
  *
- * Pieces write a space as U+2581. Here both the pieces (when loaded) and the text have a plain space instead.
+ * Pieces write a space as U+2581. Here both the pieces (when loaded) and the text have a plain
+ * space instead.
  */
 #include "shared/base/utf8.h"
 #include "shared/model/text/tokenizer_load.h"
@@ -14,9 +16,9 @@
 #define SPACE_MARK "\xe2\x96\x81"
 
 struct symbol {
-	uint32_t at, bytes; /* in the text; 0 bytes: merged into the one before */
+	uint32_t at, bytes; /* in the text; 0 bytes: merged into the symbol before it */
 	uint32_t previous, next;
-	int32_t id; /* a user-defined token: never merged; else -1 */
+	int32_t id; /* a user-defined token, which is never merged; else -1 */
 };
 
 struct span {
@@ -32,10 +34,10 @@ struct spm_encoder {
 	struct symbol *symbols;
 	size_t n, capacity;
 	struct merge_heap heap; /* order << 32 | index of the pair's left symbol */
-	/* [n_vocab] of unused pieces: the bytes of the left part of the last pair that would have made it; NULL while
-	 * there was none. */
+	/* [n_vocab] for unused pieces: the bytes of the left part of the last pair that would have
+	 * made it; NULL before the first. */
 	uint32_t *left_bytes;
-	struct span *stack; /* of the parts that an unused piece falls into */
+	struct span *stack; /* the parts of an unused piece that are still to be written */
 	size_t stack_capacity;
 	bool unknown; /* the last token was the unknown one */
 };
@@ -102,7 +104,7 @@ static int copy_text(struct spm_encoder *e, const char *text, size_t bytes, bool
 	return 0;
 }
 
-/* Characters, bytes that are none, and user-defined tokens. */
+/* Cuts the text into characters, bytes that are not UTF-8, and user-defined tokens. */
 static int cut(struct spm_encoder *e)
 {
 	if (e->n_text > e->capacity) {
@@ -136,7 +138,7 @@ static int cut(struct spm_encoder *e)
 	return 0;
 }
 
-/* The token that a symbol and the next one would make, or -1. */
+/* The token that a symbol and the next one would form, or -1. */
 static int32_t pair_at(const struct spm_encoder *e, uint32_t left)
 {
 	const struct symbol *s = &e->symbols[left];
@@ -172,8 +174,9 @@ static int merge_symbols(struct spm_encoder *e)
 		uint64_t item = merge_heap_pop(&e->heap);
 		uint32_t left = (uint32_t)item;
 		struct symbol *s = &e->symbols[left];
-		/* The pair may have changed since it was pushed. One of the same score at the same place is in the heap
-		 * with the same number, so it does not matter which of the two is taken. */
+		/* The pair may have changed since it was pushed. If another pair of the same score
+		 * is at this place now, it is in the heap with the same number, so it does not
+		 * matter which of the two is taken. */
 		int32_t id = s->bytes ? pair_at(e, left) : -1;
 		if (id < 0 || e->tokenizer->order[id] != item >> 32)
 			continue;
@@ -191,7 +194,8 @@ static int merge_symbols(struct spm_encoder *e)
 	return rc;
 }
 
-/* A character that is no piece: its bytes, or one unknown token for a run of such characters. */
+/* Writes a character that is no piece: its bytes, or one unknown token for a run of such
+ * characters. */
 static int put_bytes(struct spm_encoder *e, const char *bytes, size_t n)
 {
 	const struct tokenizer *t = e->tokenizer;
@@ -232,7 +236,8 @@ static int push_span(struct spm_encoder *e, size_t *n, struct span span)
 	return 0;
 }
 
-/* Unused pieces only served to get to longer ones: what is left of them falls back into its parts. */
+/* Unused pieces only serve to form longer ones: those that are left are split into their parts
+ * again. */
 static int put_span(struct spm_encoder *e, struct span span)
 {
 	const struct tokenizer *t = e->tokenizer;
@@ -269,7 +274,7 @@ int spm_encode(struct spm_encoder *encoder, const char *text, size_t bytes, bool
 	if (!rc)
 		rc = merge_symbols(e);
 	e->unknown = false;
-	/* The first symbol is only ever the left of a pair, so the chain starts there. */
+	/* The first symbol is never the right one of a pair, so the chain begins there. */
 	for (uint32_t i = 0; !rc && i != SYMBOL_NONE; i = e->symbols[i].next) {
 		const struct symbol *s = &e->symbols[i];
 		if (s->id >= 0) {
@@ -282,7 +287,7 @@ int spm_encode(struct spm_encoder *encoder, const char *text, size_t bytes, bool
 	return rc;
 }
 
-/* Larger scores to smaller numbers. */
+/* Maps larger scores to smaller numbers. */
 static uint32_t order_of(float score)
 {
 	uint32_t bits;
