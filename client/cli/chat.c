@@ -74,7 +74,7 @@ static void find_history(char *out, size_t bytes)
 		mkdir(out, 0700);
 		*slash = '/';
 	}
-	/* The editor would wait for whoever writes to a pipe there. */
+	/* A pipe in its place would make the editor wait for another process. */
 	FILE *file;
 	int code = file_open(out, &file, &err);
 	if (code == 0)
@@ -85,14 +85,14 @@ static void find_history(char *out, size_t bytes)
 	}
 }
 
-/* Ctrl-C, as a shell has it: the line stays on the screen, and the prompt comes again under it. */
+/* Ctrl-C as in a shell: the line stays on the screen, and the prompt is printed again below it. */
 static unsigned char drop_line(EditLine *edit, wint_t key)
 {
 	(void)edit;
 	(void)key;
 	fputs("^C\r\n", stdout);
 	fflush(stdout);
-	/* What the editor calls its reset: line and display are forgotten, the prompt is written anew. */
+	/* The editor's reset: it drops line and display, and prints the prompt again. */
 	return CC_FATAL;
 }
 
@@ -133,8 +133,8 @@ static void close_editor(struct chat *chat)
 }
 
 /*
- * While a line is edited Ctrl-C is a character like others: the editor hands a signal on, and it would end the program.
- * (The editor's own setting for this key, EL_SETTY "intr=", does not hold.)
+ * While a line is edited, Ctrl-C is an ordinary character: the editor would pass a signal on, which
+ * would end the program. (The editor's own setting for this key, EL_SETTY "intr=", does not last.)
  */
 static void interrupt_key(bool is_signal)
 {
@@ -160,8 +160,8 @@ static const char *read_line(struct chat *chat)
 		const char *line;
 
 		interrupt_key(false);
-		/* A Ctrl-C until now came too late for the last answer. From here on none is a signal until the line has ended, and the
-		 * next one ends the next answer. */
+		/* A Ctrl-C before this point came too late for the last answer. From here until the
+		 * line ends it is no signal, and the next one ends the next answer. */
 		answer_forget_interrupts();
 		line = el_gets(chat->edit, &count);
 		interrupt_key(true);
@@ -169,7 +169,7 @@ static const char *read_line(struct chat *chat)
 			return NULL;
 		if (count > 1)
 			history(chat->history, &event, H_ENTER, line);
-		/* Now, because the program may end by a signal. */
+		/* Saved now, because a signal may end the program. */
 		if (count > 1 && chat->history_path[0])
 			history(chat->history, &event, H_SAVE, chat->history_path);
 		free(chat->line);
@@ -201,7 +201,8 @@ static bool remember(struct chat *chat, const char *role, const char *text, size
 	return true;
 }
 
-/* A request with the flags of the command line and everything said so far. *help: it was asked for. */
+/* Makes a request with the flags of the command line and the conversation so far. *help: it was
+ * asked for. */
 static int make_request(struct chat *chat, struct outrider_request **request, bool *help)
 {
 	static const struct option flags[] = {REQUEST_FLAGS, {0}};
@@ -261,7 +262,7 @@ static int reply(struct chat *chat)
 		putchar('\n');
 		if (code == 0 && fflush(stdout) != 0 && !answer.write_error)
 			answer.write_error = errno;
-		/* Nobody reads the answer: more answers would be wasted work. */
+		/* The answer cannot be written, so more answers would be wasted work. */
 		if (code == 0 && answer.write_error)
 			status = cli_fail(
 				EX_IOERR, "standard output: %s", strerror(answer.write_error));
@@ -277,7 +278,7 @@ static int reply(struct chat *chat)
 		if (code == 0)
 			answer_say_full(&answer, chat->flags.max_tokens);
 	}
-	/* An answer that was cut short was still said. */
+	/* An answer that was cut short is part of the conversation. */
 	if (status == 0 &&
 		!remember(chat, "assistant", answer.text ? answer.text : "", answer.text_bytes))
 		status = cli_fail(EX_OSERR, "no memory for the conversation");
@@ -287,7 +288,7 @@ static int reply(struct chat *chat)
 	return status;
 }
 
-/* False: leave. */
+/* False: the program should end. */
 static bool command(struct chat *chat, const char *line)
 {
 	if (strcmp(line, "/quit") == 0)
@@ -325,7 +326,8 @@ static int converse(struct chat *chat)
 			return cli_fail(
 				EX_OSERR, "the conversation is too long; /reset forgets it");
 		status = reply(chat);
-		/* What was not answered was not said; on a terminal the person may try again. */
+		/* A message without an answer is not part of the conversation; on a terminal the
+		 * person may try again. */
 		if (status) {
 			forget(chat, before);
 			if (!chat->edit || ferror(stdout))
@@ -344,7 +346,7 @@ int command_chat(int argc, char **argv)
 
 	chat.argc = argc;
 	chat.argv = argv;
-	/* The flags are looked at before anything is asked. */
+	/* The flags are checked before anything is asked. */
 	status = make_request(&chat, &request, &help);
 	outrider_request_free(&request);
 	if (status == 0 && !help)

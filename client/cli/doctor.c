@@ -1,4 +1,5 @@
-/* outrider doctor: looks at the machine and the model, measures, and says what speed to expect with which settings. */
+/* outrider doctor: examines the machine and the model, measures, and reports which speed to expect
+ * with which settings. */
 #include "client/cli/cli.h"
 #include "client/cli/doctor/doctor.h"
 #include "client/include/outrider.h"
@@ -48,7 +49,7 @@ static const struct option flags[] = {
 	{0},
 };
 
-/* INT32_MAX: not one of ours. */
+/* INT32_MAX: the flag is not one of ours. */
 static int take_flag(struct doctor *doctor, struct doctor_options *options, int flag)
 {
 	switch (flag) {
@@ -94,7 +95,7 @@ static int check(
 	return 0;
 }
 
-/* Whether any process of a service answers there. */
+/* Whether any process of a service answers in the runtime directory. */
 static bool answers(const char *runtime_dir)
 {
 	struct outrider_status *status;
@@ -145,7 +146,7 @@ static void look(struct doctor *doctor, const struct doctor_options *options)
 	doctor_open_files(doctor);
 	if (doctor->has_model) {
 		wants.slots_bytes = doctor->plan.budget_bytes;
-		/* The files of a split model, and a descriptor of each thread. */
+		/* The files of a split model, and one descriptor per thread. */
 		wants.files =
 			gguf_n_parts(doctor->model.model->gguf) * 2 + doctor->machine.cpus.threads;
 	}

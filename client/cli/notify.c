@@ -1,4 +1,4 @@
-/* The manager's end of sd_notify(3). */
+/* The service manager's end of sd_notify(3). */
 #include "client/cli/supervisor.h"
 
 #include "shared/base/clock.h"
@@ -19,8 +19,9 @@ int notify_open(struct child *child, struct error *err)
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	int on = 1, n;
 
-	/* Abstract: no path, so no limit on the runtime directory's length and nothing left behind. Who sends is checked by
-	 * the credentials the kernel adds. */
+	/* An abstract socket: it has no path, so it does not limit the length of the runtime
+	 * directory, and leaves nothing behind. The sender is checked by the credentials that the
+	 * kernel adds. */
 	n = snprintf(child->notify_name, sizeof child->notify_name, "@outrider-up-%ld-%s",
 		(long)getpid(), child->name);
 	memcpy(address.sun_path, child->notify_name, (size_t)n);
@@ -80,7 +81,7 @@ void store_close(struct child *child)
 	child->n_stored = 0;
 }
 
-/* As systemd has it: printable ASCII without ':', which separates names. */
+/* As in systemd: printable ASCII without ':', which separates names. */
 static bool name_is_valid(const char *name)
 {
 	size_t n = strlen(name);
@@ -109,7 +110,7 @@ static void extend(struct child *child, const char *value)
 		child->deadline_ns = until;
 }
 
-/* What `outrider status` would show; here only why it is not all that it could be. */
+/* Keeps from the state that `outrider status` would show only why it is degraded. */
 static void take_state(struct child *child, const char *state)
 {
 	static const char degraded[] = "degraded: ";
@@ -201,7 +202,7 @@ void notify_receive(struct supervisor *supervisor, struct child *child)
 			return;
 		n_fds = take_control(&message, fds, &sender);
 		text[n] = '\0';
-		/* Like NotifyAccess=main. A message cut short is not obeyed in part. */
+		/* As with NotifyAccess=main. A truncated message is ignored as a whole. */
 		if (sender == child->pid && child->pid > 0 && !(message.msg_flags & MSG_TRUNC)) {
 			obey(supervisor, child, text, fds, n_fds);
 			continue;

@@ -104,7 +104,7 @@ static int own_flag(struct run *run, int flag)
 	}
 }
 
-/* Flags that would change nothing without another. */
+/* Refuses flags that have no effect without another. */
 static int check_idle_flags(const struct run *run)
 {
 	const char *method = run->flags.draft_method;
@@ -124,7 +124,7 @@ static int check_idle_flags(const struct run *run)
 	return request_flags_check(&run->flags, "run", run->replay != NULL);
 }
 
-/* *help: it was asked for, and that was all. */
+/* *help: only help was asked for. */
 static int parse(struct run *run, int argc, char **argv, bool *help)
 {
 	static const struct option flags[] = {
@@ -189,7 +189,8 @@ static int refused(void)
 	return cli_fail(EX_DATAERR, "%s", outrider_error());
 }
 
-/* As `outrider-model render` takes them: what is more than a role and a text goes to the template as it is. */
+/* As `outrider-model render` does: a message with more than a role and a text goes to the template
+ * unchanged. */
 static int use_message(struct run *run, const json_t *message, size_t i)
 {
 	const char *role = json_string_value(json_object_get(message, "role"));
@@ -253,7 +254,7 @@ static int load_messages(struct run *run)
 		status = cli_fail(EX_DATAERR, "%s: expected a list of messages", run->messages);
 	else
 		status = use_messages(run, list);
-	/* Tools, documents and what else stands beside the messages. */
+	/* Tools, documents and whatever else comes with the messages. */
 	if (json_is_object(root))
 		json_object_del(root, "messages");
 	if (status == 0)
@@ -377,7 +378,8 @@ static int generate(struct run *run, struct outrider *client)
 
 	if (code == 0)
 		code = answer_read(&answer, stream);
-	/* A terminal's prompt should not stand behind the answer; a pipe gets the text and nothing else. */
+	/* On a terminal the prompt should not follow the answer on its line; a pipe gets the text
+	 * alone. */
 	if (!run->json && answer.text_bytes && isatty(STDOUT_FILENO))
 		putchar('\n');
 	if (code < 0) {
@@ -387,7 +389,8 @@ static int generate(struct run *run, struct outrider *client)
 			answer_print_json(&answer, stdout);
 		if (fflush(stdout) != 0 && !answer.write_error)
 			answer.write_error = errno;
-		/* A last line of the answer without its end stays a line of its own where both go to one place. */
+		/* If the answer does not end its last line, the statistics still get a line of
+		 * their own when both go to the same place. */
 		if (run->flags.stats && !run->json && answer.text_bytes && !isatty(STDOUT_FILENO) &&
 			answer.text[answer.text_bytes - 1] != '\n')
 			fputc('\n', stderr);

@@ -16,7 +16,7 @@ int stop_open(void)
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);
-	/* Under nohup(1) a terminal that goes away is no reason to stop. */
+	/* Under nohup(1) the loss of a terminal is no reason to stop. */
 	if (sigaction(SIGHUP, NULL, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN)
 		sigaddset(&signals, SIGHUP);
 	sigprocmask(SIG_BLOCK, &signals, NULL);

@@ -1,4 +1,4 @@
-/* What the commands share about arguments and files. */
+/* Arguments and files, for all commands. */
 #include "client/cli/cli.h"
 
 #include "shared/base/config.h"
@@ -49,13 +49,13 @@ int cli_fail(int status, const char *format, ...)
 	va_list args;
 	char text[2048];
 
-	/* What was answered so far comes first. */
+	/* What was printed of the answer comes first. */
 	fflush(stdout);
 	va_start(args, format);
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
 	error_tame(text);
-	/* Without memory as text: what it says is said. */
+	/* Without memory for JSON it prints text, so that the message is not lost. */
 	if (!errors_as_json || !json_tell(stderr, status, text))
 		fprintf(stderr, "outrider: %s\n", text);
 	return status;
@@ -121,7 +121,7 @@ int cli_seconds(const char *flag, const char *text, double low_s, double high_s,
 	return 0;
 }
 
-/* Behind a token: blanks and brackets, and at most one comma, which *comma says. */
+/* What follows a token: blanks and brackets, and at most one comma; *comma: there was one. */
 static const char *skip(const char *text, bool *comma)
 {
 	const char *blanks = " \t\r\n[]";

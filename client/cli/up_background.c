@@ -18,7 +18,7 @@ static void become_background(const int pipes[2], pid_t parent)
 
 	close(pipes[0]);
 	setsid();
-	/* When the process in the foreground ends, by SIGKILL too, nobody waits for this start any more. */
+	/* When the foreground process ends, even by SIGKILL, this start is not wanted any more. */
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	if (getppid() != parent)
 		raise(SIGTERM);
@@ -66,7 +66,7 @@ void up_background_ready(int *ready_fd)
 	*ready_fd = -1;
 }
 
-/* The status of a command that should have left the other process running, and did not. */
+/* The exit status for a background process that should have stayed, but ended. */
 static int ended_status(pid_t pid)
 {
 	int how;
@@ -79,7 +79,7 @@ static int ended_status(pid_t pid)
 			"was "
 			"ready",
 			WTERMSIG(how), strsignal(WTERMSIG(how)));
-	/* It said why. */
+	/* The process has printed the reason. */
 	return WEXITSTATUS(how) ? WEXITSTATUS(how) : EX_UNAVAILABLE;
 }
 
@@ -100,7 +100,7 @@ int up_background_wait(const struct up_background *background, int stop_fd)
 		}
 		if (fds[0].revents == 0)
 			continue;
-		/* If it became ready just as it was stopped, it stops all the same. */
+		/* If it became ready just as it was stopped, it ends all the same. */
 		if (read(background->wait_fd, &status, 1) == 1 && !first.number)
 			return status;
 		break;

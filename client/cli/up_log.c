@@ -10,9 +10,9 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-static int log_fd = -1; /* while the terminal is told the same */
+static int log_fd = -1; /* the log, while the terminal gets the same */
 
-/* A terminal that has gone, or a full disk, keeps nothing from the other. */
+/* A terminal that is gone, or a full disk, does not keep the text from the other. */
 static ssize_t write_both(void *cookie, const char *text, size_t bytes)
 {
 	(void)cookie;

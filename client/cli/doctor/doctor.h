@@ -1,6 +1,6 @@
 /*
- * `outrider doctor`: everything it knows after it has looked, which the report and the configuration are written from. The
- * command (client/cli/doctor.c) fills it in, in this order; one thread.
+ * `outrider doctor`: all its results, from which the report and the configuration are written. The
+ * command (client/cli/doctor.c) fills them in, in this order; one thread.
  */
 #pragma once
 
@@ -24,7 +24,7 @@ struct doctor {
 	const char *model_path, *draft_path; /* as they were given, or NULL */
 	bool has_model, has_draft; /* they could be opened */
 	struct facts model, draft;
-	struct doctor_file_error model_error, draft_error; /* why not */
+	struct doctor_file_error model_error, draft_error; /* why they could not be opened */
 	struct storage storage; /* of the model */
 	struct plan plan; /* with a model */
 	bool has_measured, has_prediction;
@@ -32,19 +32,20 @@ struct doctor {
 	struct prediction prediction;
 };
 
-/* model.c: opens the files and plans, once the machine has been read; then says what there is to say of the files, and how they
- * fit this machine. */
+/* model.c: doctor_open_files opens the files and plans, after the machine was read;
+ * doctor_judge_files adds findings about the files, and how they fit this machine. */
 void doctor_open_files(struct doctor *doctor);
 void doctor_judge_files(struct doctor *doctor);
 void doctor_close(struct doctor *doctor);
 
-/* speed.c: measures, says what that means, and predicts. */
+/* speed.c: measures, adds findings about the results, and predicts. */
 void doctor_measure(struct doctor *doctor);
 
-/* report.c, report_json.c. The caller owns the JSON; NULL: no memory. */
+/* report.c, report_json.c. The caller owns the JSON; NULL: memory is exhausted. */
 void doctor_report(const struct doctor *doctor, FILE *to);
 json_t *doctor_json(const struct doctor *doctor);
 
-/* settings.c: the files that the services read, in directory, which is made when it is not there. None is replaced without
- * force, and either all are written or none. -errno with the file's name. */
+/* settings.c: writes the files that the services read to `directory`, which is made if it does not
+ * exist. Without force no file is replaced, and either all are written or none. -errno with the
+ * file's name. */
 int doctor_write(const struct doctor *doctor, const char *directory, bool force, struct error *err);

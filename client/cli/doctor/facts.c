@@ -5,8 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* One token of the demo model hands work to the threads 31 times in 6 layers, of the OLMoE shape 97 times in 16 (counted with
- * callgrind). */
+/* For one token, the demo model gives work to its threads 31 times in 6 layers, the OLMoE shape 97
+ * times in 16 (counted with callgrind). */
 enum { HAND_OVERS_LAYER = 6 };
 
 static struct kv_layout layout_of(const struct model *model, int64_t tokens)
@@ -47,7 +47,7 @@ static void count_experts(struct facts *facts)
 
 int facts_open(const char *path, struct facts *out, struct error *err)
 {
-	/* Any will do: bytes are counted, not times. */
+	/* Any values will do, because bytes are counted, not times. */
 	static const struct peaks peaks = {1, 1, 1, 1, 1};
 	struct floor floor;
 
@@ -102,7 +102,7 @@ int facts_floor(const struct facts *facts, const struct peaks *peaks, uint32_t n
 
 	if (!chosen)
 		return -ENOMEM;
-	/* Which ones makes no difference: all of a layer weigh the same. */
+	/* It makes no difference which experts these are: all of a layer have the same size. */
 	for (uint32_t layer = 0; layer < c->n_layers; layer++)
 		for (uint32_t i = 0; model->layers[layer].moe && i < n * c->n_experts_used; i++)
 			chosen[(size_t)layer * c->n_experts + i % distinct]++;

@@ -1,4 +1,4 @@
-/* What `outrider doctor` finds: a list in the order in which it was found, owned by the command. */
+/* The findings of `outrider doctor`, in the order in which they were made; owned by the command. */
 #pragma once
 
 #include <stddef.h>
@@ -6,13 +6,13 @@
 enum finding_level {
 	FINDING_OK,
 	FINDING_ADVICE, /* it works, and would work better otherwise */
-	FINDING_PROBLEM, /* the service does not start, or does not do what it was asked for */
+	FINDING_PROBLEM, /* the service does not start, or does not do what it should */
 };
 
 struct finding {
-	const char *name; /* of what was looked at; the same in every run */
+	const char *name; /* of the check; the same in every run */
 	enum finding_level level;
-	char text[512]; /* what is there */
+	char text[512]; /* what was found */
 	char todo[512]; /* what to do about it; "": nothing */
 };
 
@@ -23,7 +23,7 @@ struct findings {
 	struct finding all[FINDINGS_MAX];
 };
 
-/* Adds one, and returns it for finding_todo. */
+/* Adds a finding, and returns it for finding_todo. */
 struct finding *finding_add(struct findings *findings, const char *name, enum finding_level level,
 	const char *format, ...) __attribute__((format(printf, 4, 5)));
 void finding_todo(struct finding *finding, const char *format, ...)

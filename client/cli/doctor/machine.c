@@ -82,7 +82,7 @@ static void read_flags(const char *root, struct machine *out)
 		fclose(file);
 }
 
-/* Bytes of a line of /proc/meminfo that counts KiB. */
+/* A value of /proc/meminfo, which is in KiB, in bytes. */
 static uint64_t info_bytes(const char *meminfo, const char *name)
 {
 	uint64_t kib = memory_info(meminfo, name);
@@ -110,7 +110,8 @@ static void read_memory(const char *root, struct machine *out)
 		sizeof(out->thp_shared));
 }
 
-/* How many entries of a directory begin with these letters and go on with a digit; or, without letters, all. */
+/* How many entries of a directory begin with these letters and continue with a digit; without
+ * letters: all entries. */
 static uint32_t count_entries(const char *root, const char *name, const char *letters)
 {
 	DIR *directory = opendir(below(root, name).text);
@@ -149,7 +150,7 @@ static void read_cpus(const char *root, const cpu_set_t *mask, struct machine *o
 	}
 }
 
-/* "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug ...": what is between the name and the date. */
+/* From "NVRM version: NVIDIA UNIX x86_64 Kernel Module 535.104.05 Sat Aug ...": the version. */
 static void read_driver(const char *root, char *out, size_t bytes)
 {
 	char line[256];
@@ -157,7 +158,7 @@ static void read_driver(const char *root, char *out, size_t bytes)
 	out[0] = '\0';
 	if (!read_line(root, "/proc/driver/nvidia/version", line, sizeof(line)))
 		return;
-	/* The version is the first word that begins with a digit and has a point. */
+	/* The version is the first word that begins with a digit and contains a point. */
 	for (char *word = strtok(line, " \t"); word; word = strtok(NULL, " \t"))
 		if (isdigit((unsigned char)word[0]) && strchr(word, '.')) {
 			snprintf(out, bytes, "%s", word);
@@ -241,7 +242,7 @@ static uint64_t of_limit(rlim_t limit)
 	return limit == RLIM_INFINITY ? UINT64_MAX : (uint64_t)limit;
 }
 
-/* Where a program of PATH is; "": nowhere. */
+/* The path of a program in PATH; "": there is none. */
 static void find_program(const char *name, char *out, size_t bytes)
 {
 	const char *path = getenv("PATH");

@@ -79,7 +79,7 @@ static void judge_swap(const struct machine *m, struct findings *findings)
 		return;
 	}
 	uint64_t used = m->swap_free < m->swap_total ? m->swap_total - m->swap_free : 0;
-	/* Some pages that nobody wants again are always there. */
+	/* Some pages that are never used again are always in swap. */
 	bool much = used > m->swap_total / 16;
 	struct finding *finding = finding_add(findings, "swap", much ? FINDING_ADVICE : FINDING_OK,
 		"%s, of which %s are used", UNITS_SIZE(m->swap_total), UNITS_SIZE(used));

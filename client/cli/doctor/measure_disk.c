@@ -8,18 +8,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TRIAL_NS 700000000ull /* of each of the three ways to read */
+#define TRIAL_NS 700000000ull /* for each of the three ways to read */
 #define TRIAL_BYTES_MAX (2ull << 30)
 #define CACHED_NS 300000000ull
 #define FILE_BYTES_MIN \
-	(4ull << 20) /* of smaller ones nothing is measured: a disk gives them at once */
+	(4ull << 20) /* smaller files are not measured, because a disk returns them at once */
 
 enum {
-	PLAIN_BYTES = 1 << 20, /* of a read that is no expert's */
-	MEMORY_BYTES = 64 << 20, /* what is read goes there, and nobody looks at it */
+	PLAIN_BYTES = 1 << 20, /* of a read that is not an expert */
+	MEMORY_BYTES = 64 << 20, /* where reads go; the content is not used */
 	REQUESTS = 64,
-	FILLED =
-		32, /* requests that are kept with the reader: enough for any depth that it takes */
+	FILLED = 32, /* requests in the reader at a time: enough for any depth that it accepts */
 };
 
 struct trial {
@@ -75,7 +74,7 @@ static uint32_t any_layer(struct trial *t)
 	return layer;
 }
 
-/* A read of its own, at random or the next. */
+/* Submits a read of PLAIN_BYTES, at a random place or the next one. */
 static void submit_plain(struct trial *t, bool random)
 {
 	uint64_t pieces = t->part->bytes / PLAIN_BYTES;
@@ -84,7 +83,7 @@ static void submit_plain(struct trial *t, bool random)
 	submit(t, t->part->base + piece * PLAIN_BYTES, PLAIN_BYTES, PLAIN_BYTES);
 }
 
-/* Takes what has come; waits for the first. */
+/* Takes the reads that have finished; waits for the first. */
 static void collect(struct trial *t)
 {
 	struct read_request *finished[REQUESTS];
@@ -140,7 +139,8 @@ static double trial_busy(struct trial *t, bool random)
 	return gb_s(t);
 }
 
-/* As a pass that nobody foresaw asks: all that one token needs of a layer, and then of the next. */
+/* Reads like a pass without hints: all experts that one token needs of a layer, then those of the
+ * next layer. */
 static double trial_layers(struct trial *t)
 {
 	begin(t);
@@ -150,7 +150,7 @@ static double trial_layers(struct trial *t)
 		for (uint32_t i = 0; i < t->facts->used; i++) {
 			while (t->n_free < EXPERT_PARTS)
 				collect(t);
-			/* Far from each other, and each another one. */
+			/* Experts that are far from each other, and all different. */
 			submit_expert(t, layer,
 				(first + i * (t->facts->experts / t->facts->used)) %
 					t->facts->experts);
@@ -160,7 +160,7 @@ static double trial_layers(struct trial *t)
 	return gb_s(t);
 }
 
-/* From the page cache, which has all of it: one thread's copy. */
+/* Reads from the page cache, which has the whole file: a copy by one thread. */
 static double trial_cached(struct trial *t)
 {
 	uint64_t position = 0;

@@ -2,7 +2,8 @@
 
 #include "services/expert-cache/budget.h"
 
-/* The defaults first; then what makes room. Below the third the service is another one: only where nothing else runs. */
+/* The defaults first; then what makes room. Below the third step the service is a different one, so
+ * it is only used when nothing else runs. */
 static const struct {
 	int64_t sessions;
 	uint32_t context;
@@ -39,7 +40,7 @@ static uint32_t at_most(uint32_t context, uint32_t most)
 	return context < most ? context : most;
 }
 
-/* In steps of CONTEXT_STEP, or all of the model's. */
+/* In steps of CONTEXT_STEP, or all of the model's context. */
 static uint32_t longest_context(
 	const struct facts *facts, const struct memory_limit *limit, const struct plan *plan)
 {
@@ -74,7 +75,8 @@ void plan_make(const struct facts *facts, const struct memory_limit *limit, stru
 		if (trial.all && i < STEPS_FOR_EXPERTS)
 			chosen = i;
 	}
-	/* Not all experts fit: what runs, with the weights of every token in memory; else what runs at all. */
+	/* Not all experts fit. First choice: a plan that runs with the weights of every token in
+	 * memory; otherwise one that runs at all. */
 	for (int i = 0; i < STEPS && chosen < 0; i++) {
 		try_out(facts, limit, steps[i].sessions, at_most(steps[i].context, most), &trial);
 		if (trial.runs && trial.room.bytes >= trial.budget_bytes)

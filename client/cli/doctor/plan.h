@@ -1,4 +1,5 @@
-/* How a machine's memory is best shared out for a model, by the services' own rules. Pure, of figures that are passed in. */
+/* The best use of a machine's memory for a model, by the services' own rules. No side effects:
+ * works on figures that are passed in. */
 #pragma once
 
 #include "client/cli/doctor/facts.h"
@@ -8,18 +9,20 @@
 #include <stdbool.h>
 
 struct plan {
-	bool runs; /* one layer's experts, the KV cache and the sessions have room */
-	bool all; /* and so do all experts, and the weights of every token */
-	bool smaller; /* sessions and context are less than the defaults: more would not fit */
+	bool runs; /* there is room for one layer's experts, the KV cache and the sessions */
+	bool all; /* and for all experts and the weights of every token */
+	bool smaller; /* sessions and context are below the defaults, because more would not fit */
 	int64_t sessions;
 	uint32_t context; /* tokens of a session */
 	uint64_t kv_bytes;
 	struct room room; /* what is left for experts, and why */
-	uint64_t budget_bytes, all_bytes; /* what budget auto takes; of all experts. Dense: 0 */
-	double share; /* of the experts in memory; of a dense model 1 */
+	/* the memory that budget auto takes, and that of all experts. Dense: 0 */
+	uint64_t budget_bytes, all_bytes;
+	double share; /* of the experts in memory; 1 for a dense model */
 	uint64_t least_bytes; /* of memory, for the smallest service */
-	uint32_t
-		context_most; /* with which all experts still fit beside these sessions; 0: they do not anyway */
+	/* the largest context with which all experts still fit in addition to these sessions; 0:
+	 * they do not fit in any case */
+	uint32_t context_most;
 };
 
 void plan_make(const struct facts *facts, const struct memory_limit *limit, struct plan *out);

@@ -7,7 +7,7 @@ double predict_kernel_share(const char *kernels)
 	return strcmp(kernels, "avx512") == 0 ? 0.88 : strcmp(kernels, "avx2") == 0 ? 0.7 : 0.5;
 }
 
-/* What a prediction is made of. */
+/* The input of a prediction. */
 struct predicting {
 	const struct facts *facts;
 	const struct measured *measured;
@@ -27,7 +27,7 @@ static double compute_s(
 	       facts->hand_overs * p->measured->hand_over_us / 1e6;
 }
 
-/* Of the distinct experts of n tokens, those that are not in memory. */
+/* The time to read those of the distinct experts of n tokens that are not in memory. */
 static double disk_s(const struct predicting *p, uint32_t n, double share)
 {
 	const struct facts *facts = p->facts;
@@ -49,7 +49,7 @@ double predict_break_even(uint32_t k, double cost)
 
 	if (cost >= k + 1)
 		return 2;
-	/* Tokens of a pass: 1 + p + p^2 + ... + p^K. */
+	/* The tokens of a pass: 1 + p + p^2 + ... + p^K. */
 	for (int i = 0; i < 50; i++) {
 		double p = (low + high) / 2, tokens = 1, power = 1;
 
@@ -82,7 +82,7 @@ static void add_row(struct prediction *out, const struct predicting *p, double o
 	};
 }
 
-/* All, three quarters, half, a quarter and the least, and between them what is planned. */
+/* Rows for all experts, three quarters, half, a quarter, the least, and the planned share. */
 static void add_rows(struct prediction *out, const struct predicting *p, double one_s,
 	uint64_t all_bytes, uint64_t least_bytes)
 {
@@ -112,7 +112,7 @@ static int add_drafts(
 	static const uint32_t ks[PREDICT_DRAFTS] = {1, 3, 7};
 	double bytes, draft_s = 0;
 
-	/* The drafter's one thread has what one thread reads. */
+	/* The drafter has one thread, which reads as fast as one thread can. */
 	if (draft) {
 		double all = compute_s(p, draft, 1, &bytes);
 

@@ -13,13 +13,14 @@
 
 enum { VERIFIER, CACHE, DRAFTER, POLICY, FILES };
 
-/* Of services/knobs, whose headers cannot be included together: their enumerators share names. */
+/* The tables of services/knobs, whose headers cannot be included together: their enumerators have
+ * equal names. */
 extern const struct config_key verifier_config_keys[], cache_config_keys[], drafter_config_keys[],
 	settings_keys[];
 
 struct writing {
 	const struct doctor *doctor;
-	char *model, *draft; /* from the root on; draft or NULL */
+	char *model, *draft; /* absolute; draft: or NULL */
 	char *path[FILES], *text[FILES];
 	struct new_file file[FILES];
 };
@@ -29,7 +30,7 @@ static const char *const names[FILES] = {
 static const struct config_key *const keys[FILES] = {
 	verifier_config_keys, cache_config_keys, drafter_config_keys, settings_keys};
 
-enum { VALUES_BYTES = 16 << 10 }; /* of any service's settings */
+enum { VALUES_BYTES = 16 << 10 }; /* bytes of any service's settings */
 
 static void write_verifier(const struct writing *w, FILE *to)
 {
@@ -90,7 +91,8 @@ static void write_text(const struct writing *w, int which, FILE *to)
 		write_policy(to);
 }
 
-/* What the service will read is what was meant: a path may have characters that a file of settings cannot hold. */
+/* Checks that the service will read what was meant: a path may contain characters that a file of
+ * settings cannot. */
 static int check_text(const struct writing *w, int which, size_t bytes, struct error *err)
 {
 	const struct config_key *model =
@@ -159,7 +161,7 @@ static int make_directory(const char *directory, struct error *err)
 	return 0;
 }
 
-/* All are open before any has its name. */
+/* Opens all files before any gets its name. */
 static int write_files(struct writing *w, bool force, struct error *err)
 {
 	int rc = 0, n = 0;

@@ -10,7 +10,7 @@
 #include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 
-/* Octal escapes as the kernel writes blanks: "\040". In place. */
+/* Decodes the octal escapes that the kernel writes for blanks ("\040"), in place. */
 static void unescape(char *text)
 {
 	char *to = text;
@@ -54,8 +54,8 @@ static void take(struct storage *out, const char *type, const char *source)
 	out->memory = is_among(type, memory);
 }
 
-/* "36 35 98:0 /root /mount/point options fields... - type source options": the longest mount point above the path counts, and
- * of the same one the last. */
+/* "36 35 98:0 /root /mount/point options fields... - type source options": the longest mount point
+ * that contains the path counts, and among equal ones the last. */
 bool storage_find(const char *mountinfo, const char *path, struct storage *out)
 {
 	FILE *file = fopen(mountinfo, "re");
@@ -87,13 +87,13 @@ bool storage_find(const char *mountinfo, const char *path, struct storage *out)
 	return found;
 }
 
-/* Disks of virtual machines say that they rotate, whatever they are. */
+/* Disks of virtual machines claim to rotate, whatever they are. */
 static bool is_virtual(const char *source)
 {
 	return strncmp(source, "/dev/vd", 7) == 0 || strncmp(source, "/dev/xvd", 8) == 0;
 }
 
-/* Of a disk, or of the one that a partition is on. */
+/* For a disk, or the disk of a partition. */
 static int rotates(const char *root, dev_t device)
 {
 	static const char *const places[] = {"queue", "../queue"};
