@@ -7,6 +7,7 @@ TLIB_ipc := ipc base proto
 TLIB_kernels := kernels base
 TLIB_model := model kernels base
 TLIB_grammar := model kernels base
+TLIB_calls := model kernels base
 TLIB_spec := spec model kernels ipc base proto
 TLIB_verifier := outrider-verifier knobs $(TLIB_spec)
 TLIB_drafter := outrider-drafter knobs $(TLIB_spec)

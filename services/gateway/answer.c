@@ -3,6 +3,8 @@
 #include "services/gateway/logprobs.h"
 #include "shared/base/json_text.h"
 
+#include <string.h>
+
 static bool add_event(struct exchange *exchange, json_t *value)
 {
 	return text_add_json(&exchange->out, value, "data: ", "\n\n");
@@ -30,8 +32,13 @@ static const char *finish_reason(enum outrider_end end)
 
 static json_t *finish(const struct choice *choice)
 {
-	return choice->end == OUTRIDER_END_NONE ? json_null()
-						: json_string(finish_reason(choice->end));
+	const char *reason = finish_reason(choice->end);
+
+	if (choice->end == OUTRIDER_END_NONE)
+		return json_null();
+	if (choice->calls && strcmp(reason, "stop") == 0)
+		reason = "tool_calls";
+	return json_string(reason);
 }
 
 /* Of all choices together. */
@@ -129,6 +136,36 @@ bool answer_chunk(struct exchange *exchange, struct choice *choice, const char *
 		       add_event(exchange, chunk(exchange, choice, text, bytes, false)));
 }
 
+/* A chunk with something else than content; takes delta. */
+static bool add_delta(struct exchange *exchange, struct choice *choice, json_t *delta)
+{
+	json_t *of;
+
+	/* The first one tells the role. */
+	if (!answer_chunk(exchange, choice, "", 0)) {
+		json_decref(delta);
+		return false;
+	}
+	of = json_pack("{s:i,s:o,s:n,s:n}", "index", (int)choice->index, "delta", delta, "logprobs",
+		"finish_reason");
+	return add_event(exchange, head(exchange, "chat.completion.chunk", json_pack("[o]", of)));
+}
+
+bool answer_thought(
+	struct exchange *exchange, struct choice *choice, const char *text, size_t bytes)
+{
+	return add_delta(exchange, choice, json_pack("{s:s%}", "reasoning_content", text, bytes));
+}
+
+bool answer_call(struct exchange *exchange, struct choice *choice)
+{
+	size_t i = json_array_size(choice->calls) - 1;
+	json_t *call = json_copy(json_array_get(choice->calls, i));
+
+	json_object_set_new(call, "index", json_integer((json_int_t)i));
+	return add_delta(exchange, choice, json_pack("{s:[o]}", "tool_calls", call));
+}
+
 bool answer_chunk_end(struct exchange *exchange, struct choice *choice)
 {
 	return answer_chunk(exchange, choice, "", 0) &&
@@ -161,6 +198,22 @@ bool answer_stream_fault(struct exchange *exchange)
 	return add_event(exchange, fault_json(&exchange->fault));
 }
 
+/* Takes the text. */
+static json_t *message(const struct choice *choice, json_t *text)
+{
+	json_t *of = json_pack("{s:s,s:o,s:n}", "role", "assistant", "content", text, "refusal");
+
+	if (of && choice->thought.n)
+		json_object_set_new(of, "reasoning_content",
+			json_stringn(choice->thought.data, choice->thought.n));
+	if (of && choice->calls) {
+		json_object_set(of, "tool_calls", choice->calls);
+		if (choice->text.n == 0)
+			json_object_set_new(of, "content", json_null());
+	}
+	return of;
+}
+
 static json_t *whole_choice(const struct exchange *exchange, struct choice *choice)
 {
 	json_t *logprobs = logprobs_take(choice);
@@ -169,9 +222,8 @@ static json_t *whole_choice(const struct exchange *exchange, struct choice *choi
 	if (!exchange->params.chat)
 		return json_pack("{s:i,s:o,s:o,s:o}", "index", (int)choice->index, "text", text,
 			"logprobs", logprobs, "finish_reason", finish(choice));
-	return json_pack("{s:i,s:{s:s,s:o,s:n},s:o,s:o}", "index", (int)choice->index, "message",
-		"role", "assistant", "content", text, "refusal", "logprobs", logprobs,
-		"finish_reason", finish(choice));
+	return json_pack("{s:i,s:o,s:o,s:o}", "index", (int)choice->index, "message",
+		message(choice, text), "logprobs", logprobs, "finish_reason", finish(choice));
 }
 
 bool answer_whole(struct exchange *exchange)
@@ -193,4 +245,28 @@ bool answer_whole(struct exchange *exchange)
 		return false;
 	}
 	return text_add_json(&exchange->out, body, "", "\n");
+}
+
+json_t *answer_model(const struct exchange *exchange)
+{
+	struct watch_news news;
+
+	return json_text(model_of(exchange, &news));
+}
+
+json_t *answer_usage(const struct exchange *exchange)
+{
+	struct sums sums;
+
+	if (!sum(exchange, &sums))
+		return NULL;
+	json_decref(sums.lossy);
+	return usage_json(&sums);
+}
+
+bool answer_add_own(const struct exchange *exchange, json_t *body)
+{
+	struct sums sums;
+
+	return sum(exchange, &sums) && add_more(body, exchange, &sums);
 }

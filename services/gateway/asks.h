@@ -6,6 +6,7 @@
 #pragma once
 
 #include "client/include/outrider.h"
+#include "services/gateway/facts.h"
 #include "shared/base/error.h"
 
 #include <pthread.h>
@@ -43,6 +44,7 @@ struct ask {
 	unsigned flags;
 	struct outrider_request *request;
 	struct outrider_model_info *info;
+	struct gateway_facts facts;
 };
 
 struct asks {

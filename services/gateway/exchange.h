@@ -6,6 +6,7 @@
 #include "services/gateway/gateway.h"
 #include "services/gateway/params.h"
 #include "services/gateway/text.h"
+#include "shared/model/calls/calls.h"
 
 /* One answer of a completion. */
 struct choice {
@@ -18,6 +19,10 @@ struct choice {
 	uint64_t uid;
 	uint32_t index;
 	struct text text; /* all of it; not of a stream */
+	struct calls_parser *parser; /* NULL: all of it is content */
+	struct text thought; /* all of it; not of a stream */
+	json_t *calls; /* NULL: none yet; as in a message */
+	bool failed; /* there was no memory for what the parser found */
 	uint32_t n_tokens; /* of the output so far */
 	enum outrider_end end; /* NONE: it is still running */
 	bool begun; /* the first chunk was made */
@@ -45,6 +50,10 @@ struct exchange {
 	struct exchange *previous, *next; /* of gateway.exchanges */
 	bool listed;
 	struct params params;
+	struct calls_format format; /* how the model writes thoughts and calls */
+	bool parsed; /* they are looked for */
+	bool thinking; /* the prompt ends within a thought */
+	struct responses *responses; /* owned; NULL: it is no request to /v1/responses */
 	struct choice choices[PARAMS_CHOICES];
 	uint32_t n_started, n_ended;
 	char id[40];

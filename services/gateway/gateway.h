@@ -7,6 +7,10 @@
  *	answer.c	what a completion looks like in JSON
  *	logprobs.c	and its log probabilities
  *	params.c	what a request asks for
+ *	tools.c		what it says of tools
+ *	plan.c		what is to be known of the model before a chat begins
+ *	parse.c		thoughts and calls in answers
+ *	responses.c	/v1/responses
  *	texts.c		texts, tokens and the model
  *	asks.c		what waits for an answer of the service: asked on threads of their own
  *	keys.c		API keys, and what each may ask for (limits.c)
@@ -56,6 +60,7 @@ struct gateway {
 	struct keys_stamp keys_stamp; /* of the file that they were read from, or that was wrong */
 	struct watch watch;
 	struct asks asks;
+	struct gateway_facts facts;
 	struct metrics metrics;
 	struct rate rate; /* of responses */
 	uint64_t ticks;

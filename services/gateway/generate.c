@@ -2,6 +2,8 @@
 
 #include "services/gateway/answer.h"
 #include "services/gateway/logprobs.h"
+#include "services/gateway/parse.h"
+#include "services/gateway/responses.h"
 #include "shared/base/checksum.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
@@ -55,8 +57,11 @@ static void make_id(struct exchange *exchange)
 
 	if (getrandom(&random, sizeof random, 0) != sizeof random)
 		random = clock_ns();
-	snprintf(exchange->id, sizeof exchange->id, "%s-%016llx",
-		exchange->params.chat ? "chatcmpl" : "cmpl", (unsigned long long)random);
+	snprintf(exchange->id, sizeof exchange->id, "%s%016llx",
+		exchange->responses	? "resp_"
+		: exchange->params.chat ? "chatcmpl-"
+					: "cmpl-",
+		(unsigned long long)random);
 	exchange->created = (int64_t)time(NULL);
 }
 
@@ -154,6 +159,7 @@ void generate_end(struct exchange *exchange)
 		stop(choice);
 		text_free(&choice->text);
 		json_decref(choice->logprobs);
+		parse_free(choice);
 	}
 	exchange->n_started = 0;
 	if (!exchange->listed)
@@ -196,7 +202,9 @@ static void leave(struct exchange *exchange)
 
 static void fail(struct exchange *exchange)
 {
-	if (exchange->responding)
+	if (exchange->responding && exchange->responses)
+		responses_fault(exchange);
+	else if (exchange->responding)
 		answer_stream_fault(exchange);
 	give_up(exchange);
 }
@@ -209,7 +217,9 @@ static void no_memory(struct exchange *exchange)
 
 static void finish(struct exchange *exchange)
 {
-	bool good = exchange->params.stream ? answer_stream_end(exchange) : answer_whole(exchange);
+	bool good = exchange->responses	      ? responses_end(exchange)
+		    : exchange->params.stream ? answer_stream_end(exchange)
+					      : answer_whole(exchange);
 
 	if (!good) {
 		no_memory(exchange);
@@ -231,6 +241,9 @@ static bool take_text(struct choice *choice, const struct outrider_event *event)
 
 	if (!logprobs_add(choice, event))
 		return false;
+	if (choice->parser)
+		return parse_text(choice, event->text, event->text_bytes) &&
+		       (event->type != OUTRIDER_EVENT_DONE || parse_end(choice));
 	if (exchange->params.stream)
 		return answer_chunk(exchange, choice, event->text, event->text_bytes);
 	text_add(&choice->text, event->text, event->text_bytes);
@@ -260,7 +273,8 @@ static void take_done(struct choice *choice, const struct outrider_event *event)
 		fault_set(&exchange->fault, 504, NULL, "timeout",
 			"the answer had no token when its time (answer_timeout) was over");
 		fail(exchange);
-	} else if (exchange->params.stream && !answer_chunk_end(exchange, choice)) {
+	} else if (exchange->params.stream && !exchange->responses &&
+		   !answer_chunk_end(exchange, choice)) {
 		no_memory(exchange);
 	} else if (exchange->n_ended == exchange->params.n) {
 		finish(exchange);
@@ -281,6 +295,7 @@ static void take(struct choice *choice, const struct outrider_event *event)
 			(double)(now_ns - exchange->begun_ns) / 1e9);
 	choice->n_tokens += (uint32_t)event->n_tokens;
 	charge(exchange, event->n_tokens);
+	size_t before = exchange->out.n;
 	if (!take_text(choice, event)) {
 		no_memory(exchange);
 		return;
@@ -291,7 +306,9 @@ static void take(struct choice *choice, const struct outrider_event *event)
 		give_up(exchange);
 		return;
 	}
-	exchange->sent_ns = now_ns;
+	/* A call comes as a whole: there may be nothing to send for long. */
+	if (exchange->out.n > before)
+		exchange->sent_ns = now_ns;
 	if (event->type == OUTRIDER_EVENT_DONE)
 		take_done(choice, event);
 	else if (exchange->params.stream)
@@ -328,6 +345,11 @@ bool generate_begin(struct exchange *exchange)
 	exchange->n_started = exchange->params.n;
 	for (uint32_t i = 0; i < exchange->n_started; i++) {
 		exchange->choices[i] = (struct choice){.exchange = exchange, .index = i};
+		if (!parse_begin(&exchange->choices[i])) {
+			generate_end(exchange);
+			return fault_set(&exchange->fault, 500, NULL, "internal_error",
+				"no memory for the answer");
+		}
 		queue_add(&gateway->queue, &exchange->choices[i]);
 	}
 	start_waiting(gateway);

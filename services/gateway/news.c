@@ -26,6 +26,7 @@ static void take_verifier(struct watch_news *news, const struct outrider_process
 		return;
 	if (model)
 		take_model(news, model);
+	news->generation = p->generation;
 	news->context = process_number(p, "context");
 	news->running = process_number(p, "running");
 	news->waiting = process_number(p, "waiting");

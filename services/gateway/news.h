@@ -32,6 +32,7 @@ struct watch_news {
 	char state[WATCH_STATE_BYTES]; /* the verifier's: "loading", "ready", "down", ... */
 	char model[WATCH_NAME_BYTES]; /* file name without .gguf; "": not known so far */
 	uint64_t context; /* tokens of one session */
+	uint64_t generation; /* of the verifier */
 	uint64_t running, waiting, places, queue_max; /* sessions of the verifier */
 	uint64_t output_tokens, iterations, kv_held_tokens, kv_tokens; /* of the verifier */
 	/* Over the running sessions: the mean of K, the mean of the measured utility (NAN: none),

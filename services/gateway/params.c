@@ -1,5 +1,8 @@
 #include "services/gateway/params.h"
 
+#include "services/gateway/tools.h"
+#include "shared/base/checksum.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,7 +93,12 @@ static bool take_messages(struct reading *reading, const json_t *value)
 		if (!json_is_object(message) || !json_is_string(json_object_get(message, "role")))
 			return fault_set(reading->fault, 400, "messages", "invalid_type",
 				"messages[%zu]: expected an object with a role", i);
+		if (!tools_check_message(message, i, reading->fault))
+			return false;
 		char *text = json_dumps(message, JSON_COMPACT);
+		if (text)
+			reading->params->digest =
+				checksum(reading->params->digest, text, strlen(text));
 		int code = text ? outrider_request_add_message_json(reading->params->request, text)
 				: -ENOMEM;
 		free(text);
@@ -338,7 +346,28 @@ static bool take_effort(struct reading *reading, const json_t *value)
 	if (!json_is_string(value))
 		return wrong(reading, "a string");
 	json_object_set(reading->variables, "reasoning_effort", (json_t *)value);
+	/* Templates with a switch have this one. What chat_template_kwargs says counts, wherever it stands. */
+	if (strcmp(json_string_value(value), "none") == 0 &&
+		!json_object_get(reading->variables, "enable_thinking"))
+		json_object_set_new(reading->variables, "enable_thinking", json_false());
 	return true;
+}
+
+static bool take_tools(struct reading *reading, const json_t *value)
+{
+	json_decref(reading->params->tools);
+	reading->params->tools = json_incref((json_t *)value);
+	return tools_check(value, reading->fault);
+}
+
+static bool take_choice(struct reading *reading, const json_t *value)
+{
+	return tools_choose(reading->params, value, reading->fault);
+}
+
+static bool take_parallel(struct reading *reading, const json_t *value)
+{
+	return take_bool(reading, value, &reading->params->parallel);
 }
 
 static bool take_ignore_eos(struct reading *reading, const json_t *value)
@@ -406,6 +435,7 @@ static bool refuse(struct reading *reading, const json_t *value)
 
 static bool set_grammar(struct reading *reading, const char *kind, const char *source)
 {
+	reading->params->has_grammar = true;
 	return took(reading, outrider_request_set_grammar(reading->params->request, kind, source));
 }
 
@@ -413,6 +443,9 @@ static bool take_schema(struct reading *reading, const json_t *value)
 {
 	if (!json_is_object(value) && !json_is_boolean(value))
 		return wrong(reading, "a JSON schema");
+	json_decref(reading->params->content);
+	reading->params->content =
+		json_pack("{s:O,s:s}", "schema", (json_t *)value, "name", reading->field);
 	char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
 	bool good = text ? set_grammar(reading, "json-schema", text)
 			 : fault_set(reading->fault, 500, NULL, "internal_error", "no memory");
@@ -424,6 +457,8 @@ static bool take_gbnf(struct reading *reading, const json_t *value)
 {
 	if (!json_is_string(value))
 		return wrong(reading, "a string");
+	json_decref(reading->params->content);
+	reading->params->content = NULL;
 	return set_grammar(reading, "gbnf", json_string_value(value));
 }
 
@@ -436,9 +471,13 @@ static bool take_format(struct reading *reading, const json_t *value)
 
 	if (!type)
 		return wrong(reading, "an object with a type");
+	if (strcmp(type, "json_object") == 0 && !schema) {
+		json_decref(reading->params->content);
+		reading->params->content = json_pack("{s:{s:s}}", "schema", "type", "object");
+		return set_grammar(reading, "json-object", "");
+	}
 	if (strcmp(type, "json_object") == 0)
-		return schema ? take_schema(reading, schema)
-			      : set_grammar(reading, "json-object", "");
+		return take_schema(reading, schema);
 	if (strcmp(type, "json_schema") == 0)
 		return schema ? take_schema(reading, schema)
 			      : wrong(reading, "json_schema with a schema");
@@ -499,10 +538,9 @@ static const struct field {
 	{"service_tier", BOTH, take_nothing},
 	{"safety_identifier", BOTH, take_nothing},
 	{"prompt_cache_key", BOTH, take_nothing},
-	/* Without tools it has nothing to act on. */
-	{"parallel_tool_calls", CHAT, take_nothing},
-	{"tools", CHAT, refuse},
-	{"tool_choice", CHAT, refuse},
+	{"tools", CHAT, take_tools},
+	{"tool_choice", CHAT, take_choice},
+	{"parallel_tool_calls", CHAT, take_parallel},
 	{"functions", CHAT, refuse},
 	{"function_call", CHAT, refuse},
 	{"audio", CHAT, refuse},
@@ -542,6 +580,10 @@ static bool read_fields(struct reading *reading, const json_t *body)
 
 static bool set_variables(struct reading *reading)
 {
+	const struct params *params = reading->params;
+
+	if (json_array_size(params->tools) > 0 && params->choice != CHOICE_NONE)
+		json_object_set(reading->variables, "tools", params->tools);
 	if (json_object_size(reading->variables) == 0)
 		return true;
 	char *text = json_dumps(reading->variables, JSON_COMPACT);
@@ -562,6 +604,7 @@ bool params_read(struct params *params, const json_t *body, struct fault *fault)
 	bool good;
 
 	params->n = 1;
+	params->parallel = true;
 	if (!reading.variables || outrider_request_new(&params->request) < 0) {
 		json_decref(reading.variables);
 		return fault_set(fault, 500, NULL, "internal_error", "no memory for the request");
@@ -579,7 +622,8 @@ bool params_read(struct params *params, const json_t *body, struct fault *fault)
 	if (good && !params->has_input)
 		good = fault_set(fault, 400, input, "missing_required_parameter",
 			"you must provide %s", input);
-	good = good && set_logprobs(&reading) && set_variables(&reading);
+	good = good && set_logprobs(&reading) && tools_finish(params, fault) &&
+	       set_variables(&reading);
 	json_decref(reading.variables);
 	return good;
 }
@@ -587,4 +631,7 @@ bool params_read(struct params *params, const json_t *body, struct fault *fault)
 void params_free(struct params *params)
 {
 	outrider_request_free(&params->request);
+	json_decref(params->tools);
+	json_decref(params->content);
+	params->tools = params->content = NULL;
 }

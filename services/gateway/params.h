@@ -24,6 +24,13 @@ struct params {
 	bool logprobs; /* of a chat */
 	uint32_t top_logprobs; /* of the likeliest tokens, in addition */
 	uint64_t seed; /* of the first; the next have the next numbers */
+	json_t *tools; /* owned, as in chat completions; NULL: none */
+	enum { CHOICE_AUTO, CHOICE_NONE, CHOICE_REQUIRED } choice;
+	char only[72]; /* the one function that must be called; "": any */
+	bool parallel; /* several calls in one answer are allowed */
+	bool has_grammar;
+	json_t *content; /* owned: what the content must be, as a part of a grammar; NULL: any text, unless has_grammar */
+	uint64_t digest; /* of the messages */
 	char model[256]; /* as it was asked for; "": it was not */
 };
 

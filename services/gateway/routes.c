@@ -2,6 +2,8 @@
 
 #include "services/gateway/generate.h"
 #include "services/gateway/page.h"
+#include "services/gateway/plan.h"
+#include "services/gateway/responses.h"
 #include "services/gateway/texts.h"
 #include "shared/base/checksum.h"
 #include "shared/base/json_text.h"
@@ -76,7 +78,7 @@ static bool status(struct exchange *exchange)
 }
 
 /* The model that is served is the only one there is. */
-static bool serves(struct exchange *exchange)
+bool routes_serves(struct exchange *exchange)
 {
 	const char *asked = exchange->params.model;
 	struct watch_news news;
@@ -89,15 +91,21 @@ static bool serves(struct exchange *exchange)
 		"the model \"%.100s\" is not served here; \"%s\" is", asked, news.model);
 }
 
-static bool complete(struct exchange *exchange, bool chat)
+void routes_take_key(struct exchange *exchange)
 {
 	const char *key = MHD_lookup_connection_value(
 		exchange->connection, MHD_HEADER_KIND, "Idempotency-Key");
 
-	exchange->params.chat = chat;
 	if (key)
 		exchange->params.idempotency = checksum(0, key, strlen(key)) | 1;
-	return generate_read(exchange) && serves(exchange) && generate_begin(exchange);
+}
+
+static bool complete(struct exchange *exchange, bool chat)
+{
+	exchange->params.chat = chat;
+	routes_take_key(exchange);
+	return generate_read(exchange) && routes_serves(exchange) &&
+	       (chat ? plan_chat(exchange) : generate_begin(exchange));
 }
 
 static bool completions(struct exchange *exchange)
@@ -125,6 +133,7 @@ static const struct route routes[] = {
 	{"POST", "/detokenize", false, ROUTES_JSON, texts_detokenize},
 	{"POST", "/apply-template", false, ROUTES_JSON, texts_template},
 	{"POST", "/v1/completions", false, ROUTES_JSON, completions},
+	{"POST", "/v1/responses", false, ROUTES_JSON, responses_handle},
 	{"POST", "/v1/chat/completions", false, ROUTES_JSON, chat},
 };
 

@@ -16,5 +16,9 @@ struct route {
 	bool (*handle)(struct exchange *exchange);
 };
 
+/* Whether the model that the request names is the one that is served; else the exchange's fault says so. */
+bool routes_serves(struct exchange *exchange);
+/* The request's Idempotency-Key, if it has one. */
+void routes_take_key(struct exchange *exchange);
 /* *known: whether the path is known with another method. NULL: this pair is not. */
 const struct route *routes_find(const char *method, const char *path, bool *known);

@@ -2,6 +2,7 @@
 
 #include "services/gateway/generate.h"
 #include "services/gateway/page.h"
+#include "services/gateway/responses.h"
 #include "services/gateway/routes.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
@@ -221,6 +222,8 @@ static enum MHD_Result send_fault(struct exchange *exchange)
 {
 	struct text *out = &exchange->out;
 
+	if (exchange->responses)
+		responses_rename(&exchange->fault);
 	text_drop(out, out->n);
 	if (!text_add_json(out, fault_json(&exchange->fault), "", "\n"))
 		return MHD_NO;
@@ -379,6 +382,7 @@ static void on_completed(
 	if (exchange->limited)
 		limits_end(&exchange->key->left);
 	keys_release(exchange->key);
+	responses_free(exchange);
 	params_free(&exchange->params);
 	text_free(&exchange->body);
 	text_free(&exchange->out);

@@ -1,7 +1,7 @@
 #include "shared/model/text/chat.h"
 
 #include "shared/base/limits.h"
-#include "shared/model/text/chat_parts.h"
+#include "shared/model/text/chat_tools.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -113,7 +113,8 @@ int chat_render(const struct gguf *gguf, const json_t *variables,
 		rc = template_parse(source.data, source.bytes, &template, err);
 		struct template_input input = {variables, special, options->now};
 		if (!rc)
-			rc = chat_render_parts(template, &input, out, err);
+			rc = chat_render_tools(
+				template, source.data, source.bytes, &input, out, err);
 		if (rc)
 			error_prefix(err, rc, "%s", key);
 	}

@@ -25,7 +25,8 @@ struct chat_options {
 /* variables: an object with messages, add_generation_prompt and whatever else the template reads;
  * bos_token, eos_token, unk_token and pad_token are added from the file. For a file without a
  * template ChatML is used when its vocabulary has <|im_start|>. Content that consists of text parts
- * is joined when the template cannot use parts (chat_parts.h). *out: for the caller to free with
+ * is joined when the template cannot use parts (chat_parts.h), and tools have the form that it takes
+ * (chat_tools.h). *out: for the caller to free with
  * template_text_free. -ENOTSUP: no template; -EINVAL: the template failed, with line and column;
  * -E2BIG: a limit. */
 int chat_render(const struct gguf *gguf, const json_t *variables,

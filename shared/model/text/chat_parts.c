@@ -41,6 +41,11 @@ static json_t *join(const json_t *content)
 	return joined;
 }
 
+json_t *chat_parts_text(const json_t *content)
+{
+	return is_text_parts(content) ? join(content) : json_incref((json_t *)content);
+}
+
 static int join_message(json_t *list, size_t i)
 {
 	const json_t *message = json_array_get(list, i);

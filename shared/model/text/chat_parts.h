@@ -9,3 +9,5 @@
  * is then that of the second attempt. */
 int chat_render_parts(const struct template *template, const struct template_input *input,
 	struct template_text *out, struct error *err);
+/* Content of text parts as one text, any other as it is; a new reference, NULL without memory. */
+json_t *chat_parts_text(const json_t *content);

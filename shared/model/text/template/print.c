@@ -195,6 +195,7 @@ static void print_other(struct render *r, struct builder *b, struct value v)
 		builder_text(b, "Undefined");
 		break;
 	case VALUE_NONE:
+		r->wrote_values = true;
 		builder_text(b, "None");
 		break;
 	case VALUE_BOOL:
@@ -223,6 +224,7 @@ static void print_other(struct render *r, struct builder *b, struct value v)
 		builder_char(b, ')');
 		break;
 	case VALUE_DICT:
+		r->wrote_values = true;
 		print_dict(r, b, v.dict);
 		break;
 	case VALUE_NAMESPACE:

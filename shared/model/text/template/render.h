@@ -44,7 +44,7 @@ struct render {
 	struct builder *out;
 	struct dict *variables; /* those that the caller passes */
 	const struct tm *now;
-	bool wrote_parts; /* for template_text */
+	bool wrote_parts, wrote_values; /* for template_text */
 	locale_t locale; /* for upper and lower case beyond ASCII; 0 until needed */
 };
 

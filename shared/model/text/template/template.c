@@ -147,6 +147,7 @@ int template_render(const struct template *template, const struct template_input
 	else
 		rc = copy_out(&b, out, err);
 	out->wrote_parts = rc == 0 && r.wrote_parts;
+	out->wrote_values = rc == 0 && r.wrote_values;
 	arena_exit(&r.arena);
 	if (r.locale)
 		freelocale(r.locale);

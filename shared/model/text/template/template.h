@@ -49,6 +49,8 @@ struct template_text {
 	/* A list of parts of text ({"type": "text", ...}) was written in Python's notation, which
 	 * no template intends. */
 	bool wrote_parts;
+	/* A dict was written as Python writes one, or None. */
+	bool wrote_values;
 };
 
 /* The source is copied. -EINVAL with "template line L, column C: " and what is wrong or not

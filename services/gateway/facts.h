@@ -1,0 +1,12 @@
+/* What is known of the model that is served. Plain data. */
+#pragma once
+
+#include "shared/model/calls/calls.h"
+
+#include <stdint.h>
+
+struct gateway_facts {
+	bool known;
+	uint64_t generation; /* of the verifier that said so */
+	struct calls_format format; /* how its template writes thoughts and calls */
+};

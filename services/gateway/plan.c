@@ -1,0 +1,146 @@
+#include "services/gateway/plan.h"
+
+#include "services/gateway/exchange.h"
+#include "services/gateway/generate.h"
+#include "shared/model/text/chat_tools.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool no_memory(struct exchange *exchange)
+{
+	return fault_set(
+		&exchange->fault, 500, NULL, "internal_error", "no memory for the request");
+}
+
+/* How the model writes, as its template says. Hermes' notation is what a template without tools is given. */
+static void read_facts(const char *template, struct gateway_facts *facts)
+{
+	size_t bytes = strlen(template);
+
+	calls_detect(template, bytes, &facts->format);
+	if (!chat_takes_tools(template, bytes))
+		facts->format.notation = CALLS_HERMES;
+	facts->known = true;
+}
+
+/* The grammar of a request: what its content must be, its calls, and thoughts in front of both. */
+static bool set_grammar(struct exchange *exchange, const struct calls_format *format, bool thinking)
+{
+	struct params *params = &exchange->params;
+	const json_t *tools = params->choice == CHOICE_NONE ? NULL : params->tools;
+	struct calls_rules rules = {.format = format,
+		.tools = tools,
+		.only = params->only[0] ? params->only : NULL,
+		.required = tools && params->choice == CHOICE_REQUIRED,
+		.parallel = params->parallel,
+		.thinking = thinking,
+		.content = params->content};
+	bool strict = false;
+	char why[200];
+	size_t i;
+	json_t *tool, *parts;
+
+	json_array_foreach(tools, i, tool) strict |=
+		json_is_true(json_object_get(json_object_get(tool, "function"), "strict"));
+	if (!rules.required && !strict && !(tools && !params->parallel) &&
+		!(params->content && (tools || format->think || format->notation == CALLS_HARMONY)))
+		return true;
+	if (params->has_grammar && !params->content)
+		return fault_set(&exchange->fault, 400, "grammar", "invalid_value",
+			"grammar: not together with tools that must match a schema");
+	parts = calls_grammar(&rules, why);
+	if (!parts)
+		return why[0] ? fault_set(
+					&exchange->fault, 400, "tools", "invalid_value", "%s", why)
+			      : no_memory(exchange);
+	char *source = json_dumps(parts, JSON_COMPACT);
+	int code = source ? outrider_request_set_grammar(params->request, "parts", source) : 0;
+	json_decref(parts);
+	if (!source)
+		return no_memory(exchange);
+	free(source);
+	return code == 0 || fault_set(&exchange->fault, 400, "tools", "invalid_value", "tools: %s",
+				    outrider_error());
+}
+
+static bool begin(struct exchange *exchange, bool thinking)
+{
+	struct gateway_facts *facts = &exchange->gateway->facts;
+	struct params *params = &exchange->params;
+	bool tools = params->choice != CHOICE_NONE && json_array_size(params->tools) > 0;
+
+	if (tools && facts->format.notation == CALLS_NONE)
+		return fault_set(&exchange->fault, 400, "tools", "unsupported_parameter",
+			"tools: how this model writes calls is not known");
+	if (!set_grammar(exchange, &facts->format, thinking))
+		return false;
+	exchange->format = facts->format;
+	exchange->thinking = thinking;
+	exchange->parsed = exchange->responses || tools || facts->format.think ||
+			   facts->format.notation == CALLS_HARMONY;
+	outrider_request_set_control_text(params->request,
+		tools || facts->format.think || facts->format.notation == CALLS_HARMONY);
+	return generate_begin(exchange);
+}
+
+/* Whether the prompt ends within a thought. */
+static bool ends_thinking(const struct ask *ask, const char *think)
+{
+	size_t n = ask->bytes, bytes = strlen(think);
+
+	while (n > 0 && strchr(" \n\t", ask->text[n - 1]))
+		n--;
+	return n >= bytes && memcmp(ask->text + n - bytes, think, bytes) == 0;
+}
+
+/* What is to be known: of the model, if it is not yet; and the prompt, where there may be thoughts. */
+static int ask_plan(struct ask *ask, struct outrider *client)
+{
+	struct gateway_facts facts = ask->facts;
+	int code = 0;
+
+	if (!facts.known) {
+		code = outrider_model_info(client, ASKS_TIMEOUT_MS, &ask->info);
+		if (code == 0)
+			read_facts(ask->info->chat_template, &facts);
+	}
+	ask->facts = facts;
+	if (code == 0 && facts.format.think)
+		code = outrider_apply_template(
+			client, ask->request, ASKS_TIMEOUT_MS, &ask->text, &ask->bytes, NULL, NULL);
+	return code;
+}
+
+static bool planned(struct exchange *exchange, struct ask *ask)
+{
+	struct gateway_facts *facts = &exchange->gateway->facts;
+
+	if (!facts->known || facts->generation != ask->facts.generation)
+		*facts = ask->facts;
+	exchange->params.request = ask->request;
+	ask->request = NULL;
+	return begin(exchange, ask->text && ends_thinking(ask, facts->format.think));
+}
+
+bool plan_chat(struct exchange *exchange)
+{
+	struct gateway_facts *facts = &exchange->gateway->facts;
+	struct watch_news news;
+	struct ask *ask;
+
+	watch_read(&exchange->gateway->watch, &news);
+	if (facts->generation != news.generation)
+		*facts = (struct gateway_facts){.generation = news.generation};
+	if (facts->known && !facts->format.think)
+		return begin(exchange, false);
+	ask = ask_new();
+	if (!ask)
+		return no_memory(exchange);
+	ask->run = ask_plan;
+	ask->done = planned;
+	ask->facts = *facts;
+	ask->request = exchange->params.request;
+	exchange->params.request = NULL;
+	return ask_put(exchange, ask);
+}

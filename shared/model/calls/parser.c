@@ -1,0 +1,534 @@
+/* An answer in pieces: what is decided is given, the rest waits (calls.h). */
+#include "shared/model/calls/private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	HEAD_MAX = 512, /* bytes of the beginning of a harmony message */
+	MARKERS = 5,
+};
+
+enum mode {
+	MODE_START, /* thoughts may begin here */
+	MODE_THOUGHT,
+	MODE_TEXT,
+	MODE_CALL,
+	MODE_BEGIN, /* of a harmony message: a head, or none */
+	MODE_HEAD,
+	MODE_BODY,
+};
+
+enum body { BODY_CONTENT, BODY_THOUGHT, BODY_CALL };
+
+struct calls_parser {
+	struct calls_format format;
+	const json_t *tools; /* NULL: no calls are looked for */
+	struct calls_sink sink;
+	struct calls_text pending; /* what is not decided, from `at` on */
+	size_t at;
+	bool failed;
+	enum mode mode;
+	bool skip; /* spaces that come now are dropped */
+	bool fresh; /* JSON that begins here may be a call */
+	bool behind; /* a call: a semicolon may stand between it and the next (Llama) */
+	const char *need; /* nothing is decided before this is there, from need_at on; NULL: try */
+	size_t need_at;
+	/* Of a call: spaces in front of its opening, the bytes of that, and how many of them its reader is behind. */
+	size_t spaces, opening, inside;
+	struct calls_found found;
+	enum body body;
+	struct calls_text head; /* of a harmony message with a call */
+	char *function; /* that it calls */
+};
+
+struct calls_parser *calls_new(const struct calls_format *format, const json_t *tools,
+	bool thinking, const struct calls_sink *sink)
+{
+	struct calls_parser *p = calloc(1, sizeof *p);
+
+	if (p == NULL)
+		return NULL;
+	p->format = *format;
+	p->tools = json_array_size(tools) > 0 && format->notation ? tools : NULL;
+	p->found.tools = p->tools;
+	p->sink = *sink;
+	p->fresh = true;
+	p->skip = thinking;
+	p->mode = format->notation == CALLS_HARMONY ? MODE_BEGIN
+		  : format->think == NULL	    ? MODE_TEXT
+		  : thinking			    ? MODE_THOUGHT
+						    : MODE_START;
+	return p;
+}
+
+void calls_free(struct calls_parser **parser)
+{
+	struct calls_parser *p = *parser;
+
+	if (p == NULL)
+		return;
+	free(p->pending.data);
+	free(p->found.names.data);
+	free(p->found.arguments.data);
+	free(p->head.data);
+	free(p->function);
+	free(p);
+	*parser = NULL;
+}
+
+static const char *rest(const struct calls_parser *p)
+{
+	return p->pending.data + p->at;
+}
+
+static size_t left(const struct calls_parser *p)
+{
+	return p->pending.n - p->at;
+}
+
+static void give(struct calls_parser *p, size_t n, bool thought)
+{
+	if (n > 0)
+		(thought ? p->sink.thought : p->sink.content)(p->sink.arg, rest(p), n);
+	p->at += n;
+}
+
+static bool is_space(char c)
+{
+	return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
+/* How many bytes are left when spaces at the end are not counted. */
+static size_t trimmed(const char *text, size_t n)
+{
+	while (n > 0 && is_space(text[n - 1]))
+		n--;
+	return n;
+}
+
+static bool skip_spaces(struct calls_parser *p)
+{
+	while (p->skip && left(p) > 0 && is_space(*rest(p)))
+		p->at++;
+	p->skip = p->skip && left(p) == 0;
+	return !p->skip;
+}
+
+/* How many bytes at the end may become one of these words. */
+static size_t partial(const char *text, size_t n, const char *const *words)
+{
+	size_t most = 0;
+
+	for (size_t i = 0; words[i] != NULL; i++) {
+		size_t bytes = strlen(words[i]);
+
+		for (size_t k = bytes - 1 < n ? bytes - 1 : n; k > most; k--)
+			if (memcmp(text + n - k, words[i], k) == 0)
+				most = k;
+	}
+	return most;
+}
+
+/* The first of these words; NULL: none. */
+static const char *first_word(const char *text, size_t n, const char *const *words, size_t *which)
+{
+	const char *first = NULL;
+
+	for (size_t i = 0; words[i] != NULL; i++) {
+		size_t room = first ? (size_t)(first - text) + strlen(words[i]) : n;
+		const char *found = memmem(text, room < n ? room : n, words[i], strlen(words[i]));
+
+		if (found != NULL && (first == NULL || found < first)) {
+			first = found;
+			*which = i;
+		}
+	}
+	return first;
+}
+
+static struct calls_reader reader(const struct calls_parser *p, size_t at, bool final)
+{
+	return (struct calls_reader){.text = rest(p), .n = left(p), .at = at, .final = final};
+}
+
+static bool start(struct calls_parser *p, bool final)
+{
+	struct calls_reader r = reader(p, 0, final);
+
+	calls_space(&r);
+	bool thought = calls_take(&r, p->format.think);
+	if (r.more)
+		return false;
+	p->at += thought ? r.at : 0;
+	p->mode = thought ? MODE_THOUGHT : MODE_TEXT;
+	p->skip = thought;
+	return true;
+}
+
+static bool thought(struct calls_parser *p, bool final)
+{
+	const char *const words[] = {p->format.think_end, NULL};
+	size_t which;
+
+	if (!skip_spaces(p))
+		return false;
+	const char *end = first_word(rest(p), left(p), words, &which);
+	size_t n = end ? (size_t)(end - rest(p))
+		       : left(p) - (final ? 0 : partial(rest(p), left(p), words));
+	size_t spaces = n - trimmed(rest(p), n);
+
+	give(p, n - spaces, true);
+	if (end == NULL && !final)
+		return false;
+	p->at += spaces + (end ? strlen(words[0]) : 0);
+	p->mode = MODE_TEXT;
+	p->skip = true;
+	return true;
+}
+
+/* What opens calls. */
+static const char *const *markers_of(const struct calls_parser *p)
+{
+	static const char *const none[] = {NULL}, *const tag[] = {"<tool_call>", NULL},
+				 *const qwen[] = {"<tool_call>", "<function=", NULL},
+				 *const deepseek[] = {DEEPSEEK_CALLS, DEEPSEEK_CALL, NULL},
+				 *const mistral[] = {"[TOOL_CALLS]", NULL},
+				 *const llama[] = {"<|python_tag|>", NULL};
+
+	if (p->tools == NULL)
+		return none;
+	switch (p->format.notation) {
+	case CALLS_HERMES:
+	case CALLS_GLM:
+		return tag;
+	case CALLS_QWEN:
+		return qwen;
+	case CALLS_DEEPSEEK:
+		return deepseek;
+	case CALLS_MISTRAL:
+		return mistral;
+	case CALLS_LLAMA:
+		return llama;
+	default:
+		return none;
+	}
+}
+
+/* The opening of a call stands at n. */
+static bool open_call(struct calls_parser *p, size_t n, size_t opening, size_t inside)
+{
+	size_t spaces = n - trimmed(rest(p), n);
+
+	give(p, n - spaces, false);
+	p->spaces = spaces;
+	p->opening = opening;
+	p->inside = inside;
+	p->need = NULL;
+	p->mode = MODE_CALL;
+	return true;
+}
+
+static bool text(struct calls_parser *p, bool final)
+{
+	const char *const *words = markers_of(p);
+	size_t which = 0, n, first = 0;
+
+	if (!skip_spaces(p))
+		return false;
+	if (p->behind && left(p) == 0)
+		return false;
+	if (p->behind) {
+		p->behind = false;
+		p->skip = *rest(p) == ';';
+		p->at += p->skip;
+		return true;
+	}
+	if (p->tools != NULL && p->format.notation == CALLS_LLAMA && p->fresh) {
+		while (first < left(p) && is_space(rest(p)[first]))
+			first++;
+		if (first == left(p) && !final)
+			return false;
+		p->fresh = false;
+		if (first < left(p) && rest(p)[first] == '{')
+			return open_call(p, first, 0, 0);
+	}
+	const char *found = first_word(rest(p), left(p), words, &which);
+	if (found != NULL) {
+		/* The reader takes these itself: they are more than an opening. */
+		bool own = which == 1;
+
+		return open_call(p, (size_t)(found - rest(p)), strlen(words[which]),
+			own ? 0 : strlen(words[which]));
+	}
+	n = left(p);
+	if (!final) {
+		n -= partial(rest(p), n, words);
+		n = p->tools != NULL ? trimmed(rest(p), n) : n;
+	}
+	give(p, n, false);
+	return false;
+}
+
+static bool read_calls(struct calls_parser *p, struct calls_reader *r)
+{
+	p->found.n = 0;
+	p->found.names.n = p->found.arguments.n = 0;
+	switch (p->format.notation) {
+	case CALLS_QWEN:
+		return calls_read_qwen(r, &p->found);
+	case CALLS_GLM:
+		return calls_read_glm(r, &p->found);
+	case CALLS_DEEPSEEK:
+		return calls_read_deepseek(r, &p->found);
+	case CALLS_MISTRAL:
+		return calls_read_mistral(r, &p->found);
+	default:
+		return calls_read_json(r, &p->found);
+	}
+}
+
+static void tell_calls(struct calls_parser *p)
+{
+	const char *name = p->found.names.data, *arguments = p->found.arguments.data;
+
+	p->failed = p->failed || p->found.names.failed || p->found.arguments.failed;
+	for (unsigned i = 0; i < p->found.n && !p->failed; i++) {
+		p->sink.call(p->sink.arg, name, arguments);
+		name += strlen(name) + 1;
+		arguments += strlen(arguments) + 1;
+	}
+}
+
+/* Whether it is of use to try: what was needed last time is there now. */
+static bool has_need(struct calls_parser *p, bool final)
+{
+	if (final || p->need == NULL)
+		return true;
+	size_t bytes = strlen(p->need), n = left(p);
+
+	if (memmem(rest(p) + p->need_at, n - p->need_at, p->need, bytes) != NULL)
+		return true;
+	if (n - p->need_at >= bytes)
+		p->need_at = n - bytes + 1;
+	return false;
+}
+
+static bool call(struct calls_parser *p, bool final)
+{
+	struct calls_reader r = reader(p, p->spaces + p->inside, final);
+
+	if (!has_need(p, final))
+		return false;
+	bool good = read_calls(p, &r);
+	if (r.more) {
+		size_t back = r.need ? strlen(r.need) - 1 : 0;
+
+		p->need = r.need;
+		p->need_at = left(p) > back ? left(p) - back : 0;
+		return false;
+	}
+	if (good) {
+		p->at += r.at;
+		tell_calls(p);
+	} else {
+		size_t least = p->spaces + p->opening;
+
+		give(p, r.at > least ? r.at : least, false);
+	}
+	p->fresh = good;
+	p->skip = good;
+	p->mode = MODE_TEXT;
+	p->behind = good && p->format.notation == CALLS_LLAMA;
+	return true;
+}
+
+static bool begin(struct calls_parser *p, bool final)
+{
+	static const char *const heads[] = {
+		"<|channel|>", "<|start|>", " to=", "<|message|>", NULL};
+
+	if (left(p) == 0)
+		return false;
+	for (size_t i = 0; heads[i] != NULL; i++) {
+		struct calls_reader r = reader(p, 0, final);
+
+		if (calls_take(&r, heads[i])) {
+			p->mode = MODE_HEAD;
+			return true;
+		}
+		if (r.more)
+			return false;
+	}
+	p->body = BODY_CONTENT;
+	p->mode = MODE_BODY;
+	return true;
+}
+
+/* What follows a word in a head, up to a space or a control token. */
+static bool word_behind(
+	const char *head, size_t n, const char *word, const char **text, size_t *bytes)
+{
+	const char *at = memmem(head, n, word, strlen(word));
+
+	if (at == NULL)
+		return false;
+	*text = at + strlen(word);
+	for (*bytes = 0; *text + *bytes < head + n; ++*bytes)
+		if (is_space((*text)[*bytes]) || (*text)[*bytes] == '<')
+			break;
+	return true;
+}
+
+/* Who the message is for; whether that is a function there is. */
+static bool is_call(struct calls_parser *p, const char *head, size_t n)
+{
+	static const char prefix[] = "functions.";
+	const char *to;
+	size_t bytes;
+
+	if (!word_behind(head, n, " to=", &to, &bytes))
+		return false;
+	if (bytes > strlen(prefix) && memcmp(to, prefix, strlen(prefix)) == 0) {
+		to += strlen(prefix);
+		bytes -= strlen(prefix);
+	}
+	free(p->function);
+	p->function = strndup(to, bytes);
+	p->failed = p->failed || p->function == NULL;
+	return p->function != NULL && calls_function(p->tools, p->function) != NULL;
+}
+
+static bool head(struct calls_parser *p, bool final)
+{
+	static const char message[] = "<|message|>";
+	size_t room = left(p) < HEAD_MAX ? left(p) : HEAD_MAX, bytes = 0;
+	const char *end = memmem(rest(p), room, message, strlen(message)), *channel = "";
+
+	p->mode = MODE_BODY;
+	p->body = BODY_CONTENT;
+	if (end == NULL) {
+		if (!final && left(p) < HEAD_MAX)
+			p->mode = MODE_HEAD;
+		else
+			/* It is no head. Its first byte is given, so that what follows is not taken for one. */
+			give(p, 1, false);
+		return p->mode == MODE_BODY;
+	}
+	size_t n = (size_t)(end - rest(p));
+	bool addressed = memmem(rest(p), n, " to=", 4) != NULL;
+	if (is_call(p, rest(p), n)) {
+		p->head.n = 0;
+		calls_text_add(&p->head, rest(p), n + strlen(message));
+		p->body = BODY_CALL;
+		p->need = NULL;
+	} else if (addressed) {
+		give(p, n + strlen(message), false);
+		return true;
+	} else if (word_behind(rest(p), n, "<|channel|>", &channel, &bytes) &&
+		   bytes == strlen("analysis") && memcmp(channel, "analysis", bytes) == 0) {
+		p->body = BODY_THOUGHT;
+	}
+	p->at += n + strlen(message);
+	return true;
+}
+
+static const char *const ends[] = {"<|end|>", "<|call|>", "<|return|>", "<|start|>", NULL};
+enum { END_START = 3 };
+
+/* The body of a call is all there. */
+static void end_call(struct calls_parser *p, size_t n)
+{
+	const char *body = rest(p);
+	size_t from = 0, to = trimmed(body, n);
+
+	while (from < to && is_space(body[from]))
+		from++;
+	p->found.n = 0;
+	p->found.names.n = p->found.arguments.n = 0;
+	if (from < to && body[from] == '{' &&
+		calls_add(&p->found, p->function, strlen(p->function), body + from, to - from)) {
+		p->at += n;
+		tell_calls(p);
+		return;
+	}
+	if (p->head.failed)
+		p->failed = true;
+	else
+		p->sink.content(p->sink.arg, p->head.data, p->head.n);
+	give(p, n, false);
+}
+
+static bool body(struct calls_parser *p, bool final)
+{
+	size_t which = 0, n;
+	const char *end = first_word(rest(p), left(p), ends, &which);
+
+	if (end == NULL && p->body == BODY_CALL && !final)
+		return false;
+	n = end	    ? (size_t)(end - rest(p))
+	    : final ? left(p)
+		    : left(p) - partial(rest(p), left(p), ends);
+	if (p->body == BODY_CALL)
+		end_call(p, n);
+	else
+		give(p, n, p->body == BODY_THOUGHT);
+	if (end == NULL) {
+		p->mode = final ? MODE_BEGIN : p->mode;
+		return false;
+	}
+	p->at += which == END_START ? 0 : strlen(ends[which]);
+	p->mode = MODE_BEGIN;
+	return true;
+}
+
+static bool step(struct calls_parser *p, bool final)
+{
+	switch (p->mode) {
+	case MODE_START:
+		return start(p, final);
+	case MODE_THOUGHT:
+		return thought(p, final);
+	case MODE_TEXT:
+		return text(p, final);
+	case MODE_CALL:
+		return call(p, final);
+	case MODE_BEGIN:
+		return begin(p, final);
+	case MODE_HEAD:
+		return head(p, final);
+	case MODE_BODY:
+		return body(p, final);
+	}
+	return false;
+}
+
+static bool go_on(struct calls_parser *p, bool final)
+{
+	while (!p->failed && step(p, final))
+		;
+	if (p->at > 0) {
+		p->pending.n -= p->at;
+		memmove(p->pending.data, p->pending.data + p->at, p->pending.n);
+		p->at = 0;
+	}
+	return !p->failed;
+}
+
+bool calls_feed(struct calls_parser *parser, const char *text, size_t bytes)
+{
+	calls_text_add(&parser->pending, text, bytes);
+	parser->failed = parser->failed || parser->pending.failed;
+	return parser->pending.n == 0 ? !parser->failed : go_on(parser, false);
+}
+
+bool calls_finish(struct calls_parser *parser)
+{
+	/* So that there is a text to read, also of an empty answer. */
+	calls_text_add(&parser->pending, "", 1);
+	parser->failed = parser->failed || parser->pending.failed;
+	if (parser->failed)
+		return false;
+	parser->pending.n--;
+	return go_on(parser, true);
+}
