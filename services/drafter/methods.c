@@ -57,6 +57,9 @@ static void by_ngram(struct draft_context *context, struct draft_item *items, ui
 		uint32_t k = from == NGRAM_NONE ? 0 : draft_length(items[i].budget);
 		uint32_t match = k > 0 ? ngram_match(s->tokens, s->n, from) : 0;
 		ngram_propose(s->tokens, s->n, from, k, token);
+		/* Matches of shorter suffixes, where nothing is left of this one, brought nothing in measurements. */
+		if (s->constraint && k > 0)
+			k = constraint_allows(s->constraint, token, k);
 		reply->method = DRAFT_NGRAM;
 		for (uint32_t j = 0; j < k; j++)
 			draft_append(reply, token[j], ngram_confidence(match, j));

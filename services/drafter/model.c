@@ -159,8 +159,7 @@ static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_
 	hints_flush(m->hints);
 }
 
-/* Reads the tokenizer that the verifier says it uses from its model's file. */
-static int load_target(
+int draft_target_tokenizer(
 	const char *path, uint64_t fingerprint, struct tokenizer **out, struct error *err)
 {
 	struct gguf *gguf;
@@ -183,7 +182,7 @@ int draft_model_meet(
 	uint32_t shared;
 	if (tokenizer_fingerprint(m->tokenizer) == fingerprint)
 		return limit_drafts(m, m->n_vocab, err);
-	int r = load_target(path, fingerprint, &target, err);
+	int r = draft_target_tokenizer(path, fingerprint, &target, err);
 	if (r < 0)
 		return r;
 	uint32_t n = tokenizer_n_vocab(target);

@@ -53,6 +53,10 @@ void draft_model_close(struct draft_model **model);
 int draft_model_meet(
 	struct draft_model *m, const char *path, uint64_t fingerprint, struct error *err);
 
+/* Reads the tokenizer that the verifier says it uses from its model's file. */
+int draft_target_tokenizer(
+	const char *path, uint64_t fingerprint, struct tokenizer **out, struct error *err);
+
 /* Takes over the settings that may change while it runs: the tokens of one pass, at most as many as
  * at the start. */
 void draft_model_tune(struct draft_model *m, const struct drafter_config *config);

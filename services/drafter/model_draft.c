@@ -123,13 +123,23 @@ static void hint(struct draft_model *m, const struct draft_session *s)
 		hints_history(m->hints, s, s->tokens, last, 1);
 }
 
-/* The input from which the token at a position is chosen: these logits, and the session's tokens
- * before it. */
+/* The tokens that the session's grammar allows at the end of its chain; NULL: all, or it is not known
+ * which. The draft model's tokens are the first ones of the target's. */
+static const uint64_t *allowed_at(const struct draft_session *s, uint32_t position)
+{
+	if (!s->constraint || position != s->n + s->n_chain)
+		return NULL;
+	return constraint_ahead(s->constraint, s->tokens + s->n, s->n_chain);
+}
+
+/* The input from which the token at a position is chosen: these logits, the session's tokens before
+ * it, and what its grammar allows. */
 static struct sampler_input input_of(
 	const struct draft_session *s, const float *logits, uint32_t position)
 {
 	return (struct sampler_input){
 		.logits = logits,
+		.allowed = allowed_at(s, position),
 		.history = s->tokens,
 		.n_history = position,
 		.n_prompt = s->n_prompt,

@@ -102,6 +102,21 @@ int session_begin(struct draft_session *s, const struct session_view *view, uint
 	return 0;
 }
 
+int session_copy_texts(
+	const struct draft_session *s, const struct session_view *view, struct session_request *out)
+{
+	const struct session_page *from = session_view_page(view, s->page);
+	size_t bytes = session_request_bytes(&s->request);
+
+	copy_words(out, &from->request, bytes / sizeof(uint64_t) * sizeof(uint64_t));
+	for (size_t i = bytes / sizeof(uint64_t) * sizeof(uint64_t); i < bytes; i++)
+		((char *)out)[i] =
+			__atomic_load_n((const char *)&from->request + i, __ATOMIC_ACQUIRE);
+	/* Sizes are those that were checked, whatever is there by now. */
+	memcpy(out, &s->request, REQUEST_BYTES);
+	return still(from, s->uid) ? 0 : -ESTALE;
+}
+
 void session_end(struct draft_session *s)
 {
 	if (s->uid == 0)

@@ -10,6 +10,7 @@
 #include "services/drafter/ngram.h"
 #include "shared/ipc/region.h"
 #include "shared/model/kv/kv.h"
+#include "shared/spec/constraint.h"
 #include "shared/spec/draft.h"
 #include "shared/spec/session.h"
 
@@ -54,6 +55,11 @@ struct draft_session {
 	int32_t *tokens; /* [n_context + CHAIN_MAX] */
 	struct session_request request; /* a checked copy */
 	struct ngram ngram;
+	/* The grammar of its output (grammars.h); NULL: none, or not yet. Owned, given back before
+	 * session_end. */
+	struct constraint *constraint;
+	uint32_t n_constrained; /* output tokens that it has followed */
+	bool grammar_asked, grammar_broken;
 	/* The draft model's sequence, which holds positions 0..seq.n-1 of tokens; seq.n < n +
 	 * n_chain. */
 	bool has_seq;
@@ -82,6 +88,10 @@ struct session_page *session_view_page(const struct session_view *view, uint32_t
  * belongs to another session by now; -EBADMSG: its content is impossible; -ENOMEM. */
 int session_begin(struct draft_session *s, const struct session_view *view, uint32_t page,
 	uint64_t uid, const struct drafter_config *config);
+/* Copies the whole request of the session, with its stops and its grammar, into
+ * session_request_bytes(&s->request). -ESTALE: the page belongs to another session by now. */
+int session_copy_texts(const struct draft_session *s, const struct session_view *view,
+	struct session_request *out);
 /* Frees everything but seq, whose cells the caller has given back to the KV cache before. */
 void session_end(struct draft_session *s);
 /* Takes the tokens up to n_tokens from the page. *kept: tokens[0..*kept-1], chain included, are

@@ -50,6 +50,7 @@ static struct draft_session *follow(struct worker *w, const struct draft_request
 		if (session_follow(s, &w->view, request->n_tokens, &kept) == 0) {
 			if (w->model)
 				draft_model_rewind(w->model, s, kept);
+			grammars_follow(&w->grammars, s, &w->view);
 			return s;
 		}
 		worker_end_session(w, s);
@@ -339,6 +340,7 @@ int worker_init(struct worker *w, const struct drafter_config *config, void (*on
 	pthread_condattr_destroy(&attributes);
 	atomic_store(&w->beat_ns, clock_ns());
 	hints_init(&w->hints, w->config);
+	grammars_init(&w->grammars);
 	w->context.hints = &w->hints;
 	w->sessions = calloc(LIMIT_SESSIONS, sizeof(*w->sessions));
 	if (w->sessions == NULL)
@@ -367,6 +369,7 @@ void worker_exit(struct worker *w)
 		pthread_join(w->thread, NULL);
 	for (uint32_t i = 0; w->sessions != NULL && i < LIMIT_SESSIONS; i++)
 		worker_end_session(w, &w->sessions[i]);
+	grammars_exit(&w->grammars);
 	draft_model_close(&w->model);
 	hints_exit(&w->hints);
 	for (uint32_t i = 0; i < LIMIT_RUNNING; i++)

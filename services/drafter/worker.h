@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "services/drafter/grammars.h"
 #include "services/drafter/model.h"
 
 #include <pthread.h>
@@ -58,6 +59,7 @@ struct worker {
 	struct draft_model *model;
 	struct draft_context context;
 	struct hints hints;
+	struct grammars grammars;
 	/* [LIMIT_SESSIONS], owned. Entries that were never used take no memory. */
 	struct draft_session *sessions;
 	struct draft_item items[LIMIT_RUNNING];

@@ -27,6 +27,7 @@ void worker_end_session(struct worker *w, struct draft_session *s)
 		return;
 	if (w->model)
 		draft_model_drop(w->model, s);
+	grammars_end(&w->grammars, s);
 	session_end(s);
 }
 
@@ -54,6 +55,7 @@ static void meet_target(struct worker *w)
 	const struct sessions_header *header = &w->view.header;
 	w->context.view = &w->view;
 	w->context.model = NULL;
+	grammars_meet(&w->grammars, header);
 	hints_no_target(&w->hints);
 	if (!w->model)
 		return;

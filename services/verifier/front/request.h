@@ -5,7 +5,7 @@
 #include "shared/model/arch/model.h"
 #include "shared/model/text/chat.h"
 #include "shared/spec/session.h"
-#include "services/verifier/state/constraint.h"
+#include "shared/spec/constraint.h"
 
 enum { REQUEST_MESSAGES_MAX = 1 << 16 }; /* in one conversation */
 

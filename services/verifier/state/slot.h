@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "services/verifier/state/constraint.h"
+#include "shared/spec/constraint.h"
 #include "services/verifier/state/journal.h"
 #include "services/verifier/state/stop_match.h"
 

@@ -1,9 +1,10 @@
 /* A session's grammar: which drafts it leaves, what may follow each, what must follow, and where the output ends. */
-#include "services/verifier/state/constraint.h"
+#include "shared/spec/constraint.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -182,6 +183,43 @@ static void what_must_follow_is_a_draft(void **state)
 }
 
 /* Far more states than there is room for at once, with drafts all the while. */
+/* What a drafter asks: nothing of it moves the output. */
+static void tokens_ahead_are_followed_without_being_output(void **state)
+{
+	struct constraint *c = made(GRAMMAR_REGEX, "a[bc]d?");
+	const int32_t a = byte('a'), b = byte('b'), d = byte('d'), x = byte('x');
+	const int32_t right[] = {a, b, d}, wrong[] = {a, b, x, b};
+	int32_t *ends, both[3] = {a, b};
+	size_t n_ends;
+
+	(void)state;
+	assert_true(allows(constraint_ahead(c, NULL, 0), a));
+	assert_false(allows(constraint_ahead(c, NULL, 0), b));
+	assert_true(allows(constraint_ahead(c, right, 2), d));
+	assert_null(constraint_ahead(c, wrong, 3));
+	assert_int_equal(constraint_allows(c, right, 3), 3);
+	assert_int_equal(constraint_allows(c, wrong, 4), 2);
+	assert_int_equal(constraint_allows(c, wrong + 1, 3), 0);
+	/* The token that ends the output is allowed where it may end, and nothing behind it. */
+	assert_int_equal(tokenizer_list_eog(tokenizer, n_vocab, &ends, &n_ends), 0);
+	assert_true(n_ends > 0);
+	both[2] = ends[0];
+	assert_int_equal(constraint_allows(c, both, 3), 3);
+	both[1] = ends[0];
+	assert_int_equal(constraint_allows(c, both, 3), 1);
+	both[1] = (int32_t)n_vocab + 5000;
+	assert_int_equal(constraint_allows(c, both, 3), 1);
+	both[1] = -1;
+	assert_int_equal(constraint_allows(c, both, 3), 1);
+	free(ends);
+	assert_int_equal(constraint_token(c, 0, a), CONSTRAINT_MORE);
+	assert_int_equal(constraint_allows(c, right + 1, 2), 2);
+	assert_int_equal(constraint_token(c, 1, x), CONSTRAINT_BROKEN);
+	assert_null(constraint_ahead(c, NULL, 0));
+	assert_int_equal(constraint_allows(c, right, 1), 0);
+	constraint_free(&c);
+}
+
 static void long_outputs_stay_within_the_room(void **state)
 {
 	struct constraint *c = made(GRAMMAR_REGEX, "[ab]{90000}");
@@ -211,6 +249,7 @@ int main(void)
 		cmocka_unit_test(a_draft_keeps_what_the_grammar_allows),
 		cmocka_unit_test(the_output_ends_where_nothing_may_follow),
 		cmocka_unit_test(what_must_follow_is_a_draft),
+		cmocka_unit_test(tokens_ahead_are_followed_without_being_output),
 		cmocka_unit_test(long_outputs_stay_within_the_room),
 	};
 

@@ -1,4 +1,4 @@
-#include "services/verifier/state/constraint.h"
+#include "shared/spec/constraint.h"
 
 #include "shared/base/bits.h"
 
@@ -12,6 +12,7 @@ enum {
 
 struct constraint {
 	const struct vocab *vocab;
+	uint32_t n_vocab; /* tokens of a mask */
 	struct grammar *grammar;
 	struct matcher *matcher;
 	struct masks *masks;
@@ -64,6 +65,7 @@ int constraint_create(const struct session_request *request, struct constraint_v
 		free(c);
 		return error_prefix(err, rc, "grammar");
 	}
+	c->n_vocab = vocab->n_vocab;
 	rc = vocab_of(vocab, &c->vocab);
 	if (rc == 0)
 		rc = matcher_create(c->grammar, MATCHER_BYTES_DEFAULT, &c->matcher);
@@ -167,6 +169,50 @@ bool constraint_draft(struct constraint *c, const struct draft_reply *draft,
 		allowed[++*n_kept] = mask;
 	}
 	return !c->failed;
+}
+
+const uint64_t *constraint_ahead(struct constraint *c, const int32_t *tokens, uint32_t n)
+{
+	uint32_t state;
+
+	if (matcher_wants_compact(c->matcher))
+		compact(c);
+	if (c->failed)
+		return NULL;
+	state = c->state;
+	for (uint32_t i = 0; i < n; i++)
+		state = vocab_token(c->vocab, c->matcher, state, tokens[i]);
+	if (state == MATCHER_DEAD || state == MATCHER_FULL)
+		return NULL;
+	masks_begin(c->masks, 1);
+	return masks_of(c->masks, state);
+}
+
+/* A token that leads nowhere may still be the one that ends the output. */
+static bool ends(struct constraint *c, uint32_t state, int32_t token)
+{
+	const uint64_t *mask;
+
+	masks_begin(c->masks, 1);
+	mask = token >= 0 && (uint32_t)token < c->n_vocab ? masks_of(c->masks, state) : NULL;
+	return mask != NULL && bits_get(mask, (uint32_t)token);
+}
+
+uint32_t constraint_allows(struct constraint *c, const int32_t *tokens, uint32_t n)
+{
+	uint32_t state;
+
+	if (matcher_wants_compact(c->matcher))
+		compact(c);
+	state = c->state;
+	for (uint32_t i = 0; i < n && !c->failed; i++) {
+		uint32_t next = vocab_token(c->vocab, c->matcher, state, tokens[i]);
+
+		if (next == MATCHER_DEAD || next == MATCHER_FULL)
+			return i + (next == MATCHER_DEAD && ends(c, state, tokens[i]));
+		state = next;
+	}
+	return c->failed ? 0 : n;
 }
 
 bool constraint_broken(const struct constraint *c)

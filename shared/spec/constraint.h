@@ -1,9 +1,11 @@
 /*
  * The grammar that a session's output has to follow, if its request has one: the position of the
  * output in it, the tokens that may come next, and those that must. It is made from the request
- * alone, so a successor makes the same one and goes through the tokens that are there. It is made
- * on a text's thread, or by the loop at start; like struct stop_match it is used by the side that
- * has the session.
+ * alone, so a successor makes the same one and goes through the tokens that are there.
+ *
+ * The verifier makes it on a text's thread, or by the loop at start; like struct stop_match it is
+ * used by the side that has the session. The drafter makes one of its own
+ * (services/drafter/grammars.h), to draft the tokens that may follow.
  */
 #pragma once
 
@@ -49,6 +51,12 @@ enum constraint_said constraint_token(struct constraint *constraint, uint32_t in
  * memory ran out, allowed[0] is NULL and nothing is kept; the output is broken. */
 bool constraint_draft(struct constraint *constraint, const struct draft_reply *draft,
 	const uint64_t **allowed, const uint16_t **kept, uint32_t *n);
+
+/* For who drafts, behind n tokens after the newest output token: the tokens that may follow, until the next call. NULL: those
+ * tokens are not allowed, or there was no room; then nothing is known of what may follow. */
+const uint64_t *constraint_ahead(struct constraint *constraint, const int32_t *tokens, uint32_t n);
+/* How many of n tokens behind the newest output token the grammar allows, the first ones. */
+uint32_t constraint_allows(struct constraint *constraint, const int32_t *tokens, uint32_t n);
 
 bool constraint_broken(const struct constraint *constraint);
 
