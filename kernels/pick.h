@@ -25,6 +25,7 @@ struct pick_row {
 	const int32_t *history;
 	uint32_t n_history;
 	uint32_t n_prompt; /* how many of them are prompt; see struct sampler_input */
+	uint32_t dry_reach; /* of history and path; see there; 0 without DRY */
 	/* The row before this one on its path, by its index in the batch of rows, which is smaller,
 	 * or -1: the row follows the history. The path of a row is the path of that one and then
 	 * `token`. Both share one history. */

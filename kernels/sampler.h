@@ -9,7 +9,10 @@
  * 1. Adjusted logits, in float32: a NaN counts as -inf, +inf as the largest float. Biases are
  *    added. The repetition penalty is applied, then the frequency and the presence penalty (for
  *    output tokens only: x - (times * frequency + presence) for a token that occurred `times`
- *    times). A token that is not allowed gets -inf.
+ *    times), then DRY. A token that is not allowed gets -inf.
+ *    DRY: where the last n tokens, of which none has a breaker, occurred before in its window, the
+ *    token that followed them there loses multiplier * base^(n - allowed length), if n is at least
+ *    the allowed length. The largest n counts, at most SAMPLER_DRY_LONGEST.
  * 2. At temperature 0 (greedy) the token is the largest adjusted logit, ties to the smaller id.
  *    When every adjusted logit is -inf, the token is 0.
  * 3. Otherwise z = adjusted / temperature. Filters leave a set of tokens: top-n-sigma (arXiv
@@ -32,6 +35,11 @@ enum coupling {
 	COUPLING_MAXIMAL = 1, /* rejection sampling with the true q: distribution-exact */
 };
 
+/* Where a request sets none; llama.cpp's defaults. */
+#define SAMPLER_DRY_BASE 1.75f
+#define SAMPLER_DRY_ALLOWED_LENGTH 2
+#define SAMPLER_DRY_BREAKERS "\n\0:\0\"\0*\0"
+enum { SAMPLER_DRY_LONGEST = 512 };
 #define SAMPLER_XTC_THRESHOLD 0.1f /* where a request sets none; llama.cpp's default */
 
 struct logit_bias {
@@ -49,6 +57,12 @@ struct sampler_params {
 	float repeat_penalty;
 	uint32_t repeat_window; /* last tokens of prompt and output that count; 0 = all */
 	float presence_penalty, frequency_penalty; /* 0 = off */
+	float dry_multiplier; /* 0 = off */
+	float dry_base;
+	uint32_t dry_allowed_length;
+	uint32_t dry_window; /* last tokens of prompt and output that count; 0 = all */
+	/* One text behind the other, each with its NUL; an empty one is behind the last. */
+	char dry_breakers[LIMIT_DRY_BREAKER_BYTES];
 	float top_n_sigma; /* 0 = off */
 	float xtc_probability; /* 0 = off */
 	uint64_t seed;
@@ -97,6 +111,8 @@ struct sampler_input {
 	const int32_t *history, *tail;
 	uint32_t n_history, n_tail;
 	uint32_t n_prompt; /* how many of the history's first tokens are prompt, not output */
+	/* How many of the last tokens have no breaker of DRY (shared/model/text/breakers.h). */
+	uint32_t dry_reach;
 	/* [SAMPLER_ALLOWED_WORDS(n_vocab)] or NULL: all tokens are allowed */
 	const uint64_t *allowed;
 };

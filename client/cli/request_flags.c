@@ -18,7 +18,8 @@ const char request_flags_help[] =
 	"  --temperature T       0 (default) takes the most probable token; else 1e-30 to 100\n"
 	"  --top-k N, --top-p P, --min-p P, --repeat-penalty R, --repeat-window N,\n"
 	"  --presence-penalty P, --frequency-penalty P, --top-n-sigma N,\n"
-	"  --xtc-probability P, --xtc-threshold P\n"
+	"  --xtc-probability P, --xtc-threshold P, --dry-multiplier X, --dry-base X,\n"
+	"  --dry-allowed-length N, --dry-window N, --dry-breaker TEXT\n"
 	"                        sampling, in the order that outrider(1) gives\n"
 	"  --seed N              same seed, same answer; default 0\n"
 	"  --stop TEXT           end before TEXT, which may be a control token; may be repeated\n"
@@ -109,6 +110,37 @@ static int xtc_flag(
 	return outrider_request_set_xtc(request, flags->xtc_probability, flags->xtc_threshold);
 }
 
+static int dry_flag(
+	struct request_flags *flags, int flag, const char *value, struct outrider_request *request)
+{
+	double x;
+
+	if (flag == FLAG_DRY_MULTIPLIER) {
+		if (cli_sampling("--dry-multiplier", value, SAMPLING_DRY_MULTIPLIER, &x))
+			return EX_USAGE;
+		flags->dry_multiplier = (float)x;
+	} else {
+		flags->has_dry = true;
+	}
+	if (flag == FLAG_DRY_BREAKER)
+		return outrider_request_add_dry_breaker(request, value);
+	if (flag == FLAG_DRY_BASE) {
+		if (cli_sampling("--dry-base", value, SAMPLING_DRY_BASE, &x))
+			return EX_USAGE;
+		flags->dry_base = (float)x;
+	} else if (flag == FLAG_DRY_ALLOWED_LENGTH) {
+		if (cli_sampling("--dry-allowed-length", value, SAMPLING_DRY_ALLOWED_LENGTH, &x))
+			return EX_USAGE;
+		flags->dry_allowed_length = (uint32_t)x;
+	} else if (flag == FLAG_DRY_WINDOW) {
+		if (cli_sampling("--dry-window", value, SAMPLING_DRY_WINDOW, &x))
+			return EX_USAGE;
+		flags->dry_window = (uint32_t)x;
+	}
+	return outrider_request_set_dry(request, flags->dry_multiplier, flags->dry_base,
+		flags->dry_allowed_length, flags->dry_window);
+}
+
 static int sampling_flag(
 	struct request_flags *flags, int flag, const char *value, struct outrider_request *request)
 {
@@ -125,6 +157,12 @@ static int sampling_flag(
 	case FLAG_XTC_PROBABILITY:
 	case FLAG_XTC_THRESHOLD:
 		return xtc_flag(flags, flag, value, request);
+	case FLAG_DRY_MULTIPLIER:
+	case FLAG_DRY_BASE:
+	case FLAG_DRY_ALLOWED_LENGTH:
+	case FLAG_DRY_WINDOW:
+	case FLAG_DRY_BREAKER:
+		return dry_flag(flags, flag, value, request);
 	default:
 		return sampling_number(flag, value, request);
 	}
@@ -296,6 +334,8 @@ int request_flags_check(const struct request_flags *flags, const char *command, 
 		return cli_fail(EX_USAGE, "%s: --repeat-window needs --repeat-penalty", command);
 	if (flags->has_xtc_threshold && flags->xtc_probability == 0)
 		return cli_fail(EX_USAGE, "%s: --xtc-threshold needs --xtc-probability", command);
+	if (flags->has_dry && flags->dry_multiplier == 0)
+		return cli_fail(EX_USAGE, "%s: the flags of DRY need --dry-multiplier", command);
 	if (strcmp(method, "replay") == 0 && !replays)
 		return cli_fail(
 			EX_USAGE, "%s: --draft-method replay needs outrider run --replay", command);

@@ -18,6 +18,11 @@ enum {
 	FLAG_REPEAT_WINDOW,
 	FLAG_PRESENCE_PENALTY,
 	FLAG_FREQUENCY_PENALTY,
+	FLAG_DRY_MULTIPLIER,
+	FLAG_DRY_BASE,
+	FLAG_DRY_ALLOWED_LENGTH,
+	FLAG_DRY_WINDOW,
+	FLAG_DRY_BREAKER,
 	FLAG_TOP_N_SIGMA,
 	FLAG_XTC_PROBABILITY,
 	FLAG_XTC_THRESHOLD,
@@ -40,38 +45,43 @@ enum {
 	FLAG_OWN, /* the commands' own flags begin here */
 };
 
-#define REQUEST_FLAGS                                                                   \
-	{"runtime-dir", required_argument, NULL, FLAG_RUNTIME_DIR},                     \
-		{"max-tokens", required_argument, NULL, FLAG_MAX_TOKENS},               \
-		{"temperature", required_argument, NULL, FLAG_TEMPERATURE},             \
-		{"top-k", required_argument, NULL, FLAG_TOP_K},                         \
-		{"top-p", required_argument, NULL, FLAG_TOP_P},                         \
-		{"min-p", required_argument, NULL, FLAG_MIN_P},                         \
-		{"repeat-penalty", required_argument, NULL, FLAG_REPEAT_PENALTY},       \
-		{"repeat-window", required_argument, NULL, FLAG_REPEAT_WINDOW},         \
-		{"presence-penalty", required_argument, NULL, FLAG_PRESENCE_PENALTY},   \
-		{"frequency-penalty", required_argument, NULL, FLAG_FREQUENCY_PENALTY}, \
-		{"top-n-sigma", required_argument, NULL, FLAG_TOP_N_SIGMA},             \
-		{"xtc-probability", required_argument, NULL, FLAG_XTC_PROBABILITY},     \
-		{"xtc-threshold", required_argument, NULL, FLAG_XTC_THRESHOLD},         \
-		{"seed", required_argument, NULL, FLAG_SEED},                           \
-		{"stop", required_argument, NULL, FLAG_STOP},                           \
-		{"logit-bias", required_argument, NULL, FLAG_LOGIT_BIAS},               \
-		{"coupling", required_argument, NULL, FLAG_COUPLING},                   \
-		{"k", required_argument, NULL, FLAG_K},                                 \
-		{"draft-method", required_argument, NULL, FLAG_DRAFT_METHOD},           \
-		{"ignore-eos", no_argument, NULL, FLAG_IGNORE_EOS},                     \
-		{"json-schema", required_argument, NULL, FLAG_JSON_SCHEMA},             \
-		{"json-object", no_argument, NULL, FLAG_JSON_OBJECT},                   \
-		{"regex", required_argument, NULL, FLAG_REGEX},                         \
-		{"grammar", required_argument, NULL, FLAG_GRAMMAR},                     \
-		{"timeout", required_argument, NULL, FLAG_TIMEOUT},                     \
-		{"wait", required_argument, NULL, FLAG_WAIT},                           \
-		{"stats", no_argument, NULL, FLAG_STATS},                               \
-		{"system", required_argument, NULL, FLAG_SYSTEM},                       \
-		{"set", required_argument, NULL, FLAG_SET},                             \
-	{                                                                               \
-		"help", no_argument, NULL, 'h'                                          \
+#define REQUEST_FLAGS                                                                     \
+	{"runtime-dir", required_argument, NULL, FLAG_RUNTIME_DIR},                       \
+		{"max-tokens", required_argument, NULL, FLAG_MAX_TOKENS},                 \
+		{"temperature", required_argument, NULL, FLAG_TEMPERATURE},               \
+		{"top-k", required_argument, NULL, FLAG_TOP_K},                           \
+		{"top-p", required_argument, NULL, FLAG_TOP_P},                           \
+		{"min-p", required_argument, NULL, FLAG_MIN_P},                           \
+		{"repeat-penalty", required_argument, NULL, FLAG_REPEAT_PENALTY},         \
+		{"repeat-window", required_argument, NULL, FLAG_REPEAT_WINDOW},           \
+		{"presence-penalty", required_argument, NULL, FLAG_PRESENCE_PENALTY},     \
+		{"frequency-penalty", required_argument, NULL, FLAG_FREQUENCY_PENALTY},   \
+		{"dry-multiplier", required_argument, NULL, FLAG_DRY_MULTIPLIER},         \
+		{"dry-base", required_argument, NULL, FLAG_DRY_BASE},                     \
+		{"dry-allowed-length", required_argument, NULL, FLAG_DRY_ALLOWED_LENGTH}, \
+		{"dry-window", required_argument, NULL, FLAG_DRY_WINDOW},                 \
+		{"dry-breaker", required_argument, NULL, FLAG_DRY_BREAKER},               \
+		{"top-n-sigma", required_argument, NULL, FLAG_TOP_N_SIGMA},               \
+		{"xtc-probability", required_argument, NULL, FLAG_XTC_PROBABILITY},       \
+		{"xtc-threshold", required_argument, NULL, FLAG_XTC_THRESHOLD},           \
+		{"seed", required_argument, NULL, FLAG_SEED},                             \
+		{"stop", required_argument, NULL, FLAG_STOP},                             \
+		{"logit-bias", required_argument, NULL, FLAG_LOGIT_BIAS},                 \
+		{"coupling", required_argument, NULL, FLAG_COUPLING},                     \
+		{"k", required_argument, NULL, FLAG_K},                                   \
+		{"draft-method", required_argument, NULL, FLAG_DRAFT_METHOD},             \
+		{"ignore-eos", no_argument, NULL, FLAG_IGNORE_EOS},                       \
+		{"json-schema", required_argument, NULL, FLAG_JSON_SCHEMA},               \
+		{"json-object", no_argument, NULL, FLAG_JSON_OBJECT},                     \
+		{"regex", required_argument, NULL, FLAG_REGEX},                           \
+		{"grammar", required_argument, NULL, FLAG_GRAMMAR},                       \
+		{"timeout", required_argument, NULL, FLAG_TIMEOUT},                       \
+		{"wait", required_argument, NULL, FLAG_WAIT},                             \
+		{"stats", no_argument, NULL, FLAG_STATS},                                 \
+		{"system", required_argument, NULL, FLAG_SYSTEM},                         \
+		{"set", required_argument, NULL, FLAG_SET},                               \
+	{                                                                                 \
+		"help", no_argument, NULL, 'h'                                            \
 	}
 
 extern const char request_flags_help[];
@@ -85,17 +95,19 @@ struct request_flags {
 	int64_t k; /* -1: not given */
 	const char *grammar; /* the name of the flag that sets a grammar; NULL: none */
 	uint32_t max_tokens; /* 0: until the context is full */
-	bool has_repeat_penalty, has_repeat_window, has_xtc_threshold;
+	bool has_repeat_penalty, has_repeat_window, has_xtc_threshold, has_dry;
 	double wait_s; /* < 0: the SDK's default */
 	float repeat_penalty;
 	uint32_t repeat_window;
 	float xtc_probability, xtc_threshold;
+	float dry_multiplier, dry_base;
+	uint32_t dry_allowed_length, dry_window;
 };
 
-#define REQUEST_FLAGS_INIT                                                      \
-	{                                                                       \
-		.wait_s = -1, .repeat_penalty = 1, .repeat_window = 0, .k = -1, \
-		.xtc_threshold = 0.1f                                           \
+#define REQUEST_FLAGS_INIT                                                        \
+	{                                                                         \
+		.wait_s = -1, .repeat_penalty = 1, .repeat_window = 0, .k = -1,   \
+		.xtc_threshold = 0.1f, .dry_base = 1.75f, .dry_allowed_length = 2 \
 	}
 
 /* 0: the flag was one of these; EX_USAGE after an error message; -1: it is none of these. */

@@ -95,7 +95,8 @@ int cli_sampling(const char *flag, const char *text, enum sampling_value what, d
 			EX_USAGE, "%s \"%.64s\": allowed are %s", flag, text, sampling_range(what));
 	if (sampling_check(what, value, &err) < 0)
 		return cli_fail(EX_USAGE, "%s", err.text);
-	if ((what == SAMPLING_TOP_K || what == SAMPLING_REPEAT_WINDOW) &&
+	if ((what == SAMPLING_TOP_K || what == SAMPLING_REPEAT_WINDOW ||
+		    what == SAMPLING_DRY_ALLOWED_LENGTH || what == SAMPLING_DRY_WINDOW) &&
 		value != (double)(int64_t)value)
 		return cli_fail(EX_USAGE, "%s \"%.64s\": allowed are whole numbers, %s", flag, text,
 			sampling_range(what));

@@ -95,7 +95,7 @@ int outrider_request_set_variables(struct outrider_request *request, const char 
 
 /* 0 (the default): until the model ends or the context is full. */
 void outrider_request_set_max_tokens(struct outrider_request *request, uint32_t max_tokens);
-/* Sampling. The order: logit biases are added; the repetition penalty is applied, then the frequency and the presence penalty; what
+/* Sampling. The order: logit biases are added; the repetition penalty is applied, then the frequency and the presence penalty, then DRY; what
  * a grammar forbids is taken out; at temperature 0 the greatest logit is taken, whatever the rest says; else the logits are divided by
  * the temperature, and top-n-sigma, then top-k, then top-p (of what top-k left), then min-p (against the most probable), then XTC
  * say which tokens remain. One of those is drawn. outrider(1), SAMPLING, has the formulas. */
@@ -113,6 +113,14 @@ int outrider_request_set_repeat(struct outrider_request *request, float penalty,
  * The prompt does not count. */
 int outrider_request_set_presence_penalty(struct outrider_request *request, float penalty);
 int outrider_request_set_frequency_penalty(struct outrider_request *request, float penalty);
+/* DRY, as llama.cpp has it. Where the last n tokens came before, among the last `window` tokens (0: all, of the prompt too), the token
+ * that followed them then loses multiplier * base^(n - allowed), if n is at least `allowed`. multiplier: 0 to 100; 0: off. base: 1 to
+ * 100, usually 1.75. allowed: 1 to 256, usually 2. window: up to 1048576. */
+int outrider_request_set_dry(struct outrider_request *request, float multiplier, float base,
+	uint32_t allowed, uint32_t window);
+/* A text that no repetition goes across: a token that has it ends one. The first call replaces the usual ones: newline, ":", "\"" and
+ * "*". All together, each with one byte more, up to 127 bytes. */
+int outrider_request_add_dry_breaker(struct outrider_request *request, const char *text);
 /* 0 to 100; 0: off. Tokens stay whose logit is within n standard deviations of the greatest. */
 int outrider_request_set_top_n_sigma(struct outrider_request *request, float n);
 /* With this probability (0 to 1; 0: off), all tokens go whose probability reaches the threshold (more than 0, up to 0.5), but the

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/steps/backend_cpu.h"
 #include "kernels/kernels.h"
+#include "shared/model/text/breakers.h"
 #include "shared/base/cpus.h"
 #include "shared/base/huge_pages.h"
 #include "shared/base/memory_fits.h"
@@ -352,6 +353,9 @@ static int run_chunk(
 		.history = e->tokens,
 		.n_history = first + n,
 		.n_prompt = e->n_prompt,
+		.dry_reach = e->sampling ? breakers_reach(
+						   e->tokenizer, e->sampling, e->tokens, first + n)
+					 : 0,
 		.parent = -1,
 		.source = n - 1,
 		.position = first + n,

@@ -151,7 +151,7 @@ static int run(struct generate *g, struct error *err)
 	e->want_hash = g->logits_hash;
 	e->want_logprobs = g->n_top != UINT32_MAX;
 	e->n_top = e->want_logprobs ? g->n_top : 0;
-	int rc = engine_open(e, !g->ignore_eos || text, err);
+	int rc = engine_open(e, !g->ignore_eos || text || g->params.dry_multiplier > 0, err);
 	if (rc < 0)
 		return rc;
 	if (e->n_top > e->model->config.n_vocab)
@@ -206,6 +206,11 @@ static int parse(struct generate *g, int argc, char **argv, struct error *err)
 			"0 (default) is off"},
 		{"frequency-penalty", ARG_FLOAT, &p->frequency_penalty, 0, 0, "P",
 			"0 (default) is off"},
+		{"dry-multiplier", ARG_FLOAT, &p->dry_multiplier, 0, 0, "X", "0 (default) is off"},
+		{"dry-base", ARG_FLOAT, &p->dry_base, 0, 0, "X", "default 1.75"},
+		{"dry-allowed-length", ARG_U32, &p->dry_allowed_length, 1, 256, "N", "default 2"},
+		{"dry-window", ARG_U32, &p->dry_window, 0, LIMIT_CONTEXT, "N",
+			"the last N tokens count; 0 (default) is all"},
 		{"top-n-sigma", ARG_FLOAT, &p->top_n_sigma, 0, 0, "N", "0 (default) is off"},
 		{"xtc-probability", ARG_FLOAT, &p->xtc_probability, 0, 0, "P",
 			"0 (default) is off"},

@@ -80,6 +80,9 @@ void outrider_request_free(struct outrider_request **request)
 	for (size_t i = 0; i < r->sampling.n_logit_bias; i++)
 		free(r->sampling.logit_bias[i]);
 	free(r->sampling.logit_bias);
+	for (size_t i = 0; i < r->sampling.n_dry_breakers; i++)
+		free(r->sampling.dry_breakers[i]);
+	free(r->sampling.dry_breakers);
 	free(r);
 	*request = NULL;
 }
@@ -407,6 +410,56 @@ int outrider_request_set_top_n_sigma(struct outrider_request *request, float n)
 	if (code == 0)
 		request->sampling.top_n_sigma = n;
 	return code;
+}
+
+int outrider_request_set_dry(struct outrider_request *request, float multiplier, float base,
+	uint32_t allowed, uint32_t window)
+{
+	int code = check(request, SAMPLING_DRY_MULTIPLIER, (double)multiplier);
+
+	if (code == 0)
+		code = check(request, SAMPLING_DRY_BASE, (double)base);
+	if (code == 0)
+		code = check(request, SAMPLING_DRY_ALLOWED_LENGTH, allowed);
+	if (code == 0)
+		code = check(request, SAMPLING_DRY_WINDOW, window);
+	if (code < 0)
+		return code;
+	request->sampling.dry_multiplier = multiplier;
+	request->sampling.dry_base = base;
+	request->sampling.dry_allowed_length = allowed;
+	request->sampling.dry_window = window;
+	return 0;
+}
+
+int outrider_request_add_dry_breaker(struct outrider_request *request, const char *text)
+{
+	int code = check_given(request, text, "DRY breaker");
+	Outrider__Sampling *sampling;
+	size_t all = 1;
+	char **grown, *copy;
+
+	if (code < 0)
+		return code;
+	if (*text == '\0')
+		return failure_set(EINVAL, "DRY breaker: expected a text, got an empty one");
+	sampling = &request->sampling;
+	for (size_t i = 0; i < sampling->n_dry_breakers; i++)
+		all += strlen(sampling->dry_breakers[i]) + 1;
+	if (all + strlen(text) + 1 > LIMIT_DRY_BREAKER_BYTES)
+		return failure_set(E2BIG,
+			"DRY breakers of %zu bytes, each with one byte more: at most %d",
+			all + strlen(text), LIMIT_DRY_BREAKER_BYTES - 1);
+	grown = realloc(sampling->dry_breakers, (sampling->n_dry_breakers + 1) * sizeof *grown);
+	if (grown)
+		sampling->dry_breakers = grown;
+	copy = strdup(text);
+	if (!grown || !copy) {
+		free(copy);
+		return failure_set(ENOMEM, "no memory for a DRY breaker");
+	}
+	sampling->dry_breakers[sampling->n_dry_breakers++] = copy;
+	return 0;
 }
 
 int outrider_request_set_xtc(struct outrider_request *request, float probability, float threshold)

@@ -17,6 +17,9 @@ void sampler_params_default(struct sampler_params *params)
 	memset(params, 0, sizeof(*params));
 	params->top_p = 1;
 	params->repeat_penalty = 1;
+	params->dry_base = SAMPLER_DRY_BASE;
+	params->dry_allowed_length = SAMPLER_DRY_ALLOWED_LENGTH;
+	memcpy(params->dry_breakers, SAMPLER_DRY_BREAKERS, sizeof(SAMPLER_DRY_BREAKERS));
 	params->xtc_threshold = SAMPLER_XTC_THRESHOLD;
 }
 
@@ -34,6 +37,10 @@ int sampler_params_check(const struct sampler_params *params, uint32_t n_vocab, 
 		{SAMPLING_REPEAT_WINDOW, params->repeat_window},
 		{SAMPLING_PRESENCE_PENALTY, (double)params->presence_penalty},
 		{SAMPLING_FREQUENCY_PENALTY, (double)params->frequency_penalty},
+		{SAMPLING_DRY_MULTIPLIER, (double)params->dry_multiplier},
+		{SAMPLING_DRY_BASE, (double)params->dry_base},
+		{SAMPLING_DRY_ALLOWED_LENGTH, params->dry_allowed_length},
+		{SAMPLING_DRY_WINDOW, params->dry_window},
 		{SAMPLING_TOP_N_SIGMA, (double)params->top_n_sigma},
 		{SAMPLING_XTC_PROBABILITY, (double)params->xtc_probability},
 		{SAMPLING_XTC_THRESHOLD, (double)params->xtc_threshold},
@@ -44,6 +51,10 @@ int sampler_params_check(const struct sampler_params *params, uint32_t n_vocab, 
 	if (params->coupling != COUPLING_GUMBEL && params->coupling != COUPLING_MAXIMAL)
 		return error_set(err, EINVAL,
 			"coupling is %u, allowed are 0 (gumbel) and 1 (maximal)", params->coupling);
+	if (params->dry_breakers[LIMIT_DRY_BREAKER_BYTES - 1] ||
+		params->dry_breakers[LIMIT_DRY_BREAKER_BYTES - 2])
+		return error_set(err, EINVAL, "dry breakers have more than %d bytes",
+			LIMIT_DRY_BREAKER_BYTES - 2);
 	if (params->n_biases > LIMIT_LOGIT_BIASES)
 		return error_set(err, EINVAL, "%u logit biases, allowed are at most %d",
 			params->n_biases, LIMIT_LOGIT_BIASES);

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-static float sane(float x)
+float sampler_sane(float x)
 {
 	if (isnan(x))
 		return -INFINITY;
@@ -20,12 +20,11 @@ static void bias(struct sampler *sampler, const struct sampler_params *params)
 		if ((uint32_t)params->biases[i].token >= sampler->n_vocab)
 			continue;
 		float *x = &sampler->logits[params->biases[i].token];
-		*x = sane(*x + params->biases[i].bias);
+		*x = sampler_sane(*x + params->biases[i].bias);
 	}
 }
 
-/* Removes the marks of all tokens. */
-static void forget_marks(struct sampler *sampler)
+void sampler_forget_marks(struct sampler *sampler)
 {
 	if (++sampler->epoch == 0) {
 		memset(sampler->seen, 0, sampler->n_vocab * sizeof(*sampler->seen));
@@ -33,12 +32,19 @@ static void forget_marks(struct sampler *sampler)
 	}
 }
 
-/* Marks a token. True if it is in the vocabulary and was not marked. */
-static bool mark(struct sampler *sampler, uint32_t token)
+bool sampler_mark(struct sampler *sampler, uint32_t token)
 {
 	if (token >= sampler->n_vocab || sampler->seen[token] == sampler->epoch)
 		return false;
 	sampler->seen[token] = sampler->epoch;
+	return true;
+}
+
+bool sampler_unmark(struct sampler *sampler, uint32_t token)
+{
+	if (token >= sampler->n_vocab || sampler->seen[token] != sampler->epoch)
+		return false;
+	sampler->seen[token] = 0;
 	return true;
 }
 
@@ -47,11 +53,11 @@ static void penalise_tokens(struct sampler *sampler, const struct sampler_params
 {
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t token = (uint32_t)tokens[i];
-		if (!mark(sampler, token))
+		if (!sampler_mark(sampler, token))
 			continue;
 		float x = sampler->logits[token];
 		x = x > 0 ? x / params->repeat_penalty : x * params->repeat_penalty;
-		sampler->logits[token] = sane(x);
+		sampler->logits[token] = sampler_sane(x);
 	}
 }
 
@@ -62,7 +68,7 @@ static void penalise(struct sampler *sampler, const struct sampler_params *param
 	uint32_t window = params->repeat_window ? params->repeat_window : UINT32_MAX;
 	uint32_t tail = input->n_tail < window ? input->n_tail : window;
 	uint32_t history = input->n_history < window - tail ? input->n_history : window - tail;
-	forget_marks(sampler);
+	sampler_forget_marks(sampler);
 	if (tail > 0)
 		penalise_tokens(sampler, params, input->tail + (input->n_tail - tail), tail);
 	if (history > 0)
@@ -74,7 +80,7 @@ static void count_tokens(struct sampler *sampler, const int32_t *tokens, uint32_
 {
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t token = (uint32_t)tokens[i];
-		if (mark(sampler, token))
+		if (sampler_mark(sampler, token))
 			sampler->times[token] = 0;
 		if (token < sampler->n_vocab)
 			sampler->times[token]++;
@@ -86,11 +92,11 @@ static void penalise_counted(struct sampler *sampler, const struct sampler_param
 {
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t token = (uint32_t)tokens[i];
-		if (!mark(sampler, token))
+		if (!sampler_mark(sampler, token))
 			continue;
 		float penalty = (float)sampler->times[token] * params->frequency_penalty +
 				params->presence_penalty;
-		sampler->logits[token] = sane(sampler->logits[token] - penalty);
+		sampler->logits[token] = sampler_sane(sampler->logits[token] - penalty);
 	}
 }
 
@@ -101,10 +107,10 @@ static void penalise_output(struct sampler *sampler, const struct sampler_params
 	uint32_t prompt = input->n_prompt < input->n_history ? input->n_prompt : input->n_history;
 	const int32_t *output = input->n_history > prompt ? input->history + prompt : NULL;
 	uint32_t n = input->n_history - prompt;
-	forget_marks(sampler);
+	sampler_forget_marks(sampler);
 	count_tokens(sampler, output, n);
 	count_tokens(sampler, input->tail, input->n_tail);
-	forget_marks(sampler);
+	sampler_forget_marks(sampler);
 	penalise_counted(sampler, params, output, n);
 	penalise_counted(sampler, params, input->tail, input->n_tail);
 }
@@ -147,7 +153,7 @@ static bool penalises_output(const struct sampler_params *params)
 bool sampler_adjusts_nothing(const struct sampler_params *params, const struct sampler_input *input)
 {
 	return params->n_biases == 0 && params->repeat_penalty == 1 && !input->allowed &&
-	       !penalises_output(params);
+	       !penalises_output(params) && params->dry_multiplier == 0;
 }
 
 uint32_t sampler_adjust(struct sampler *sampler, const struct sampler_params *params,
@@ -166,6 +172,8 @@ uint32_t sampler_adjust(struct sampler *sampler, const struct sampler_params *pa
 			penalise(sampler, params, input);
 		if (penalises_output(params))
 			penalise_output(sampler, params, input);
+		if (params->dry_multiplier > 0)
+			sampler_dry(sampler, params, input);
 		if (input->allowed)
 			forbid(sampler, input->allowed);
 		kernels->scale_logits(sampler->logits, n, divisor, sampler->logits, sampler->most);

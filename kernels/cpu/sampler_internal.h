@@ -29,6 +29,18 @@ double sampler_exp_sum(const struct sampler *sampler, float z_max);
  * kept tokens in their order, or over all in ascending id. */
 double sampler_keep(struct sampler *sampler, const struct sampler_params *params, uint32_t top);
 
+/* NaN becomes -inf, +inf the largest float. */
+float sampler_sane(float x);
+/* Removes the marks of all tokens. */
+void sampler_forget_marks(struct sampler *sampler);
+/* Marks a token. True if it is in the vocabulary and was not marked. */
+bool sampler_mark(struct sampler *sampler, uint32_t token);
+/* Removes the mark of a token. True if it had one. Call sampler_forget_marks first. */
+bool sampler_unmark(struct sampler *sampler, uint32_t token);
+/* DRY: lowers the logits of tokens that would continue a repetition. */
+void sampler_dry(struct sampler *sampler, const struct sampler_params *params,
+	const struct sampler_input *input);
+
 /* Top-n-sigma: removes the tokens that are further below the largest z, at top, than this many
  * standard deviations. */
 void sampler_cut_sigma(struct sampler *sampler, float n_sigma, uint32_t top);

@@ -3,6 +3,7 @@
 #include "services/drafter/foresight.h"
 #include "services/drafter/model.h"
 
+#include "shared/model/text/breakers.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/base/rand.h"
@@ -134,8 +135,8 @@ static const uint64_t *allowed_at(const struct draft_session *s, uint32_t positi
 
 /* The input from which the token at a position is chosen: these logits, the session's tokens before
  * it, and what its grammar allows. */
-static struct sampler_input input_of(
-	const struct draft_session *s, const float *logits, uint32_t position)
+static struct sampler_input input_of(const struct draft_model *m, const struct draft_session *s,
+	const float *logits, uint32_t position)
 {
 	return (struct sampler_input){
 		.logits = logits,
@@ -143,6 +144,8 @@ static struct sampler_input input_of(
 		.history = s->tokens,
 		.n_history = position,
 		.n_prompt = s->n_prompt,
+		.dry_reach =
+			breakers_reach(m->tokenizer, &s->request.sampling, s->tokens, position),
 	};
 }
 
@@ -150,7 +153,7 @@ static struct sampler_input input_of(
 static int32_t choose(struct draft_model *m, const struct draft_session *s, const float *logits,
 	uint32_t position, float *confidence)
 {
-	const struct sampler_input input = input_of(s, logits, position);
+	const struct sampler_input input = input_of(m, s, logits, position);
 	struct sampler_choice choice =
 		sampler_choose(&m->sampler, &s->request.sampling, &input, position, true, NULL, 0);
 	*confidence = choice.p;
@@ -164,7 +167,7 @@ static void pick(struct draft_model *m, struct draft_session *s, const float *lo
 	uint32_t at = s->n_chain, position = s->n + at;
 	int32_t token;
 	if (accept_wants_logits(params)) {
-		const struct sampler_input input = input_of(s, logits, position);
+		const struct sampler_input input = input_of(m, s, logits, position);
 		sampler_distribution(&m->sampler, params, &input);
 		if (m->sampler.n_dist == 0 || !(m->sampler.dist[0].p > 0))
 			return;

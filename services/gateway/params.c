@@ -12,7 +12,10 @@ enum { CHAT = 1, TEXT = 2, BOTH = CHAT | TEXT };
 
 /* OpenAI's own default; without a temperature the service would be greedy. */
 #define TEMPERATURE 1.0f
-#define XTC_THRESHOLD 0.1f /* llama.cpp's */
+/* llama.cpp's. */
+#define XTC_THRESHOLD 0.1f
+#define DRY_BASE 1.75f
+#define DRY_ALLOWED_LENGTH 2
 enum { MOST_LOGPROBS = 20 };
 
 struct reading {
@@ -21,6 +24,9 @@ struct reading {
 	const char *field;
 	json_t *variables; /* of the chat template */
 	float xtc_probability, xtc_threshold;
+	float dry_multiplier, dry_base;
+	uint32_t dry_allowed_length, dry_window;
+	bool dry_off;
 };
 
 typedef bool taker(struct reading *reading, const json_t *value);
@@ -224,6 +230,68 @@ static bool take_xtc_probability(struct reading *reading, const json_t *value)
 static bool take_xtc_threshold(struct reading *reading, const json_t *value)
 {
 	return take_xtc_number(reading, value, &reading->xtc_threshold);
+}
+
+static bool take_float(struct reading *reading, const json_t *value, float *out)
+{
+	if (!json_is_number(value))
+		return wrong(reading, "a number");
+	*out = (float)json_number_value(value);
+	return took(reading,
+		outrider_request_set_dry(reading->params->request, reading->dry_multiplier,
+			reading->dry_base, reading->dry_allowed_length, reading->dry_window));
+}
+
+static bool take_dry_multiplier(struct reading *reading, const json_t *value)
+{
+	return take_float(reading, value, &reading->dry_multiplier);
+}
+
+static bool take_dry_base(struct reading *reading, const json_t *value)
+{
+	return take_float(reading, value, &reading->dry_base);
+}
+
+static bool take_dry_allowed_length(struct reading *reading, const json_t *value)
+{
+	return take_count(reading, value, 1, 256, &reading->dry_allowed_length);
+}
+
+/* As llama.cpp has it: -1 is all tokens, and 0 turns DRY off. */
+static bool take_dry_window(struct reading *reading, const json_t *value)
+{
+	reading->dry_off = json_is_integer(value) && json_integer_value(value) == 0;
+	if (json_is_integer(value) && json_integer_value(value) == -1)
+		return true;
+	return take_count(reading, value, 0, 1048576, &reading->dry_window);
+}
+
+static bool take_dry_breakers(struct reading *reading, const json_t *value)
+{
+	size_t i;
+	json_t *text;
+
+	if (!json_is_array(value) || json_array_size(value) == 0)
+		return wrong(reading, "an array of strings that is not empty");
+	json_array_foreach(value, i, text)
+	{
+		if (!json_is_string(text))
+			return wrong(reading, "an array of strings that is not empty");
+		if (!took(reading, outrider_request_add_dry_breaker(
+					   reading->params->request, json_string_value(text))))
+			return false;
+	}
+	return true;
+}
+
+static bool set_dry(struct reading *reading)
+{
+	float multiplier = reading->dry_off ? 0 : reading->dry_multiplier;
+
+	reading->field = "dry_multiplier";
+	return took(reading,
+		outrider_request_set_dry(reading->params->request, multiplier, reading->dry_base,
+			reading->dry_allowed_length, reading->dry_window));
 }
 
 static bool take_logprobs(struct reading *reading, const json_t *value)
@@ -517,6 +585,11 @@ static const struct field {
 	{"top_n_sigma", BOTH, take_top_n_sigma},
 	{"xtc_probability", BOTH, take_xtc_probability},
 	{"xtc_threshold", BOTH, take_xtc_threshold},
+	{"dry_multiplier", BOTH, take_dry_multiplier},
+	{"dry_base", BOTH, take_dry_base},
+	{"dry_allowed_length", BOTH, take_dry_allowed_length},
+	{"dry_penalty_last_n", BOTH, take_dry_window},
+	{"dry_sequence_breakers", BOTH, take_dry_breakers},
 	{"logprobs", CHAT, take_logprobs},
 	{"logprobs", TEXT, take_logprobs_count},
 	{"top_logprobs", CHAT, take_top_logprobs},
@@ -598,7 +671,9 @@ bool params_read(struct params *params, const json_t *body, struct fault *fault)
 	struct reading reading = {.params = params,
 		.fault = fault,
 		.variables = json_object(),
-		.xtc_threshold = XTC_THRESHOLD};
+		.xtc_threshold = XTC_THRESHOLD,
+		.dry_base = DRY_BASE,
+		.dry_allowed_length = DRY_ALLOWED_LENGTH};
 	const char *input = params->chat ? "messages" : "prompt";
 	uint64_t seed;
 	bool good;
@@ -622,7 +697,7 @@ bool params_read(struct params *params, const json_t *body, struct fault *fault)
 	if (good && !params->has_input)
 		good = fault_set(fault, 400, input, "missing_required_parameter",
 			"you must provide %s", input);
-	good = good && set_logprobs(&reading) && tools_finish(params, fault) &&
+	good = good && set_dry(&reading) && set_logprobs(&reading) && tools_finish(params, fault) &&
 	       set_variables(&reading);
 	json_decref(reading.variables);
 	return good;

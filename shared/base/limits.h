@@ -40,6 +40,8 @@ enum {
 	LIMIT_STOPS_BYTES = 16384, /* of all of them, with their NULs */
 	LIMIT_GRAMMAR_BYTES = 65536, /* the source of a request's grammar */
 	LIMIT_LOGIT_BIASES = 256, /* biased tokens of a request */
+	LIMIT_DRY_BREAKER_BYTES =
+		128, /* texts that no repetition goes across, each with its NUL, and a NUL */
 	LIMIT_TOP_LOGPROBS = 20, /* likely tokens that are listed for each token of an answer */
 	LIMIT_NAME = 32, /* process and region names, with NUL */
 	LIMIT_MESSAGE_BYTES = 4 << 20, /* one control-plane message */

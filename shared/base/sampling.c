@@ -32,6 +32,10 @@ static const struct {
 		.high = MOST_WINDOW},
 	[SAMPLING_PRESENCE_PENALTY] = {"presence penalty", "-2 to 2", -2, .high = 2},
 	[SAMPLING_FREQUENCY_PENALTY] = {"frequency penalty", "-2 to 2", -2, .high = 2},
+	[SAMPLING_DRY_MULTIPLIER] = {"dry multiplier", "0 to 100", 0, .high = 100},
+	[SAMPLING_DRY_BASE] = {"dry base", "1 to 100", 1, .high = 100},
+	[SAMPLING_DRY_ALLOWED_LENGTH] = {"dry allowed length", "1 to 256", 1, .high = 256},
+	[SAMPLING_DRY_WINDOW] = {"dry window", "0 to " TEXT(MOST_WINDOW), 0, .high = MOST_WINDOW},
 	[SAMPLING_TOP_N_SIGMA] = {"top-n-sigma", "0 to 100", 0, .high = 100},
 	[SAMPLING_XTC_PROBABILITY] = {"xtc probability", "0 to 1", 0, .high = 1},
 	/* Above a half at most one token is above it, and nothing is left out. */

@@ -137,6 +137,7 @@ static void walk_distribution(const struct walk *walk)
 			.history = input->history,
 			.n_history = input->n_history,
 			.n_prompt = input->n_prompt,
+			.dry_reach = input->rows ? input->rows[walk->node + 1].dry_reach : 0,
 			.tail = walk->out->token,
 			.n_tail = walk->out->n_accepted,
 		});

@@ -30,6 +30,7 @@ struct accept_input {
 	/* From here on read only if accept_wants_logits. */
 	const int32_t *history; /* [n_history] */
 	uint32_t n_prompt; /* how many of them are prompt */
+	const struct pick_row *rows; /* [draft->n + 1] that were picked from */
 	/* Target logits after the committed tokens (node -1) and after a draft token that has
 	 * children. */
 	const float *(*logits)(void *arg, int node);

@@ -25,7 +25,7 @@
 #include <stddef.h>
 
 #define SESSIONS_REGION "sessions"
-#define SESSIONS_LAYOUT 10
+#define SESSIONS_LAYOUT 11
 
 enum session_state {
 	SESSION_FREE = 0,

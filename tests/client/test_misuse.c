@@ -85,6 +85,9 @@ static void null_is_refused_by_every_function_that_returns_a_code(void **state)
 	REFUSED(outrider_request_set_frequency_penalty(NULL, 1));
 	REFUSED(outrider_request_set_top_n_sigma(NULL, 1));
 	REFUSED(outrider_request_set_xtc(NULL, 1, 0.1f));
+	REFUSED(outrider_request_set_dry(NULL, 1, 1.75f, 2, 0));
+	REFUSED(outrider_request_add_dry_breaker(NULL, "x"));
+	REFUSED(outrider_request_add_dry_breaker(s->request, NULL));
 	REFUSED(outrider_request_set_logprobs(NULL, 1));
 	REFUSED(outrider_request_add_stop(NULL, "x"));
 	REFUSED(outrider_request_add_stop(s->request, NULL));
@@ -192,6 +195,8 @@ static void values_out_of_range_are_refused(void **state)
 		REFUSED(outrider_request_set_repeat(s->request, wrong[i], 0));
 		REFUSED(outrider_request_set_top_n_sigma(s->request, wrong[i]));
 		REFUSED(outrider_request_set_xtc(s->request, wrong[i], 0.1f));
+		REFUSED(outrider_request_set_dry(s->request, wrong[i], 1.75f, 2, 0));
+		REFUSED(outrider_request_set_dry(s->request, 1, wrong[i], 2, 0));
 		REFUSED(outrider_request_set_xtc(s->request, 0.5f, wrong[i]));
 		REFUSED(outrider_request_set_replay(s->request, NULL, 0, wrong[i]));
 		/* -1 is a bias, and -inf bans a token. */
@@ -224,6 +229,11 @@ static void values_out_of_range_are_refused(void **state)
 	REFUSED(outrider_request_set_xtc(s->request, 0.5f, 0));
 	REFUSED(outrider_request_set_xtc(s->request, 0.5f, 0.6f));
 	REFUSED(outrider_request_set_xtc(s->request, 1.1f, 0.1f));
+	REFUSED(outrider_request_set_dry(s->request, 1, 1.75f, 0, 0));
+	REFUSED(outrider_request_set_dry(s->request, 1, 1.75f, 257, 0));
+	REFUSED(outrider_request_set_dry(s->request, 1, 1.75f, 2, UINT32_MAX));
+	REFUSED(outrider_request_add_dry_breaker(s->request, ""));
+	REFUSED_AS(-E2BIG, outrider_request_add_dry_breaker(s->request, large));
 	REFUSED(outrider_request_set_logprobs(s->request, -2));
 	REFUSED(outrider_request_set_logprobs(s->request, 21));
 	REFUSED(outrider_request_set_repeat(s->request, 1, UINT32_MAX));

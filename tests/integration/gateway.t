@@ -105,7 +105,8 @@ def check_sampling(gateway):
     first.join()
     ok(cached[0] and cached[0] % 32 == 0, "the usage says how much of the prompt was there", cached)
     for fields, name in (({"presence_penalty": 3}, "-2 to 2"), ({"frequency_penalty": "x"}, "a number"), ({"logprobs": True, "top_logprobs": 21}, "0 to 20"),
-                         ({"top_logprobs": 2}, "logprobs must be true"), ({"logprobs": 3}, "true or false"), ({"xtc_threshold": 0.6}, "up to 0.5")):
+                         ({"top_logprobs": 2}, "logprobs must be true"), ({"logprobs": 3}, "true or false"), ({"xtc_threshold": 0.6}, "up to 0.5"),
+                         ({"dry_multiplier": -1}, "0 to 100"), ({"dry_allowed_length": 0}, "1 to 256"), ({"dry_sequence_breakers": []}, "not empty")):
         status, answer = gateway.chat(**fields)
         ok(status == 400 and name in answer["error"]["message"] and answer["error"]["param"] in fields, f"{fields} is refused", answer)
 

@@ -88,7 +88,8 @@ def the_version_is_the_one_of_the_programs():
 def requests_have_what_those_in_C_have():
     header = (ROOT / "client/include/outrider.h").read_text()
     setters = set(re.findall(r"\boutrider_request_(?:set|add)_(\w+)\(", header))
-    names = {"message": "messages", "message_json": "messages", "repeat": "repeat_penalty", "deadline_ms": "deadline"}
+    names = {"message": "messages", "message_json": "messages", "repeat": "repeat_penalty", "deadline_ms": "deadline", "dry": "dry_multiplier",
+             "dry_breaker": "dry_breakers"}
     missing = {s for s in setters - {"prompt"} if names.get(s, s) not in outrider.Options.__annotations__}
     assert setters and not missing, missing
 
@@ -99,7 +100,8 @@ def bounds_are_those_in_C():
     known = {"CONTEXT": _request.CONTEXT_MAX, "VOCAB": _request.VOCAB_MAX, "MESSAGE_BYTES": _request.MESSAGE_BYTES_MAX,
              "DRAFT_DEPTH": _request.DRAFT_DEPTH_MAX, "DRAFT_NODES": _request.DRAFT_NODES_MAX, "DRAFT_WIDTH": _request.DRAFT_WIDTH_MAX,
              "STOPS": _request.STOPS_MAX, "STOP_BYTES": _request.STOP_BYTES_MAX + 1, "STOPS_BYTES": _request.STOPS_BYTES_MAX,
-             "LOGIT_BIASES": _request.LOGIT_BIASES_MAX, "TOP_LOGPROBS": _request.TOP_LOGPROBS_MAX}
+             "LOGIT_BIASES": _request.LOGIT_BIASES_MAX, "TOP_LOGPROBS": _request.TOP_LOGPROBS_MAX,
+             "DRY_BREAKER_BYTES": _request.DRY_BREAKER_BYTES_MAX + 1}
     wrong = {name: limits.get(name) for name, value in known.items() if eval(limits[name], {}, {}) != value}
     assert not wrong and _request.TEXT_BYTES_MAX * 2 == _request.MESSAGE_BYTES_MAX, wrong
 
@@ -434,6 +436,8 @@ BAD = [
     ({"draft_method": "magic"}, "ngram"), ({"coupling": "loose"}, "gumbel"), ({"replay": [-1]}, "replay"), ({"replay_error": 2}, "replay_error"),
     ({"presence_penalty": 2.1}, "presence_penalty"), ({"frequency_penalty": "x"}, "number"), ({"top_n_sigma": -1}, "top_n_sigma"),
     ({"xtc": 0.5}, "xtc"), ({"xtc": (0.5, 0)}, "0.5"), ({"xtc": (2, 0.1)}, "0 to 1"), ({"logprobs": 21}, "20"),
+    ({"dry_multiplier": -1}, "0 to 100"), ({"dry_base": 0.5}, "1 to 100"), ({"dry_allowed_length": 0}, "256"), ({"dry_window": -1}, "1048576"),
+    ({"dry_breakers": "x"}, "list"), ({"dry_breakers": [""]}, "empty"), ({"dry_breakers": ["x" * 127]}, "127"),
     ({"deadline": -1}, "deadline"), ({"ignore_eos": 1}, "ignore_eos"), ({"logits_hash": "yes"}, "logits_hash"), ({"tempreature": 1}, "tempreature"),
     ({"tokens": [1]}, "one of them"), ({"variables": {}}, "variables"),
 ]

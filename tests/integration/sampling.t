@@ -23,12 +23,14 @@ TABLE = (
     ("repeat-penalty", 5, "repeat penalty is {}: allowed are more than 0, up to 10", (-1.0, 10.5), (1e-9, 1.0, 10.0)),
     ("presence-penalty", 10, "presence penalty is {}: allowed are -2 to 2", (-2.5, 2.001), (-2.0, 0.0, 0.3, 2.0)),
     ("frequency-penalty", 11, "frequency penalty is {}: allowed are -2 to 2", (-2.001, 100.0), (-2.0, 0.0, 0.3, 2.0)),
+    ("dry-multiplier", 15, "dry multiplier is {}: allowed are 0 to 100", (-1.0, 101.0), (0.0, 0.8, 100.0)),
+    ("dry-base", 16, "dry base is {}: allowed are 1 to 100", (0.5, 101.0), (1.0, 1.75, 100.0)),
     ("top-n-sigma", 12, "top-n-sigma is {}: allowed are 0 to 100", (-1.0, 101.0), (0.0, 1.5, 100.0)),
     ("xtc-probability", 13, "xtc probability is {}: allowed are 0 to 1", (-0.1, 1.001), (0.0, 0.5, 1.0)),
     ("xtc-threshold", 14, "xtc threshold is {}: allowed are more than 0, up to 0.5", (-0.1, 0.6), (1e-9, 0.1, 0.5)),
     ("repeat-window", 6, "repeat window is {}: allowed are 0 to 1048576", ((1 << 20) + 1,), (0, 1, 1 << 20)),
 )
-NEEDED = {"repeat-window": ("--repeat-penalty", "1.1"), "xtc-threshold": ("--xtc-probability", "0.5")}
+NEEDED = {"dry-base": ("--dry-multiplier", "0.8"), "repeat-window": ("--repeat-penalty", "1.1"), "xtc-threshold": ("--xtc-probability", "0.5")}
 # What each does, alone and all together, greedy and sampled.
 MODES = {
     "greedy": {},
@@ -36,8 +38,10 @@ MODES = {
     "penalties": {"temperature": 0.9, "presence_penalty": 0.8, "frequency_penalty": 0.5},
     "rewards": {"temperature": 0.7, "presence_penalty": -0.5, "frequency_penalty": -0.3},
     "top-n-sigma": {"temperature": 1.5, "top_n_sigma": 1.0},
+    "DRY": {"temperature": 0.8, "dry_multiplier": 2.0},
+    "greedy, DRY": {"dry_multiplier": 0.8},
     "XTC": {"temperature": 0.8, "xtc_probability": 0.5, "xtc_threshold": 0.1},
-    "all": {"temperature": 1.1, "presence_penalty": 0.4, "frequency_penalty": 0.4, "repeat_penalty": 1.1, "top_n_sigma": 2.0, "top_k": 50,
+    "all": {"temperature": 1.1, "presence_penalty": 0.4, "frequency_penalty": 0.4, "repeat_penalty": 1.1, "dry_multiplier": 0.5, "top_n_sigma": 2.0, "top_k": 50,
             "top_p": 0.95, "min_p": 0.01, "xtc_probability": 0.3, "xtc_threshold": 0.15},
 }
 TOKENS, TOP = 24 if SANITIZED else 60, 3

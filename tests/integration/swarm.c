@@ -3,7 +3,7 @@
  *
  * The traffic of the integration tests: runs requests, CONCURRENT at a time, and prints the results in order. A
  * request: {"tokens": [...] or "prompt": "...", "max_tokens", "seed", "k", "draft_method", "temperature", "top_k",
- * "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty", "top_n_sigma", "xtc_probability" (with "xtc_threshold"),
+ * "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty", "top_n_sigma", "xtc_probability" (with "xtc_threshold"), "dry_multiplier",
  * "logprobs", "coupling", "grammar": [kind, source], "ignore_eos", "logits_hash", "stop": [...], "replay": [...], "draft_nodes", "draft_width",
  * "replay_error", "cancel_after": tokens, "deadline_ms", "repeat_window", "logit_bias": {"id": bias}, "window": tokens
  * the service may send ahead, "resume": "uid" and "have" (the session of another process, from that token on),
@@ -99,6 +99,9 @@ static void set_sampling(struct outrider_request *request, const json_t *spec)
 		check(outrider_request_set_xtc(request, (float)json_number_value(v),
 			      (float)json_number_value(json_object_get(spec, "xtc_threshold"))),
 			"xtc");
+	if ((v = json_object_get(spec, "dry_multiplier")))
+		check(outrider_request_set_dry(request, (float)json_number_value(v), 1.75f, 2, 0),
+			"dry");
 	if ((v = json_object_get(spec, "logprobs")))
 		check(outrider_request_set_logprobs(request, (int)json_integer_value(v)),
 			"logprobs");

@@ -69,6 +69,10 @@ static void random_params(struct sampler_params *p, uint32_t n)
 	p->repeat_window = below(3) * 7;
 	p->presence_penalty = below(3) ? 0 : 2 - (float)below(41) / 10;
 	p->frequency_penalty = below(3) ? 0 : 2 - (float)below(41) / 10;
+	p->dry_multiplier = below(2) ? 0 : (float)below(40) / 10;
+	p->dry_base = 1 + (float)below(20) / 10;
+	p->dry_allowed_length = 1 + below(4);
+	p->dry_window = below(3) * 9;
 	p->top_n_sigma = below(3) ? 0 : (float)below(40) / 10;
 	p->xtc_probability = below(2) ? 0 : below(2) ? 1 : 0.5f;
 	p->xtc_threshold = below(2) ? 0.1f : 1e-3f + (float)below(49) / 100;
@@ -86,8 +90,41 @@ static float sane(float x)
 	return isnan(x) ? -INFINITY : x > FLT_MAX ? FLT_MAX : x;
 }
 
+/* The longest end of the text that came before this token, at most `reach` long. */
+static uint32_t plain_repeats(const int32_t *text, uint32_t n, uint32_t reach, int32_t token)
+{
+	uint32_t longest = 0;
+	for (uint32_t at = 1; at < n; at++) {
+		uint32_t length = 0;
+		while (length < reach && length < at &&
+			text[at - 1 - length] == text[n - 1 - length])
+			length++;
+		if (text[at] == token && length > longest)
+			longest = length;
+	}
+	return longest;
+}
+
+static void plain_dry(const struct sampler_params *p, const int32_t *text, uint32_t n_text,
+	uint32_t reach, float *z, uint32_t n)
+{
+	if (p->dry_window > 0 && n_text > p->dry_window) {
+		text += n_text - p->dry_window;
+		n_text = p->dry_window;
+	}
+	for (uint32_t token = 0; token < n; token++) {
+		uint32_t longest = plain_repeats(text, n_text, reach, (int32_t)token);
+		float penalty = p->dry_multiplier;
+		if (longest < p->dry_allowed_length)
+			continue;
+		for (uint32_t i = p->dry_allowed_length; i < longest; i++)
+			penalty *= p->dry_base;
+		z[token] = sane(z[token] - penalty);
+	}
+}
+
 static void plain_adjust(const struct sampler_params *p, const float *x, uint32_t n,
-	const int32_t *history, uint32_t n_history, uint32_t n_prompt, float *z)
+	const int32_t *history, uint32_t n_history, uint32_t n_prompt, uint32_t reach, float *z)
 {
 	for (uint32_t i = 0; i < n; i++)
 		z[i] = sane(x[i]);
@@ -117,6 +154,8 @@ static void plain_adjust(const struct sampler_params *p, const float *x, uint32_
 		float *y = &z[history[i]];
 		*y = sane(*y - ((float)times * p->frequency_penalty + p->presence_penalty));
 	}
+	if (p->dry_multiplier > 0)
+		plain_dry(p, history, n_history, reach, z, n);
 	for (uint32_t i = 0; p->temperature > 0 && i < n; i++)
 		z[i] = sane(z[i] / p->temperature);
 }
@@ -290,8 +329,9 @@ static void compare(uint32_t n)
 		.tail = history + (n_history - n_tail),
 		.n_tail = n_tail,
 		.n_prompt = n_prompt,
+		.dry_reach = below(3) ? 1000 : below(5),
 	};
-	plain_adjust(&params, row, n, history, n_history, n_prompt, z);
+	plain_adjust(&params, row, n, history, n_history, n_prompt, input.dry_reach, z);
 	int32_t expected =
 		plain_pick(&params, z, n, n_history, dist, &n_dist, &expected_confidence);
 	for (size_t k = 0; kernels_all[k]; k++) {

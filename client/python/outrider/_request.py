@@ -23,6 +23,7 @@ STOP_BYTES_MAX = 4095
 STOPS_BYTES_MAX = 16384  # each with one byte more
 LOGIT_BIASES_MAX = 256
 TOP_LOGPROBS_MAX = 20
+DRY_BREAKER_BYTES_MAX = 127  # each with one byte more
 
 _UINT32_MAX = (1 << 32) - 1
 _UINT64_MAX = (1 << 64) - 1
@@ -73,6 +74,17 @@ class Options(TypedDict, total=False):
     """OpenAI's, -2 to 2; 0 (the default) is off. A token that the answer has already loses this once; the prompt does not count."""
     frequency_penalty: float
     """Likewise, once for each time that the answer has the token."""
+    dry_multiplier: float
+    """DRY, as llama.cpp has it: 0 to 100; 0 (the default): off. Where the last n tokens came before, the token that followed them then
+    loses multiplier * base^(n - allowed length), if n is at least the allowed length."""
+    dry_base: float
+    """1 to 100; 1.75 by default."""
+    dry_allowed_length: int
+    """1 to 256; 2 by default."""
+    dry_window: int
+    """How many of the last tokens, of the prompt too, count, up to 1048576; 0 (the default): all."""
+    dry_breakers: Sequence[str]
+    """Texts that no repetition goes across, in place of newline, ":", '"' and "*"; together, each with one byte more, up to 127 bytes."""
     top_n_sigma: float
     """0 to 100; 0 (the default): off. Tokens stay whose logit is within so many standard deviations of the greatest."""
     xtc: tuple[float, float]
@@ -280,6 +292,31 @@ def _set_penalties(sampling: client_pb2.Sampling, given: Mapping[str, object]) -
         sampling.frequency_penalty = _real("frequency_penalty", given["frequency_penalty"], -2, 2, "-2 to 2")
 
 
+def _set_dry(sampling: client_pb2.Sampling, given: Mapping[str, object]) -> None:
+    if "dry_multiplier" in given:
+        sampling.dry_multiplier = _real("dry_multiplier", given["dry_multiplier"], 0, 100, "0 to 100")
+    if "dry_base" in given:
+        sampling.dry_base = _real("dry_base", given["dry_base"], 1, 100, "1 to 100")
+    if "dry_allowed_length" in given:
+        sampling.dry_allowed_length = _whole("dry_allowed_length", given["dry_allowed_length"], 1, 256)
+    if "dry_window" in given:
+        sampling.dry_window = _whole("dry_window", given["dry_window"], 0, CONTEXT_MAX)
+    if "dry_breakers" in given:
+        _set_breakers(sampling, given["dry_breakers"])
+
+
+def _set_breakers(sampling: client_pb2.Sampling, breakers: object) -> None:
+    if isinstance(breakers, str) or not isinstance(breakers, Sequence) or not breakers:
+        raise InvalidRequest(errno.EINVAL, f"dry_breakers is {breakers!r:.64}: a list of strings is expected")
+    sizes = [len(_utf8(f"dry_breakers[{i}]", text)) for i, text in enumerate(breakers)]
+    if 0 in sizes:
+        raise InvalidRequest(errno.EINVAL, f"dry_breakers[{sizes.index(0)}] is empty: a text is expected")
+    if sum(sizes) + len(sizes) > DRY_BREAKER_BYTES_MAX:
+        raise InvalidRequest(errno.E2BIG, f"dry_breakers of {sum(sizes) + len(sizes)} bytes, each with one byte more: "
+                             f"at most {DRY_BREAKER_BYTES_MAX}")
+    sampling.dry_breakers.extend(breakers)
+
+
 def _set_xtc(sampling: client_pb2.Sampling, xtc: object) -> None:
     if not isinstance(xtc, (tuple, list)) or len(xtc) != 2:
         raise InvalidRequest(errno.EINVAL, f"xtc is {xtc!r:.64}: (probability, threshold) is expected")
@@ -303,6 +340,7 @@ def _set_sampling(generate: client_pb2.Generate, given: Mapping[str, object]) ->
     if "xtc" in given:
         _set_xtc(sampling, given["xtc"])
     _set_penalties(sampling, given)
+    _set_dry(sampling, given)
     if "seed" in given:
         sampling.seed = _whole("seed", given["seed"], 0, _UINT64_MAX)
     if "logit_bias" in given:

@@ -99,6 +99,7 @@ static void pick_item(void *arg, uint32_t item, uint32_t thread)
 		.history = row->history,
 		.n_history = row->n_history,
 		.n_prompt = row->n_prompt,
+		.dry_reach = row->dry_reach,
 		.tail = path + PICK_PATH_MAX - n_path,
 		.n_tail = n_path,
 		.allowed = row->allowed,

@@ -47,6 +47,9 @@ uint64_t request_digest(const Outrider__Generate *generate)
 	sampling.repeat_penalty = sampling.repeat_penalty == 0 ? 1 : sampling.repeat_penalty;
 	sampling.xtc_threshold =
 		sampling.xtc_threshold == 0 ? SAMPLER_XTC_THRESHOLD : sampling.xtc_threshold;
+	sampling.dry_base = sampling.dry_base == 0 ? SAMPLER_DRY_BASE : sampling.dry_base;
+	if (sampling.dry_allowed_length == 0)
+		sampling.dry_allowed_length = SAMPLER_DRY_ALLOWED_LENGTH;
 	asked.sampling = &sampling;
 	asked.base.n_unknown_fields = 0;
 	asked.session_uid = asked.deadline_ms = 0;
@@ -234,6 +237,30 @@ static int copy_replay(
 	return 0;
 }
 
+static int read_breakers(const Outrider__Sampling *s, struct sampler_params *out, struct error *err)
+{
+	size_t at = 0;
+
+	if (s->n_dry_breakers == 0)
+		return 0;
+	memset(out->dry_breakers, 0, sizeof(out->dry_breakers));
+	for (size_t i = 0; i < s->n_dry_breakers; i++) {
+		size_t bytes = strlen(s->dry_breakers[i]) + 1;
+
+		if (bytes == 1)
+			return error_set(err, EINVAL, "dry_breakers: text %zu is empty", i + 1);
+		if (at + bytes + 1 > sizeof(out->dry_breakers))
+			return error_set(err, EINVAL,
+				"dry_breakers: together, each with one byte more, they may have "
+				"%zu "
+				"bytes",
+				sizeof(out->dry_breakers) - 1);
+		memcpy(out->dry_breakers + at, s->dry_breakers[i], bytes);
+		at += bytes;
+	}
+	return 0;
+}
+
 static int read_sampling(const Outrider__Sampling *s, struct sampler_params *out, struct error *err)
 {
 	sampler_params_default(out);
@@ -247,6 +274,12 @@ static int read_sampling(const Outrider__Sampling *s, struct sampler_params *out
 	out->repeat_window = s->repeat_window;
 	out->presence_penalty = s->presence_penalty;
 	out->frequency_penalty = s->frequency_penalty;
+	out->dry_multiplier = s->dry_multiplier;
+	if (s->dry_base != 0)
+		out->dry_base = s->dry_base;
+	if (s->dry_allowed_length != 0)
+		out->dry_allowed_length = s->dry_allowed_length;
+	out->dry_window = s->dry_window;
 	out->top_n_sigma = s->top_n_sigma;
 	out->xtc_probability = s->xtc_probability;
 	if (s->xtc_threshold != 0)
@@ -256,6 +289,9 @@ static int read_sampling(const Outrider__Sampling *s, struct sampler_params *out
 	if (s->n_logit_bias > LIMIT_LOGIT_BIASES)
 		return error_set(err, EINVAL, "logit_bias: %zu entries, the limit is %d",
 			s->n_logit_bias, LIMIT_LOGIT_BIASES);
+	int rc = read_breakers(s, out, err);
+	if (rc != 0)
+		return rc;
 	out->n_biases = (uint32_t)s->n_logit_bias;
 	for (size_t i = 0; i < s->n_logit_bias; i++)
 		out->biases[i] = (struct logit_bias){

@@ -193,6 +193,7 @@ static void accept_part(struct engine *engine, const struct pass *pass, struct p
 		.n_history = part->n_tokens,
 		.history = page->tokens,
 		.n_prompt = page->n_prompt,
+		.rows = &pass->picks[part->pick],
 		.logits = node_logits,
 		.arg = &of,
 	};

@@ -4,6 +4,7 @@
 
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
+#include "shared/model/text/breakers.h"
 
 #include <string.h>
 
@@ -117,9 +118,23 @@ static void add_rows(struct pass *pass, struct pass_part *part)
 	pass->n_batch += n + part->n_drafts;
 }
 
+/* Of struct pick_row, for row i of a part: behind a draft it is one more than before that, or 0. root: the part's first such pick. */
+static uint32_t reach_of(const struct engine *engine, const struct pass *pass,
+	const struct pass_part *part, uint32_t i, uint32_t root)
+{
+	const struct session_page *page = part->session->page;
+	const struct sampler_params *sampling = &page->request.sampling;
+
+	if (i < part->n)
+		return breakers_reach(engine->o.tokenizer, sampling, page->tokens, part->n_tokens);
+	const struct draft_node *node = &part->draft->node[i - part->n];
+	return breakers_reach_behind(engine->o.tokenizer, sampling,
+		pass->picks[(int32_t)root + node->parent + 1].dry_reach, node->token);
+}
+
 /* Adds what is picked from the rows of a part: a token behind the newest committed one and behind
  * each draft; only the records for committed tokens that are computed again. */
-static void add_picks(struct pass *pass, struct pass_part *part)
+static void add_picks(const struct engine *engine, struct pass *pass, struct pass_part *part)
 {
 	const struct session_page *page = part->session->page;
 	const struct batch_token *rows = pass->batch + part->row;
@@ -143,6 +158,7 @@ static void add_picks(struct pass *pass, struct pass_part *part)
 			.history = page->tokens,
 			.n_history = part->n_tokens,
 			.n_prompt = page->n_prompt,
+			.dry_reach = picked ? reach_of(engine, pass, part, i, root) : 0,
 			.parent = i < n ? -1 : (int32_t)root + part->draft->node[i - n].parent + 1,
 			.token = rows[i].token,
 			.source = part->row + i,
@@ -224,7 +240,7 @@ static bool build_part(struct engine *engine, struct pass *pass, struct pass_par
 	if (s->slot->usage.started_ns == 0)
 		s->slot->usage.started_ns = clock_ns();
 	add_rows(pass, part);
-	add_picks(pass, part);
+	add_picks(engine, pass, part);
 	return true;
 }
 

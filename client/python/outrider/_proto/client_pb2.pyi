@@ -186,8 +186,13 @@ class Resume(_message.Message):
     def __init__(self, session_uid: _Optional[int] = ..., have: _Optional[int] = ..., credit: _Optional[int] = ..., arithmetic: _Optional[int] = ...) -> None: ...
 
 class Sampling(_message.Message):
-    __slots__ = ["coupling", "frequency_penalty", "logit_bias", "min_p", "presence_penalty", "repeat_penalty", "repeat_window", "seed", "temperature", "top_k", "top_n_sigma", "top_p", "xtc_probability", "xtc_threshold"]
+    __slots__ = ["coupling", "dry_allowed_length", "dry_base", "dry_breakers", "dry_multiplier", "dry_window", "frequency_penalty", "logit_bias", "min_p", "presence_penalty", "repeat_penalty", "repeat_window", "seed", "temperature", "top_k", "top_n_sigma", "top_p", "xtc_probability", "xtc_threshold"]
     COUPLING_FIELD_NUMBER: _ClassVar[int]
+    DRY_ALLOWED_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    DRY_BASE_FIELD_NUMBER: _ClassVar[int]
+    DRY_BREAKERS_FIELD_NUMBER: _ClassVar[int]
+    DRY_MULTIPLIER_FIELD_NUMBER: _ClassVar[int]
+    DRY_WINDOW_FIELD_NUMBER: _ClassVar[int]
     FREQUENCY_PENALTY_FIELD_NUMBER: _ClassVar[int]
     LOGIT_BIAS_FIELD_NUMBER: _ClassVar[int]
     MIN_P_FIELD_NUMBER: _ClassVar[int]
@@ -202,6 +207,11 @@ class Sampling(_message.Message):
     XTC_PROBABILITY_FIELD_NUMBER: _ClassVar[int]
     XTC_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
     coupling: int
+    dry_allowed_length: int
+    dry_base: float
+    dry_breakers: _containers.RepeatedScalarFieldContainer[str]
+    dry_multiplier: float
+    dry_window: int
     frequency_penalty: float
     logit_bias: _containers.RepeatedCompositeFieldContainer[LogitBias]
     min_p: float
@@ -215,7 +225,7 @@ class Sampling(_message.Message):
     top_p: float
     xtc_probability: float
     xtc_threshold: float
-    def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., repeat_penalty: _Optional[float] = ..., repeat_window: _Optional[int] = ..., seed: _Optional[int] = ..., logit_bias: _Optional[_Iterable[_Union[LogitBias, _Mapping]]] = ..., coupling: _Optional[int] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., top_n_sigma: _Optional[float] = ..., xtc_probability: _Optional[float] = ..., xtc_threshold: _Optional[float] = ...) -> None: ...
+    def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., repeat_penalty: _Optional[float] = ..., repeat_window: _Optional[int] = ..., seed: _Optional[int] = ..., logit_bias: _Optional[_Iterable[_Union[LogitBias, _Mapping]]] = ..., coupling: _Optional[int] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., top_n_sigma: _Optional[float] = ..., xtc_probability: _Optional[float] = ..., xtc_threshold: _Optional[float] = ..., dry_multiplier: _Optional[float] = ..., dry_base: _Optional[float] = ..., dry_allowed_length: _Optional[int] = ..., dry_window: _Optional[int] = ..., dry_breakers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ServedModel(_message.Message):
     __slots__ = ["arch", "bos", "bytes", "chat_template", "eog", "eos", "file", "n_context", "n_vocab", "name"]
