@@ -165,7 +165,7 @@ static void null_does_nothing_where_nothing_can_be_said(void **state)
 	outrider_request_set_deadline_ms(NULL, 1);
 	outrider_request_set_control_text(NULL, true);
 	outrider_request_set_logits_hash(NULL, true);
-	assert_non_null(strstr(outrider_error(), "no request"));
+	assert_non_null(strstr(outrider_error(), "expected a request, got NULL"));
 	assert_true(outrider_stream_uid(NULL) == 0);
 	assert_int_equal(outrider_status_count(NULL), 0);
 	assert_null(outrider_status_process(NULL, 0));

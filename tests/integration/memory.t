@@ -297,7 +297,7 @@ def starved():
             service.wait_ready()
             count(3)
             end_all(3, name)
-            said = f"{name} ended by the kernel for lack of memory: /sys/fs/cgroup/{place / MOST} has 2048.0 MiB; it starts again"
+            said = f"{name} ended by the kernel for lack of memory: /sys/fs/cgroup/{place / MOST} has 2048.0 MiB; it restarts"
             last = f"{name} ended by the kernel for lack of memory 5 times in a row"
             until(lambda: last in service.whole_log())
             log = service.whole_log()
@@ -327,7 +327,7 @@ def told_apart():
         log = service.whole_log()
         pid = service.end(name)
         service.renewed(name, pid)
-        until(lambda: re.search(rf"{name} .*; it starts again", service.whole_log()[len(log):]))
+        until(lambda: re.search(rf"{name} .*; it restarts", service.whole_log()[len(log):]))
         return service.whole_log()[len(log):]
 
     by_kernel, by_operator = "{} ended by the kernel for lack of memory", "{} killed by signal 9"

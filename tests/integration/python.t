@@ -175,7 +175,7 @@ def answers(service):
         source = json.dumps({"sequence": ["f(", {"schema": {"enum": [1, 2]}}, ")", {"control": "<|im_start|>"}, "g"]})
         with outrider.Client(service.runtime) as client:
             answer = client.generate(tokens=ids[0], grammar=("parts", source), control_text=True)
-            assert answer.text in ("f(1)<|im_start|>g", "f(2)<|im_start|>g") and 1 in answer.tokens, answer
+            assert answer.text in ("f(1)<|im_start|>g", "f(2)<|im_start|>g"), answer
 
     @tap.test
     def events_put_together_are_the_answer():

@@ -35,7 +35,7 @@ extern const char *const grammar_kind_names[];
  *   "text"                               this text
  *   {"schema": SCHEMA}                   a value that matches a JSON schema
  *   {"regex": "..."}                     a text that matches a regular expression
- *   {"control": "<|end|>"}               this control token, or its text if the model has none
+ *   {"control": "<|end|>"}               this control token, or its text in ordinary tokens
  *   {"until": "text"}                    any text that does not contain this one
  *   {"sequence": [PART, ...]}            the parts one after the other
  *   {"choice": [PART, ...]}              one of the parts
