@@ -101,7 +101,7 @@ with Service(TARGET, options=("--config-dir", settings)) as service:
 before = {p.name: p.read_bytes() for p in settings.iterdir()}
 (settings / "policy.conf").write_text("# mine\n")
 again = doctor("--model", TARGET, "--write", settings)
-tap.ok(again.returncode == 73 and "is there already; --force replaces it" in again.stderr, "files that are there stay", again.stderr)
+tap.ok(again.returncode == 73 and "exists already; --force replaces it" in again.stderr, "files that are there stay", again.stderr)
 (settings / "verifier.conf").unlink()
 again = doctor("--model", TARGET, "--write", settings)
 left = {p.name for p in settings.iterdir()}
