@@ -53,14 +53,16 @@ def check_figures(page, gateway):
     ok(until(lambda: text(page, "#state") == "ready"), "it says that the service is ready", text(page, "body"))
     ok(TARGET.name.removesuffix(".gguf") in text(page, "#model"), "and which model", text(page, "#model"))
     ok(all(name in text(page, "#processes") for name in PROCESSES), "and names the processes", text(page, "#processes"))
-    peer, reply = start_stream(gateway)
+    # So many that they run for longer than the page takes between two looks.
+    streams = [start_stream(gateway) for _ in range(16)]
     rows = "[...document.querySelectorAll('#sessions tbody tr:not(.ended)')].length"
     ok(until(lambda: page.run(rows) > 0), "a session that runs is in the table", text(page, "#sessions"))
     ok(until(lambda: float("0" + re.sub(r"[^\d.]", "", text(page, "#figures .figure b"))) > 0), "tokens per second move", text(page, "#figures"))
     picture(page, "running")
-    while reply.readline():
-        pass
-    peer.close()
+    for peer, reply in streams:
+        while reply.readline():
+            pass
+        peer.close()
     ok(until(lambda: len(page.run("document.querySelector('#chart-tokens_per_s .curve').getAttribute('d')") or "") > 20),
        "the timeline has a curve")
 
