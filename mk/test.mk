@@ -66,10 +66,13 @@ $(B)/tests/%.so: tests/integration/%.c
 ## make check      install packages, build and run every test (SAN=address|undefined|thread for a sanitizer)
 tests: programs $(B)/tests/swarm $(B)/tests/knob-storm $(B)/tests/knob-process $(B)/tests/grammar-sample $(B)/tests/faults.so $(B)/tests/allocations.so $(B)/tests/peer_calls.so \
 	$(TEST_BIN) $(FUZZ:%=$(B)/fuzz-replay/%)
+# Two tests run at a time: many of them mostly wait for processes. The longest begin first, so that none of them runs alone at the end.
+TEST_JOBS ?= 2
+LONGEST := tests/spin/run.t tests/integration/lossless.t
 check: packages
 	@$(MAKE) --no-print-directory -j2 tests
-	@CMOCKA_MESSAGE_OUTPUT=TAP B=$(B) SAN=$(SAN) prove $(PROVE_FLAGS) --timer --failures --exec 'sh tests/run' \
-		$(TEST_BIN) $(TESTS_SH)
+	@CMOCKA_MESSAGE_OUTPUT=TAP B=$(B) SAN=$(SAN) prove $(PROVE_FLAGS) -j $(TEST_JOBS) --timer --failures --exec 'sh tests/run' \
+		$(LONGEST) $(TEST_BIN) $(filter-out $(LONGEST),$(TESTS_SH))
 ## make check-long the slow sweeps, of which make check has thinner versions
 LONG := tests/integration/sessions.t tests/integration/gateway-load.t
 .PHONY: check-long
