@@ -8,7 +8,7 @@
  * The order of a pass. First `embed`. Then for each layer: norm, products (queries, keys, values),
  * one of attend, mla and delta, products (output), and norm again, which first adds the output to
  * the residual stream x. A dense layer ends with dense_ffn. A layer with experts goes on: products
- * (router), route, then the caller waits for a ticket and reads which experts were chosen;
+ * (router), route (and budget, where rows have an expert budget), then the caller waits for a ticket and reads which experts were chosen;
  * dense_ffn (the shared expert, if there is one); experts, once or several times, as the weights
  * become available; combine. After the last layer: logits, and pick. For models with delta nets,
  * replay follows between two passes, when it is known which drafts were accepted.
@@ -147,6 +147,8 @@ struct backend_ops {
 	void (*replay)(struct queue *q, const struct step_replay *step);
 	void (*dense_ffn)(struct queue *q, const struct step_dense_ffn *step);
 	void (*route)(struct queue *q, const struct step_route *step);
+	/* Only for passes with expert budgets. */
+	void (*budget)(struct queue *q, const struct step_budget *step);
 	void (*experts)(struct queue *q, const struct step_experts *step);
 	void (*combine)(struct queue *q, const struct step_combine *step);
 	void (*logits)(struct queue *q, const struct step_logits *step);

@@ -315,6 +315,51 @@ struct step_route {
 	struct expert_order order; /* out; pairs.buffer NULL: not wanted */
 };
 
+/* How an expert budget ranks the experts of a layer (MoE-Spec, section 3.2). */
+enum budget_ranking {
+	BUDGET_ROUTER, /* by the scores of the budget's rows */
+	BUDGET_STATIC, /* by uses that were counted before */
+	/* by what is missing from the rows' results without them; all experts are computed */
+	BUDGET_ORACLE,
+	BUDGET_RANKINGS
+};
+
+/* What a row does without an expert that it chose and that is not listed (section 3.3). */
+enum budget_coverage {
+	BUDGET_SUBSTITUTION, /* it chooses anew, among the listed experts */
+	BUDGET_TRUNCATION, /* it goes without; its other weights stay */
+	BUDGET_COVERAGES
+};
+
+/* Rows first..first+n-1 of a batch, which together may use no more than `experts` experts. */
+struct budget_group {
+	uint32_t first, n, experts;
+	enum budget_ranking ranking;
+	enum budget_coverage coverage;
+	const uint64_t *uses; /* [n_experts], for BUDGET_STATIC */
+	/* For BUDGET_ORACLE: [width] the result of expert e for row first + t at row t * n_experts
+	 * + e, without its bias; overwritten. rest: scratch, n rows of [width]. */
+	struct rows outputs, rest;
+	/* out: uint16_t [experts] the list, best first; buffer NULL: not wanted */
+	struct place list;
+};
+
+/* Limits the experts that groups of rows use (MoE-Spec, "Expert Budgeting for Efficient Speculative Decoding", equations 4 to 8). It
+ * follows a route step that made no order, and makes the order. A row that keeps fewer than n_used
+ * experts has the weight 0 at its last places; no expert is computed for them, and their rows of y
+ * become zeros. Rows outside the groups stay as they are. */
+struct step_budget {
+	struct step_route route; /* as it ran; `order` says where the order goes */
+	const struct budget_group *of;
+	uint32_t n;
+	uint32_t width;
+	const float *bias; /* of the experts' results, as in struct step_combine; or NULL */
+	size_t bias_stride;
+	/* uint32_t [1]: one more for each row that chose an expert which is not listed */
+	struct rows affected;
+	struct rows y; /* [width] of the experts step that follows */
+};
+
 /* One expert: where each of its matrices lies. */
 struct step_expert {
 	struct place gate, up, down;

@@ -63,11 +63,11 @@ static inline struct backend *test_backend(void)
 	return backend;
 }
 
-#define rig_limits(context)                                                        \
-	(struct forward_limits)                                                    \
-	{                                                                          \
-		.n_batch = RIG_BATCH, .n_logits = RIG_BATCH, .n_picks = RIG_BATCH, \
-		.n_drafts = RIG_BATCH, .n_context = (context)                      \
+#define rig_limits(context)                                                                   \
+	(struct forward_limits)                                                               \
+	{                                                                                     \
+		.n_batch = RIG_BATCH, .n_logits = RIG_BATCH, .n_picks = RIG_BATCH,            \
+		.n_drafts = RIG_BATCH, .n_context = (context), .n_budgets = 4, .n_oracle = 16 \
 	}
 
 /* n_context decides the factors of longrope. */

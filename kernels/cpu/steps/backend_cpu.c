@@ -334,6 +334,7 @@ static const struct backend_ops cpu_ops = {
 	.replay = cpu_replay,
 	.dense_ffn = cpu_dense_ffn,
 	.route = cpu_route,
+	.budget = cpu_budget,
 	.experts = cpu_experts,
 	.combine = cpu_combine,
 	.logits = cpu_logits,

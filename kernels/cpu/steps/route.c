@@ -24,8 +24,9 @@ static void choose(const float *score, uint32_t n, uint32_t k, uint16_t *chosen,
 
 /* Group-limited routing: scores outside the best groups become -inf. With a selection bias, or with
  * sigmoid scores, a group counts as much as its two best together (DeepSeek-V3, arXiv 2412.19437,
- * section 2.1.2); with softmax, as its best (DeepSeek-V2, arXiv 2405.04434, section 2.2.2). */
-static void limit_groups(const struct step_route *step, bool two, float *score)
+ * section 2.1.2); with softmax, as its best (DeepSeek-V2, arXiv 2405.04434, section 2.2.2). masked:
+ * scores may be -inf, and a group that has only one other counts as much as that. */
+static inline void limit_groups(const struct step_route *step, bool two, bool masked, float *score)
 {
 	const struct routing_config *r = &step->rule;
 	uint32_t size = step->n_experts / r->n_groups;
@@ -36,6 +37,8 @@ static void limit_groups(const struct step_route *step, bool two, float *score)
 		float pair[2] = {0};
 		uint16_t experts[2];
 		choose(score + (size_t)g * size, size, 2, experts, pair);
+		if (masked && two && pair[1] == -__builtin_inff() && pair[0] > pair[1])
+			pair[1] = 0;
 		group_score[g] = two ? pair[0] + pair[1] : pair[0];
 	}
 	choose(group_score, r->n_groups, r->n_groups_used, chosen, best);
@@ -108,11 +111,31 @@ static void choose_experts(const struct step_route *step, const struct kernels *
 	if (bias)
 		kernels->add(scratch, bias, n);
 	if (step->rule.n_groups > 1)
-		limit_groups(step, bias || step->rule.gating == GATING_SIGMOID, scratch);
+		limit_groups(step, bias || step->rule.gating == GATING_SIGMOID, false, scratch);
 	choose(scratch, n, k, chosen, weights);
 	for (uint32_t j = 0; j < k; j++)
 		weights[j] = score[chosen[j]];
 	sort_chosen(chosen, weights, k);
+}
+
+/* Makes weights of the scores of the k chosen experts. */
+static inline void weigh(
+	const struct step_route *step, const struct kernels *kernels, float *weights, uint32_t k)
+{
+	const struct routing_config *r = &step->rule;
+
+	if (r->gating == GATING_TOP_SOFTMAX)
+		kernels->softmax(weights, k);
+	if (r->norm) {
+		/* The addend is lost in rounding, except for sigmoids that are all 0. */
+		float sum = 0;
+		for (uint32_t j = 0; j < k; j++)
+			sum += weights[j];
+		for (uint32_t j = 0; j < k; j++)
+			weights[j] /= sum + 1e-20f;
+	}
+	for (uint32_t j = 0; j < k && r->scale != 1; j++)
+		weights[j] *= r->scale;
 }
 
 static void route_one(const struct step_route *step, const struct kernels *kernels, float *scores,
@@ -131,18 +154,57 @@ static void route_one(const struct step_route *step, const struct kernels *kerne
 	else if (r->gating == GATING_SIGMOID)
 		kernels->sigmoid(scores, n);
 	choose_experts(step, kernels, scores, scratch, chosen, weights);
-	if (r->gating == GATING_TOP_SOFTMAX)
-		kernels->softmax(weights, k);
-	if (r->norm) {
-		/* The addend is lost in rounding, except for sigmoids that are all 0. */
-		float sum = 0;
-		for (uint32_t j = 0; j < k; j++)
-			sum += weights[j];
-		for (uint32_t j = 0; j < k; j++)
-			weights[j] /= sum + 1e-20f;
+	weigh(step, kernels, weights, k);
+}
+
+/* Chooses among masked scores, of which those of unlisted experts are -inf. Returns how many listed
+ * experts were found; they come first. */
+static uint32_t choose_masked(const struct step_route *step, const struct kernels *kernels,
+	const float *score, float *masked, float *scratch, uint16_t *chosen, float *weights)
+{
+	uint32_t n = step->n_experts, k = step->n_used, m = 0;
+	bool mixed = step->rule.gating == GATING_SPARSEMIXER;
+	bool sorted = step->selection_bias || step->rule.n_groups > 1;
+
+	if (mixed) {
+		sparsemix(kernels, n, masked, scratch, chosen, weights);
+	} else {
+		if (step->rule.n_groups > 1)
+			limit_groups(step,
+				step->selection_bias || step->rule.gating == GATING_SIGMOID, true,
+				masked);
+		choose(masked, n, k, chosen, weights);
 	}
-	for (uint32_t j = 0; j < k && r->scale != 1; j++)
-		weights[j] *= r->scale;
+	for (uint32_t j = 0; j < k; j++) {
+		if (masked[chosen[j]] == -__builtin_inff())
+			continue;
+		weights[m] = mixed ? weights[j] : score[chosen[j]];
+		chosen[m++] = chosen[j];
+	}
+	if (sorted)
+		sort_chosen(chosen, weights, m);
+	return m;
+}
+
+void route_within(const struct step_route *step, const struct kernels *kernels, const float *score,
+	const uint64_t *in, float *scratch, uint16_t *chosen, float *weights)
+{
+	float masked[LIMIT_EXPERTS];
+	uint32_t n = step->n_experts, k = step->n_used;
+
+	memcpy(masked, score, n * sizeof(*masked));
+	if (step->selection_bias)
+		kernels->add(masked, step->selection_bias, n);
+	for (uint32_t e = 0; e < n; e++)
+		if (!(in[e / 64] >> e % 64 & 1))
+			masked[e] = -__builtin_inff();
+	uint32_t m = choose_masked(step, kernels, score, masked, scratch, chosen, weights);
+	if (m > 0 && step->rule.gating != GATING_SPARSEMIXER)
+		weigh(step, kernels, weights, m);
+	for (uint32_t j = m; j < k; j++) {
+		chosen[j] = ROUTE_DROPPED;
+		weights[j] = 0;
+	}
 }
 
 struct route {
@@ -160,8 +222,9 @@ static void route_row(void *arg, uint32_t t, uint32_t thread)
 		(uint16_t *)row_at(&step->chosen, t), floats_at(&step->weights, t));
 }
 
-/* A counting sort. */
-static void order_pairs(struct cpu_queue *q, const struct step_route *step)
+/* A counting sort. marked: some places are without an expert. */
+__attribute__((always_inline)) static inline void order_pairs(
+	struct cpu_queue *q, const struct step_route *step, bool marked)
 {
 	uint32_t *pairs = (uint32_t *)place_at(step->order.pairs);
 	struct expert_use *uses = (struct expert_use *)place_at(step->order.uses);
@@ -169,8 +232,11 @@ static void order_pairs(struct cpu_queue *q, const struct step_route *step)
 
 	memset(ends, 0, (n + 1) * sizeof(*ends));
 	for (uint32_t t = 0; t < step->scores.n; t++)
-		for (uint32_t j = 0; j < step->n_used; j++)
-			ends[((const uint16_t *)row_at(&step->chosen, t))[j] + 1]++;
+		for (uint32_t j = 0; j < step->n_used; j++) {
+			uint32_t e = ((const uint16_t *)row_at(&step->chosen, t))[j];
+			if (!marked || !(e & ROUTE_DROPPED))
+				ends[e + 1]++;
+		}
 	for (uint32_t e = 0; e < n; e++) {
 		if (ends[e + 1] > 0)
 			uses[n_uses++] =
@@ -179,10 +245,17 @@ static void order_pairs(struct cpu_queue *q, const struct step_route *step)
 	}
 	/* Placing a pair advances its expert's beginning, in the end to the expert's end. */
 	for (uint32_t t = 0; t < step->scores.n; t++)
-		for (uint32_t j = 0; j < step->n_used; j++)
-			pairs[ends[((const uint16_t *)row_at(&step->chosen, t))[j]]++] =
-				t * step->n_used + j;
+		for (uint32_t j = 0; j < step->n_used; j++) {
+			uint32_t e = ((const uint16_t *)row_at(&step->chosen, t))[j];
+			if (!marked || !(e & ROUTE_DROPPED))
+				pairs[ends[e]++] = t * step->n_used + j;
+		}
 	*(uint32_t *)place_at(step->order.n_uses) = n_uses;
+}
+
+void route_order(struct cpu_queue *q, const struct step_route *step)
+{
+	order_pairs(q, step, true);
 }
 
 void cpu_route(struct queue *queue, const struct step_route *step)
@@ -194,5 +267,5 @@ void cpu_route(struct queue *queue, const struct step_route *step)
 	assert(step->n_experts <= q->limits.n_experts);
 	work_items(q, n, (size_t)n * step->n_experts * 2 * sizeof(float), route_row, &r);
 	if (step->order.pairs.buffer)
-		order_pairs(q, step);
+		order_pairs(q, step, false);
 }

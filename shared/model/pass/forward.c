@@ -54,6 +54,8 @@ static void layout(struct forward *f, struct carve *c)
 	f->shared_weight = carve_at(c, T, one);
 	f->down = carve_at(c, T * k * D, one);
 	f->cos_sin = carve_at(c, T * config->n_rot, one);
+	f->oracle = carve_at(c, (size_t)f->limits.n_oracle * config->n_experts * D, one);
+	f->oracle_rest = carve_at(c, f->limits.n_oracle * D, one);
 	f->logits = carve_at(c, (size_t)(f->limits.n_logits + pick_rows(f)) * config->n_vocab, one);
 	if (f->delta)
 		delta_layout(f, c);
@@ -70,6 +72,9 @@ static void layout_batch(struct forward *f, struct carve *c)
 	CARVE(c, f->pairs, T * k);
 	CARVE(c, f->uses, f->model->config.n_experts);
 	CARVE(c, f->n_uses, 1);
+	CARVE(c, f->affected, f->limits.n_budgets > 0 ? T : 0);
+	CARVE(c, f->lists, (size_t)f->limits.n_budgets * f->model->config.n_experts);
+	CARVE(c, f->oracle_pairs, (size_t)f->limits.n_oracle * f->model->config.n_experts);
 	if (f->delta)
 		delta_layout_batch(f, c);
 }
@@ -89,6 +94,8 @@ static void layout_tables(struct forward *f, struct carve *c)
 	CARVE(c, f->ready, E);
 	CARVE(c, f->logit_row, T);
 	CARVE(c, f->pick_row, f->limits.n_picks);
+	CARVE(c, f->budgets, f->limits.n_budgets);
+	CARVE(c, f->groups, f->limits.n_budgets);
 	if (f->delta)
 		delta_layout_tables(f, c);
 }
@@ -424,8 +431,10 @@ int forward_begin(struct forward *forward, const struct batch_token *tokens, uin
 	memset(&f->stats, 0, sizeof(f->stats));
 	f->began_ns = clock_ns();
 	f->end = 0;
-	if (n == 0 || n > f->limits.n_batch)
+	if (n == 0 || n > f->limits.n_batch) {
+		f->n_budgets = 0;
 		return -EINVAL;
+	}
 	f->tokens = tokens;
 	f->n = n;
 	f->section = 0;
@@ -439,8 +448,12 @@ int forward_begin(struct forward *forward, const struct batch_token *tokens, uin
 		rc = attention_prepare(f);
 	if (rc == 0)
 		rc = delta_prepare(f);
-	if (rc < 0)
+	if (rc == 0)
+		rc = budget_begin(f);
+	if (rc < 0) {
+		f->n_budgets = 0;
 		return rc;
+	}
 	section_begin(f);
 	embed(f);
 	rc = queue_layers(f);
@@ -465,6 +478,7 @@ int forward_wait(struct forward *forward)
 	/* Releases what its steps read. */
 	if (f->experts)
 		f->experts->ops->end(f->experts);
+	f->n_budgets = 0;
 	f->stats.total_ns = clock_ns() - f->began_ns;
 	return rc;
 }

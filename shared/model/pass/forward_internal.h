@@ -58,6 +58,7 @@ struct forward {
 	rows_at shared, shared_weight; /* [T][D], [T]: the shared expert */
 	rows_at down; /* [T][n_experts_used][D], by token and rank */
 	rows_at cos_sin; /* [T][n_rot] */
+	rows_at oracle, oracle_rest; /* [n_oracle][n_experts][D], [n_oracle][D] */
 	rows_at logits; /* [n_logits + FORWARD_PICKS][n_vocab]; the kept ones come first */
 
 	/* In f->batch: */
@@ -71,6 +72,9 @@ struct forward {
 	struct expert_use *uses; /* [n_experts] */
 	uint32_t *n_uses;
 	struct expert_order order; /* pairs, uses and n_uses as places */
+	uint32_t *affected; /* [T], or none without budgets */
+	uint16_t *lists; /* [limits.n_budgets][n_experts] */
+	uint32_t *oracle_pairs; /* [n_oracle * n_experts] */
 
 	/* In f->tables: */
 	bool *on_main; /* [T] the cells of its path are a prefix of seq->cell; see attention.c */
@@ -86,6 +90,10 @@ struct forward {
 	uint32_t *logit_row; /* [T] its row of kept logits, or UINT32_MAX */
 	uint32_t n_kept; /* number of these rows */
 	uint32_t *pick_row; /* [n_picks] row of logits that the pick reads */
+	struct forward_budget *budgets; /* [n_budgets] of the present or next pass */
+	struct budget_group *groups; /* [limits.n_budgets] */
+	uint32_t n_budgets; /* 0: every row is computed exactly */
+	const uint64_t *counts; /* [n_layers][n_experts] uses; borrowed, or NULL */
 };
 
 static inline struct rows floats_of(const struct forward *f, rows_at at, size_t width)
@@ -155,6 +163,14 @@ void mixer_out(struct forward *f, const struct matrix *w, struct inputs in);
 void attention_layer(struct forward *f);
 /* Like attention_layer, for a MIX_MLA layer. */
 void mla_layer(struct forward *f);
+/* moe_budget.c: checks the budgets of the pass that begins; -EINVAL. */
+int budget_begin(struct forward *f);
+/* Limits the experts of one layer, behind its route step, and orders them; -EIO. */
+int budget_layer(struct forward *f, const struct step_route *route);
+/* moe.c: the layer's feed-forward without an expert, and an expert for the pairs of its use. */
+struct ffn moe_shape(const struct forward *f);
+struct step_expert moe_expert(
+	const struct forward *f, const struct expert_view *view, const struct expert_use *use);
 /* x += f->out, then x += ffn(norm(x)) of the layer; -EIO. A section is under way before and after.
  */
 int ffn_layer(struct forward *f);

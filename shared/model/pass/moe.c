@@ -70,8 +70,8 @@ static void dense_layer(struct forward *f)
 	f->queue->ops->dense_ffn(f->queue, &step);
 }
 
-/* The router's products, the choice of experts, and its order by expert. */
-static void route(struct forward *f)
+/* The router's products, the choice of experts, and its order by expert. Only budgets can fail. */
+static int route(struct forward *f)
 {
 	const struct model_config *config = &f->model->config;
 	const struct layer *layer = &f->model->layers[f->layer];
@@ -85,7 +85,7 @@ static void route(struct forward *f)
 	struct step_products step = {.of = products, .n = layer->shared_weight.data ? 2 : 1};
 	next_matrix(f, &layer->shared_gate, &step.next);
 	f->queue->ops->products(f->queue, &step);
-	const struct step_route choice = {
+	struct step_route choice = {
 		.rule = config->routing,
 		.n_experts = config->n_experts,
 		.n_used = k,
@@ -96,7 +96,10 @@ static void route(struct forward *f)
 		.weights = batch_rows(f, f->weights, k * sizeof(*f->weights), f->n),
 		.order = f->order,
 	};
+	if (f->n_budgets > 0)
+		choice.order.pairs.buffer = NULL;
 	f->queue->ops->route(f->queue, &choice);
+	return f->n_budgets > 0 ? budget_layer(f, &choice) : 0;
 }
 
 static const float *bias_row(const struct expert_bias *biases, uint16_t expert)
@@ -109,7 +112,7 @@ static float scale_of(const struct expert_tensor *tensor, uint16_t expert)
 	return tensor->scales ? tensor->scales[expert] : 1;
 }
 
-static struct ffn shape_of(const struct forward *f)
+struct ffn moe_shape(const struct forward *f)
 {
 	const struct layer *layer = &f->model->layers[f->layer];
 	struct ffn ffn = {.gate = layer->gate.shape,
@@ -120,6 +123,27 @@ static struct ffn shape_of(const struct forward *f)
 	ffn.up.scaled = layer->up.scales != NULL;
 	ffn.down.scaled = layer->down.scales != NULL;
 	return ffn;
+}
+
+struct step_expert moe_expert(
+	const struct forward *f, const struct expert_view *view, const struct expert_use *use)
+{
+	const struct layer *layer = &f->model->layers[f->layer];
+	uint16_t e = use->expert;
+
+	return (struct step_expert){
+		.gate = view->gate,
+		.up = view->up,
+		.down = view->down,
+		.layout = view->layout,
+		.gate_scale = scale_of(&layer->gate, e),
+		.up_scale = scale_of(&layer->up, e),
+		.down_scale = scale_of(&layer->down, e),
+		.gate_bias = bias_row(&layer->gate_bias, e),
+		.up_bias = bias_row(&layer->up_bias, e),
+		.first = use->first,
+		.n = use->n,
+	};
 }
 
 /* The shared expert of every token, computed while missing experts arrive. */
@@ -144,29 +168,14 @@ static void run_shared(struct forward *f)
 static void run_some(struct forward *f, uint32_t n, bool last)
 {
 	const struct model_config *config = &f->model->config;
-	const struct layer *layer = &f->model->layers[f->layer];
 	struct rows y = floats_of(f, f->down, config->n_embd);
 	for (uint32_t i = 0; i < n; i++) {
 		const struct expert_view *view = &f->views[i];
-		const struct expert_use *use = &f->uses[view->index];
-		uint16_t e = use->expert;
-		f->ready[i] = (struct step_expert){
-			.gate = view->gate,
-			.up = view->up,
-			.down = view->down,
-			.layout = view->layout,
-			.gate_scale = scale_of(&layer->gate, e),
-			.up_scale = scale_of(&layer->up, e),
-			.down_scale = scale_of(&layer->down, e),
-			.gate_bias = bias_row(&layer->gate_bias, e),
-			.up_bias = bias_row(&layer->up_bias, e),
-			.first = use->first,
-			.n = use->n,
-		};
+		f->ready[i] = moe_expert(f, view, &f->uses[view->index]);
 	}
 	y.n = f->n * config->n_experts_used;
 	struct step_experts step = {
-		.shape = shape_of(f),
+		.shape = moe_shape(f),
 		.of = f->ready,
 		.n = n,
 		.n_used = config->n_experts_used,
@@ -241,8 +250,9 @@ int ffn_layer(struct forward *f)
 		dense_layer(f);
 		return 0;
 	}
-	route(f);
-	int rc = run_experts(f);
+	int rc = route(f);
+	if (rc == 0)
+		rc = run_experts(f);
 	if (rc < 0)
 		return rc;
 	section_begin(f);
