@@ -4,7 +4,7 @@
 #include "client/model/file_commands.h"
 #include "shared/base/file.h"
 #include "shared/model/text/chat.h"
-#include "shared/model/text/chat_parts.h"
+#include "shared/model/text/chat_tools.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -79,10 +79,10 @@ static int render_file(const struct options *o, const json_t *variables, const j
 		return error_set(err, EILSEQ, "%s: byte %zu is not UTF-8", o->template, bad);
 	}
 	rc = template_parse(source, n, &template, err);
-	free(source);
 	if (!rc)
-		rc = chat_render_parts(template, &input, out, err);
+		rc = chat_render_tools(template, source, n, &input, out, err);
 	template_free(&template);
+	free(source);
 	return rc ? error_prefix(err, rc, "%s", o->template) : 0;
 }
 

@@ -243,9 +243,9 @@ bool responses_call(struct exchange *exchange, const struct choice *choice)
 	json_object_set_new(delta, "delta", json_string(arguments));
 	json_object_set_new(done, "arguments", json_string(arguments));
 	json_object_set(done, "name", json_object_get(function, "name"));
-	bool good = event(exchange, "response.output_item.added", indexed(r, empty)) &
-		    event(exchange, "response.function_call_arguments.delta", delta) &
-		    event(exchange, "response.function_call_arguments.done", done) &
+	bool good = event(exchange, "response.output_item.added", indexed(r, empty)) &&
+		    event(exchange, "response.function_call_arguments.delta", delta) &&
+		    event(exchange, "response.function_call_arguments.done", done) &&
 		    event(exchange, "response.output_item.done", indexed(r, json_incref(whole)));
 	return json_array_append_new(r->output, whole) == 0 && good;
 }

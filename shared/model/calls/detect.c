@@ -23,7 +23,7 @@ void calls_detect(const char *source, size_t bytes, struct calls_format *format)
 		{CALLS_LLAMA, "<|python_tag|>", ""},
 	};
 
-	*format = (struct calls_format){CALLS_NONE};
+	*format = (struct calls_format){.notation = CALLS_NONE};
 	for (size_t i = 0; i < sizeof known / sizeof known[0] && !format->notation; i++)
 		if (has(source, bytes, known[i].word) && has(source, bytes, known[i].too))
 			format->notation = known[i].notation;
