@@ -83,6 +83,8 @@ struct backend_ops {
 	bool behind;
 	void (*destroy)(struct backend *backend);
 
+	/* Memory. Any thread, also while queues run. */
+
 	/* Allocates a buffer. -ENOMEM. */
 	int (*alloc)(struct backend *backend, size_t bytes, enum buffer_kind kind,
 		struct buffer *out, struct error *err);
@@ -106,8 +108,8 @@ struct backend_ops {
 	int (*requantise)(
 		struct backend *backend, const struct matrix *from, void *to, struct error *err);
 
-	/* Creates a queue for the calling thread. Everything that a queue allocates is allocated
-	 * here. queue_bytes returns how much that is. */
+	/* Creates a queue for the calling thread. A queue allocates nothing after that. queue_bytes
+	 * returns how many bytes it takes in all, without the stacks of its threads. */
 	int (*queue)(struct backend *backend, const struct queue_limits *limits, struct queue **out,
 		struct error *err);
 	size_t (*queue_bytes)(const struct backend *backend, const struct queue_limits *limits);
@@ -117,17 +119,22 @@ struct backend_ops {
 	 * in a back end without threads. Call from the queue's thread. */
 	void (*set_spin)(struct queue *q, uint64_t spin_ns);
 
-	/* Copies, and flags. A flag is a 32-bit word at a multiple of 4 in a buffer that host and
-	 * back end see. wait_value holds up the queue until the word is at least `value`, modulo
-	 * 2^32: the difference, as a signed number, is not negative. write_value stores the word
-	 * after everything that was queued before it. */
+	/* Copies, and flags. No pass uses these yet, nor export_fd and import_fd. They are for a
+	 * back end that works beside another process: data is copied, then a flag announces it. A
+	 * flag is a 32-bit word at a multiple of 4 in a buffer that host and back end see.
+	 * wait_value holds up the queue until the word is at least `value`, modulo 2^32: the
+	 * difference, as a signed number, is not negative. In a back end that does not run behind,
+	 * the call itself blocks, so another thread or process must write the word. write_value
+	 * stores the word after everything that was queued before it. */
 	void (*copy)(struct queue *q, struct place to, struct place from, size_t bytes);
 	void (*wait_value)(struct queue *q, struct place word, uint32_t value);
 	void (*write_value)(struct queue *q, struct place word, uint32_t value);
 
 	/* `ticket` returns a point behind everything queued so far. The tickets of one queue count
-	 * up from 1; when one is reached, all before it are. `wait` blocks until the ticket is
-	 * reached. It returns -errno when the back end has failed since. */
+	 * up from 1; when one is reached, all before it are. `wait` blocks until t, which `ticket`
+	 * must have returned, is reached. Steps report no errors: `wait` returns -errno if a step
+	 * before t has failed. The results of the pass are then worthless, and every later wait
+	 * fails as well. */
 	ticket (*ticket)(struct queue *q);
 	bool (*reached)(struct queue *q, ticket t);
 	int (*wait)(struct queue *q, ticket t);

@@ -1,6 +1,7 @@
 #include "kernels/pool_internal.h"
 #include "shared/base/clock.h"
 #include "shared/base/cpus.h"
+#include "shared/base/round.h"
 
 #include <assert.h>
 #include <limits.h>
@@ -348,12 +349,17 @@ static int start_threads(struct pool *pool, uint32_t threads, struct error *err)
 
 static void *zeroed_lines(size_t bytes)
 {
-	size_t rounded = (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+	size_t rounded = round_lines(bytes);
 	void *memory = aligned_alloc(CACHE_LINE, rounded);
 
 	if (memory)
 		memset(memory, 0, rounded);
 	return memory;
+}
+
+size_t pool_bytes(uint32_t threads)
+{
+	return round_lines(sizeof(struct pool)) + round_lines(threads * sizeof(struct pool_thread));
 }
 
 int pool_create(uint32_t threads, int pin, uint64_t spin_ns, struct pool **out, struct error *err)

@@ -29,6 +29,8 @@ struct pool;
  * first, spread over the nodes; otherwise the kernel places them. spin_ns: how long a waiting
  * thread spins before it sleeps; 0: it sleeps at once. */
 int pool_create(uint32_t threads, int pin, uint64_t spin_ns, struct pool **out, struct error *err);
+/* Bytes that pool_create allocates, without the stacks of the threads. */
+size_t pool_bytes(uint32_t threads);
 /* Changes spin_ns. Call between runs. */
 void pool_set_spin(struct pool *pool, uint64_t spin_ns);
 void pool_destroy(struct pool **pool);

@@ -35,7 +35,7 @@ enum coupling {
 	COUPLING_MAXIMAL = 1, /* rejection sampling with the true q: distribution-exact */
 };
 
-/* Where a request sets none; llama.cpp's defaults. */
+/* For requests that set none; llama.cpp's defaults. */
 #define SAMPLER_DRY_BASE 1.75f
 #define SAMPLER_DRY_ALLOWED_LENGTH 2
 #define SAMPLER_DRY_BREAKERS "\n\0:\0\"\0*\0"
@@ -47,7 +47,7 @@ struct logit_bias {
 	float bias;
 };
 
-/* Plain data, as it is in the session page. The ranges are those of shared/base/sampling.h. */
+/* Plain data, as it is in the session page. shared/base/sampling.h has the ranges. */
 struct sampler_params {
 	float temperature; /* 0 = greedy */
 	float top_p; /* 1 = off */
@@ -97,10 +97,14 @@ struct sampler {
 	uint32_t *times; /* how often a marked token occurred */
 	uint32_t epoch;
 };
+/* Allocates the arrays. -EINVAL: n_vocab is 0 or above LIMIT_VOCAB. -ENOMEM. */
 int sampler_init(struct sampler *sampler, uint32_t n_vocab);
+/* Bytes that sampler_init allocates. */
+size_t sampler_bytes(uint32_t n_vocab);
 void sampler_exit(struct sampler *sampler);
 
-/* Whether none is a NaN or infinite; otherwise a token chosen by them has no meaning. */
+/* True when none is a NaN or infinite; otherwise a token that is chosen from them has no meaning.
+ */
 bool sampler_finite(const float *logits, uint32_t n);
 
 /* What a token is chosen from. The tokens before its position are the history and then the tail.

@@ -246,8 +246,9 @@ static int run_row(struct bench *b, struct row *row, uint32_t round, struct erro
 		.scale = 0.01f,
 		.sinks = s->sinks ? b->sinks : NULL,
 	};
-	int rc = attention_memory_get(&memory, b->kernels, b->options.threads, row->n,
-		s->n_kv_heads, s->n_heads, s->k_dim, s->v_dim, err);
+	const struct attention_limits limits = {b->kernels, b->options.threads, row->n,
+		s->n_kv_heads, s->n_heads, s->k_dim, s->v_dim};
+	int rc = attention_memory_get(&memory, &limits, err);
 
 	if (rc < 0)
 		return rc;

@@ -68,6 +68,15 @@ int sampler_params_check(const struct sampler_params *params, uint32_t n_vocab, 
 	return 0;
 }
 
+size_t sampler_bytes(uint32_t n_vocab)
+{
+	struct sampler *sampler = NULL;
+
+	return sampler_chunks(n_vocab) * sizeof(*sampler->most) +
+	       n_vocab * (sizeof(*sampler->logits) + sizeof(*sampler->dist) +
+				 sizeof(*sampler->seen) + sizeof(*sampler->times));
+}
+
 int sampler_init(struct sampler *sampler, uint32_t n_vocab)
 {
 	memset(sampler, 0, sizeof(*sampler));

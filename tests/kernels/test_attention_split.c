@@ -168,10 +168,11 @@ static void check_batches(struct rig *r, uint32_t n, uint32_t threads)
 	struct attention_memory m;
 	struct pool *pool;
 
+	const struct attention_limits limits = {
+		kernels_select("auto", NULL), threads, n, KV_HEADS, r->n_heads, DIM, V_DIM};
+
 	assert_int_equal(pool_create(threads, 0, 0, &pool, NULL), 0);
-	assert_int_equal(attention_memory_get(&m, kernels_select("auto", NULL), threads, n,
-				 KV_HEADS, r->n_heads, DIM, V_DIM, NULL),
-		0);
+	assert_int_equal(attention_memory_get(&m, &limits, NULL), 0);
 	memset(r->out, 0x7f, floats * sizeof(*r->out));
 	for (uint32_t t = 0; t < TOKENS; t += n)
 		run(r, &m, pool, t, TOKENS - t < n ? TOKENS - t : n);
@@ -190,10 +191,10 @@ static void check(uint32_t n_heads, uint32_t window, bool branches, bool sinks)
 
 	assert_non_null(r);
 	setup(r, n_heads, window, branches, sinks, &rng);
+	const struct attention_limits limits = {
+		kernels_select("auto", NULL), 1, 1, KV_HEADS, n_heads, DIM, V_DIM};
 	assert_int_equal(pool_create(1, 0, 0, &pool, NULL), 0);
-	assert_int_equal(attention_memory_get(&m, kernels_select("auto", NULL), 1, 1, KV_HEADS,
-				 n_heads, DIM, V_DIM, NULL),
-		0);
+	assert_int_equal(attention_memory_get(&m, &limits, NULL), 0);
 	for (uint32_t t = 0; t < TOKENS; t++)
 		run(r, &m, pool, t, 1);
 	attention_memory_put(&m);

@@ -14,6 +14,71 @@
 
 #include <cmocka.h>
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define COUNT_ALLOCATIONS 0
+#else
+#define COUNT_ALLOCATIONS 1
+/* Every allocation of the process passes here; glibc's own are behind these names. Those of a thread
+ * that counts are kept with their sizes until they are freed. */
+enum { BLOCKS_MAX = 256 };
+static _Thread_local bool counts;
+static _Thread_local struct {
+	void *at;
+	size_t bytes;
+} counted_blocks[BLOCKS_MAX];
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t n, size_t bytes);
+void *__libc_memalign(size_t alignment, size_t bytes);
+void __libc_free(void *at);
+
+static void *count(void *at, size_t bytes)
+{
+	for (size_t i = 0; counts && at && i < BLOCKS_MAX; i++)
+		if (!counted_blocks[i].at) {
+			counted_blocks[i].at = at;
+			counted_blocks[i].bytes = bytes;
+			return at;
+		}
+	return at;
+}
+
+void *malloc(size_t bytes)
+{
+	return count(__libc_malloc(bytes), bytes);
+}
+
+void *calloc(size_t n, size_t bytes)
+{
+	return count(__libc_calloc(n, bytes), n * bytes);
+}
+
+void *aligned_alloc(size_t alignment, size_t bytes)
+{
+	return count(__libc_memalign(alignment, bytes), bytes);
+}
+
+void free(void *at)
+{
+	for (size_t i = 0; counts && at && i < BLOCKS_MAX; i++)
+		if (counted_blocks[i].at == at)
+			counted_blocks[i].at = NULL;
+	__libc_free(at);
+}
+
+/* Bytes that this thread has allocated since it began to count, and not freed. Ends the count. */
+static size_t counted(void)
+{
+	size_t bytes = 0;
+
+	counts = false;
+	for (size_t i = 0; i < BLOCKS_MAX; i++) {
+		bytes += counted_blocks[i].at ? counted_blocks[i].bytes : 0;
+		counted_blocks[i].at = NULL;
+	}
+	return bytes;
+}
+#endif
+
 enum { COLS = 64, ROWS = 96, TOKENS = 5, STRIDE = 7 };
 
 struct fixture {
@@ -50,6 +115,55 @@ static int close_backend(void **state)
 	f->ops->destroy(f->backend);
 	return 0;
 }
+
+#if COUNT_ALLOCATIONS
+/* Creates a queue. Sets *announced to queue_bytes, and *taken to the bytes that it allocated. */
+static void measure_queue(struct fixture *f, uint32_t threads, const struct queue_limits *limits,
+	size_t *announced, size_t *taken)
+{
+	const struct backend_cpu_options options = {.kernels = f->kernels, .threads = threads};
+	struct error err = {""};
+	struct backend *backend;
+	struct queue *q;
+
+	assert_int_equal(backend_cpu_create(&options, &backend, &err), 0);
+	*announced = backend->ops->queue_bytes(backend, limits);
+	counts = true;
+	assert_int_equal(backend->ops->queue(backend, limits, &q, &err), 0);
+	*taken = counted();
+	backend->ops->queue_free(q);
+	backend->ops->destroy(backend);
+}
+
+static void a_queue_takes_what_it_announces(void **state)
+{
+	enum { THREAD_BYTES = 1024 /* the C library allocates some for each thread that starts */ };
+	struct queue_limits limits = {.products = 2, .pairs = 2 * TOKENS};
+	size_t announced, taken, least;
+
+	measure_queue(*state, 1, &limits, &least, &taken);
+	assert_int_equal(taken, least);
+	limits.n_tokens = 40;
+	limits.n_kv_heads = 2;
+	limits.n_heads = 20;
+	limits.k_dim = 96;
+	limits.v_dim = 64;
+	measure_queue(*state, 1, &limits, &announced, &taken);
+	assert_int_equal(taken, announced);
+	assert_true(announced > least + 40 * 2 * 20 * 2 * sizeof(float));
+	limits.n_kv_heads = 1;
+	limits.mla_nope = 32;
+	measure_queue(*state, 1, &limits, &announced, &taken);
+	assert_int_equal(taken, announced);
+	limits.pick_vocab = 5000;
+	measure_queue(*state, 1, &limits, &announced, &taken);
+	assert_int_equal(taken, announced);
+	for (uint32_t threads = 2; threads <= 5; threads++) {
+		measure_queue(*state, threads, &limits, &announced, &taken);
+		assert_in_range(taken, announced, announced + threads * THREAD_BYTES);
+	}
+}
+#endif
 
 static struct buffer alloc(struct fixture *f, size_t bytes, enum buffer_kind kind)
 {
@@ -341,6 +455,9 @@ static void a_norm_adds_first_and_leaves_both_forms(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+#if COUNT_ALLOCATIONS
+		cmocka_unit_test(a_queue_takes_what_it_announces),
+#endif
 		cmocka_unit_test(memory_is_of_its_own),
 		cmocka_unit_test(shared_memory_is_handed_on_by_descriptor),
 		cmocka_unit_test(what_cannot_be_handed_on_is_refused),

@@ -1,6 +1,6 @@
 #include "kernels/cpu/steps/attention_split.h"
-#include "shared/base/round.h"
 
+#include "shared/base/carve.h"
 #include "shared/base/huge_pages.h"
 #include "shared/base/limits.h"
 
@@ -38,46 +38,48 @@ static uint32_t unit_tokens(uint32_t n_heads)
 	return n_heads < ATTENTION_ROWS ? ATTENTION_ROWS / n_heads : 1;
 }
 
-int attention_memory_get(struct attention_memory *m, const struct kernels *kernels,
-	uint32_t n_threads, uint32_t n_tokens, uint32_t n_kv_heads, uint32_t n_heads,
-	uint32_t k_dim, uint32_t v_dim, struct error *err)
+/* Called twice: to count the bytes, then to place the arrays. */
+static void layout(
+	struct attention_memory *m, const struct attention_limits *limits, struct carve *c)
 {
-	size_t rows = (size_t)n_tokens * n_kv_heads * n_heads;
+	uint32_t n_heads = limits->n_heads, n_tokens = limits->n_tokens;
+	size_t rows = (size_t)n_tokens * limits->n_kv_heads * n_heads;
 	size_t blocks = (n_heads + ATTENTION_ROWS - 1) / ATTENTION_ROWS;
 	size_t job_rows = unit_tokens(n_heads) < n_tokens ? unit_tokens(n_heads) : n_tokens;
-	size_t sizes[7], bytes = 0;
-	unsigned char *at;
+	size_t scratch;
 
 	job_rows *= n_heads < ATTENTION_ROWS ? n_heads : ATTENTION_ROWS;
-	*m = (struct attention_memory){
-		.n_threads = n_threads,
-		.rows = n_threads * UNITS_PER_THREAD * ATTENTION_ROWS,
-		.scratch_floats =
-			round_lines(kernels->attention_scratch((uint32_t)job_rows, k_dim, v_dim) *
-				    sizeof(float)) /
-			sizeof(float),
-	};
-	sizes[0] = round_lines(rows * sizeof(float));
-	sizes[1] = sizes[0];
-	sizes[2] = round_lines(n_tokens * n_kv_heads * blocks * sizeof(*m->units));
-	sizes[3] = round_lines((size_t)m->rows * (v_dim + 2) * sizeof(float));
-	sizes[4] = n_threads * m->scratch_floats * sizeof(float);
-	sizes[5] = n_threads * sizeof(*m->kept);
-	sizes[6] = (size_t)n_threads * ATTENTION_SPLIT * sizeof(uint32_t);
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
-		bytes += sizes[i];
-	m->memory = huge_pages_alloc(bytes);
+	scratch = limits->kernels->attention_scratch(
+		(uint32_t)job_rows, limits->k_dim, limits->v_dim);
+	m->n_threads = limits->n_threads;
+	m->rows = limits->n_threads * UNITS_PER_THREAD * ATTENTION_ROWS;
+	m->scratch_floats = round_lines(scratch * sizeof(float)) / sizeof(float);
+	CARVE(c, m->most, rows);
+	CARVE(c, m->sum, rows);
+	CARVE(c, m->units, n_tokens * limits->n_kv_heads * blocks);
+	CARVE(c, m->parts, (size_t)m->rows * (limits->v_dim + 2));
+	CARVE(c, m->scratch, m->n_threads * m->scratch_floats);
+	CARVE(c, m->kept, m->n_threads);
+	CARVE(c, m->cells, (size_t)m->n_threads * ATTENTION_SPLIT);
+}
+
+size_t attention_memory_bytes(const struct attention_limits *limits)
+{
+	struct attention_memory m = {0};
+	struct carve count = {0};
+
+	layout(&m, limits, &count);
+	return count.used;
+}
+
+int attention_memory_get(
+	struct attention_memory *m, const struct attention_limits *limits, struct error *err)
+{
+	*m = (struct attention_memory){.memory = huge_pages_alloc(attention_memory_bytes(limits))};
 	if (!m->memory)
 		return error_set(err, ENOMEM, "no memory for the attention of a batch of %u tokens",
-			n_tokens);
-	at = m->memory;
-	m->most = (float *)(void *)at;
-	m->sum = (float *)(void *)(at += sizes[0]);
-	m->units = (struct attention_unit *)(void *)(at += sizes[1]);
-	m->parts = (float *)(void *)(at += sizes[2]);
-	m->scratch = (float *)(void *)(at += sizes[3]);
-	m->kept = (struct attention_queries *)(void *)(at += sizes[4]);
-	m->cells = (uint32_t *)(void *)(at + sizes[5]);
+			limits->n_tokens);
+	layout(m, limits, &(struct carve){m->memory, 0});
 	return 0;
 }
 

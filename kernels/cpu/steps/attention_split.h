@@ -4,9 +4,9 @@
  * positions. The splits of a row lie where numerics.md puts them and are joined in ascending order,
  * so neither the batch nor the threads change a bit.
  *
- * If there are enough groups and heads for the threads, or a group has a single split, one thread
- * takes all splits of a group. Otherwise the splits are handed out as well, in waves of as many as
- * there is memory for, and joined after each wave.
+ * One thread takes all splits of a group if there are enough groups and heads for the threads, if
+ * no group has more than one split, or if there is little work. Otherwise the splits are handed out
+ * as well, in waves of as many as there is memory for, and joined after each wave.
  */
 #pragma once
 
@@ -60,10 +60,10 @@ struct attention_step {
 	 * only when there are such positions. */
 	void (*tail)(void *arg, uint32_t token, uint32_t from, uint32_t to, uint32_t *cells);
 	void *tail_arg;
-	/* Make the queries, keys and values, unless they exist already. `prepare` does so for one
-	 * KV head of a token, on the thread that then attends to it, when one thread attends to
-	 * that head for all tokens. Otherwise prepare_all does so for all, on the calling thread.
-	 * Both or neither are NULL. */
+	/* Two ways to make the queries, keys and values; both NULL if they exist already. `prepare`
+	 * makes those of one KV head of a token. It runs on the thread that then attends, and is
+	 * used when one thread attends to that head for all tokens. Otherwise prepare_all makes all
+	 * of them; it runs on the calling thread, which may use the pool. */
 	void (*prepare)(void *arg, uint32_t token, uint32_t kv_head);
 	void (*prepare_all)(void *arg);
 	/* Called on a thread when the heads of one KV head of a token are ready; may be NULL. */
@@ -71,10 +71,18 @@ struct attention_step {
 	void *arg;
 };
 
-/* Allocates memory for up to n_tokens tokens. -ENOMEM. */
-int attention_memory_get(struct attention_memory *m, const struct kernels *kernels,
-	uint32_t n_threads, uint32_t n_tokens, uint32_t n_kv_heads, uint32_t n_heads,
-	uint32_t k_dim, uint32_t v_dim, struct error *err);
+/* The largest batch and the shape of the heads that memory is allocated for. */
+struct attention_limits {
+	const struct kernels *kernels;
+	uint32_t n_threads, n_tokens, n_kv_heads, n_heads; /* n_heads: per KV head */
+	uint32_t k_dim, v_dim;
+};
+
+/* Bytes that attention_memory_get allocates. */
+size_t attention_memory_bytes(const struct attention_limits *limits);
+/* Allocates the memory. -ENOMEM. */
+int attention_memory_get(
+	struct attention_memory *m, const struct attention_limits *limits, struct error *err);
 void attention_memory_put(struct attention_memory *m);
 
 void attention_run(const struct attention_step *step, struct attention_memory *m);

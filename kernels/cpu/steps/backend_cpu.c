@@ -170,12 +170,35 @@ static size_t layout_bytes(const struct cpu_backend *cpu, const struct queue_lim
 	return count.used;
 }
 
+static struct attention_limits attention_limits(
+	const struct cpu_backend *cpu, const struct queue_limits *limits)
+{
+	/* Latent attention takes a batch in blocks of tokens. */
+	bool blocks = limits->mla_nope > 0 && limits->n_tokens > MLA_TOKENS;
+
+	return (struct attention_limits){
+		.kernels = cpu->kernels,
+		.n_threads = cpu->threads,
+		.n_tokens = blocks ? MLA_TOKENS : limits->n_tokens,
+		.n_kv_heads = limits->n_kv_heads,
+		.n_heads = limits->n_heads,
+		.k_dim = limits->k_dim,
+		.v_dim = limits->v_dim,
+	};
+}
+
 static size_t cpu_queue_bytes(const struct backend *backend, const struct queue_limits *limits)
 {
 	const struct cpu_backend *cpu = (const struct cpu_backend *)backend;
+	const struct attention_limits attention = attention_limits(cpu, limits);
+	size_t bytes =
+		sizeof(struct cpu_queue) + layout_bytes(cpu, limits) + pool_bytes(cpu->threads);
 
-	return layout_bytes(cpu, limits) +
-	       (limits->pick_vocab > 0 ? pick_bytes(cpu->threads, limits->pick_vocab) : 0);
+	if (limits->k_dim > 0)
+		bytes += attention_memory_bytes(&attention);
+	if (limits->pick_vocab > 0)
+		bytes += pick_bytes(cpu->threads, limits->pick_vocab);
+	return bytes;
 }
 
 static void cpu_queue_free(struct queue *queue)
@@ -193,6 +216,7 @@ static int cpu_queue_create(struct backend *backend, const struct queue_limits *
 	struct queue **out, struct error *err)
 {
 	const struct cpu_backend *cpu = cpu_backend(backend);
+	const struct attention_limits attention = attention_limits(cpu, limits);
 	size_t bytes = layout_bytes(cpu, limits);
 	struct cpu_queue *q = calloc(1, sizeof(*q));
 
@@ -206,10 +230,7 @@ static int cpu_queue_create(struct backend *backend, const struct queue_limits *
 	int rc = q->memory ? pool_create(cpu->threads, cpu->pin, cpu->spin_ns, &q->pool, err)
 			   : error_set(err, ENOMEM, "no memory for a queue: %zu bytes", bytes);
 	if (rc == 0 && limits->k_dim > 0)
-		rc = attention_memory_get(&q->attention, q->kernels, q->n_threads,
-			limits->mla_nope == 0 || limits->n_tokens < MLA_TOKENS ? limits->n_tokens
-									       : MLA_TOKENS,
-			limits->n_kv_heads, limits->n_heads, limits->k_dim, limits->v_dim, err);
+		rc = attention_memory_get(&q->attention, &attention, err);
 	if (rc == 0 && limits->pick_vocab > 0)
 		rc = pick_create(cpu->kernels, q->pool, limits->pick_vocab, &q->pick, err);
 	if (rc < 0) {

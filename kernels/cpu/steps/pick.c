@@ -52,10 +52,7 @@ void pick_destroy(struct pick **pick)
 
 size_t pick_bytes(uint32_t n_threads, uint32_t n_vocab)
 {
-	struct sampler *sampler = NULL;
-	size_t each = sizeof(*sampler->logits) + sizeof(*sampler->dist) + sizeof(*sampler->seen) +
-		      sizeof(*sampler->times);
-	return sizeof(struct pick) + n_threads * (sizeof(*sampler) + n_vocab * each);
+	return sizeof(struct pick) + n_threads * (sizeof(struct sampler) + sampler_bytes(n_vocab));
 }
 
 /* Writes the drafted tokens on the path of a row to path, the last one to path[PICK_PATH_MAX - 1].
