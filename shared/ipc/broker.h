@@ -1,9 +1,12 @@
 /*
  * The region broker of a daemon: a Unix socket (SOCK_SEQPACKET) where peers say hello and receive
  * descriptors of regions (SCM_RIGHTS). The connection then stays open, and each side learns of the
- * other's death when it closes. Runs in the daemon's loop thread. The broker refuses, with the
- * reason, a hello of another protocol version, of a process that peers.c does not allow to connect,
- * of a process that has not registered (registry.h), and of another user.
+ * other's death when it closes. Runs in the daemon's loop thread.
+ *
+ * The broker refuses, with the reason, a hello of another protocol version and of a process that is
+ * none of the four. To join, a process must also be allowed to connect (peers.c) and must have
+ * registered (registry.h). To look at a region, it must be allowed to connect. To recover or give
+ * up a region, it must own the region. A connection of another user is closed without an answer.
  */
 #pragma once
 
@@ -13,8 +16,8 @@
 struct broker;
 
 struct broker_events {
-	/* A peer said hello, perhaps again: its name, pid and generation (its start counter,
-	 * daemon_generation). */
+	/* A peer joined, perhaps again: its name, pid and generation (daemon_generation). Called
+	 * before it is given the regions, so a region that is offered now is among them. */
 	void (*joined)(void *arg, const char *peer, int pid, uint64_t generation);
 	void (*left)(void *arg, const char *peer);
 	void *arg;
@@ -23,10 +26,11 @@ struct broker_events {
 /* Takes RUNTIME_DIR/self.lock, held until broker_close or the process's death, so that two
  * processes of one name never run in one directory. Then binds RUNTIME_DIR/self.sock, or takes the
  * listening socket that systemd passed under the name "self". A live process there gives
- * -EADDRINUSE with its pid; a stale socket file is replaced. */
-/* events may be NULL. */
+ * -EADDRINUSE with its pid; a stale socket file is replaced. events may be NULL. */
 int broker_open(struct daemon *daemon, const struct broker_events *events, struct broker **out,
 	struct error *err);
+/* For a process that ends: tells the peers so, and closes the socket, the regions that it kept, and
+ * the lock. Calls no event. */
 void broker_close(struct broker **broker);
 /* The daemon that the broker was opened for. */
 struct daemon *broker_daemon(const struct broker *broker);
@@ -39,7 +43,7 @@ struct daemon *broker_daemon(const struct broker *broker);
 void broker_offer(struct broker *broker, const struct region *region);
 /* Keeps a peer's region that this process has mapped, to hand it to the owner's successor on
  * request. Duplicates the descriptor as O_RDONLY; replaces a kept region of the same name. The
- * region is offered to nobody else. */
+ * region is offered to nobody else. A failure is logged. */
 void broker_keep(struct broker *broker, const struct region *region);
 /* Call when the link to `owner` has told which regions it offers: drops all others that are kept
  * for it, which nobody needs any more. */
@@ -60,5 +64,6 @@ int broker_recover(struct daemon *daemon, const char *region_name, int *fd);
 int broker_look(
 	struct daemon *daemon, const char *peer, const char *region, int *fd, struct error *err);
 /* Call with the broker open, for an own region that was recovered and does not fit. The service
- * manager and the peers that answer stop keeping it, so that there is room for a new one. */
+ * manager and the peers that answer stop keeping it, so that there is room for a new one. Waits up
+ * to 300 ms per peer, and up to a second for the manager. */
 void broker_abandon(struct broker *broker, const char *region_name);

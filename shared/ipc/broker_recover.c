@@ -35,7 +35,7 @@ static int await_answer(
 }
 
 /* Picks the wanted region among those of an answer and closes the others. -EAGAIN when it is not
- * among them. */
+ * among them: the peer does not keep it, or does not offer it yet. */
 static int take_wanted(
 	const struct hello_answer *answer, const int *fds, const char *wanted, int *fd)
 {

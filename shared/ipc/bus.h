@@ -118,9 +118,9 @@ struct bus_late {
 	void *arg;
 };
 
-/* Sends one request to an ipc:// endpoint and waits for its reply, for at most timeout_ms (at least
- * 0, counted as in patience.h). The admin commands use this. late: may be NULL. -ETIMEDOUT or
- * -ECONNREFUSED when nobody answers. A Failure reply becomes -EREMOTEIO with the text of the
- * failure. */
+/* Sends one request to an ipc:// endpoint and waits for its reply, for at most timeout_ms (below 0
+ * counts as 0). Only time in which this process ran counts (patience.h). The admin commands use
+ * this. late: may be NULL. -ETIMEDOUT or -ECONNREFUSED when nobody answers. A Failure reply becomes
+ * -EREMOTEIO with the text of the failure. */
 int bus_call(void *zmq, const char *endpoint, Outrider__Envelope *request, int timeout_ms,
 	const struct bus_late *late, Outrider__Envelope **reply, struct error *err);

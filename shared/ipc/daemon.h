@@ -97,10 +97,11 @@ void daemon_ready(struct daemon *daemon);
  * errors at once. */
 bool daemon_has_manager(void);
 /* main calls this when the start has failed with `status` and everything is freed; returns the
- * status to exit with. systemd 252 cannot lengthen its pauses between starts. So under it, a status
- * whose cause may pass is returned only after two seconds, or on SIGTERM. If memory was lacking and
- * a predecessor was ready, the status becomes EX_TEMPFAIL: memory sufficed once and may suffice
- * again. No pause under `outrider up`, which makes its own, nor for a person. */
+ * status to exit with. systemd 252 cannot lengthen its pauses between starts. So under systemd this
+ * waits two seconds, or until SIGTERM, before it returns a status whose cause may be temporary. If
+ * memory was lacking and a predecessor was ready, the status becomes EX_TEMPFAIL: memory sufficed
+ * once and may suffice again. No pause under `outrider up`, which makes its own, nor for a person.
+ */
 int daemon_start_failed(int status);
 /* Call every few seconds while loading: asks the service manager for 30 s more
  * (EXTEND_TIMEOUT_USEC). Any thread. */

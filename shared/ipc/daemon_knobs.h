@@ -18,7 +18,7 @@ struct daemon;
  * long for an answer. */
 #define KNOBS_STEP_NS UINT64_C(10000000000)
 /* A process stays reserved for the administrator this long after a step: between two of its steps
- * lies one with each of the other four. */
+ * lies one with each of the other four processes that have knobs (the gateway is one of them). */
 #define KNOBS_RESERVED_NS (4 * KNOBS_STEP_NS + UINT64_C(2000000000))
 
 struct daemon_knobs {
@@ -40,12 +40,12 @@ struct daemon_knobs {
 	/* Puts a checked, changed copy in force, all of it or nothing. config still has the old
 	 * values and so shows what changed. */
 	int (*apply)(void *arg, const void *next, struct error *err);
-	/* Called after each change with the configuration that will be in force when all temporary
-	 * changes have ended, for a service whose successor continues with it; a successor knows
-	 * nothing of temporary changes. May be NULL. */
+	/* Called after each change with the configuration as it will be when all temporary changes
+	 * have ended. A service that hands its configuration to a successor hands over this one.
+	 * May be NULL. */
 	void (*stays)(void *arg, const void *config);
 	/* Writes what a key's value in force amounts to where the value leaves it to the process
-	 * ("auto"); leaves out "" for other keys. May be NULL. */
+	 * ("auto"); for other keys sets `out` to "". May be NULL. */
 	void (*means)(void *arg, const struct config_key *key, char *out, size_t bytes);
 	void *arg;
 

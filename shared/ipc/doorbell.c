@@ -124,7 +124,7 @@ void doorbell_ring(struct doorbell *bell)
 
 void doorbell_take_over(struct doorbell *bell)
 {
-	/* Relaxed: ringers must see the caller's own later increment, and that is to the same
-	 * variable. */
+	/* Relaxed is enough: the caller's next increment is to the same variable, so every ringer
+	 * that sees the increment also sees this store. */
 	atomic_store_explicit(&bell->sleepers, 0, memory_order_relaxed);
 }

@@ -9,7 +9,9 @@
  *
  * A waiter that is killed in its sleep leaves `sleepers` one too high. No wake-up is lost by that,
  * but every ring makes a needless system call until the waiter's successor calls
- * doorbell_take_over. The protocol is modelled in tests/spin/doorbell.pml.
+ * doorbell_take_over. A ringer that is killed inside doorbell_ring may have changed the sequence
+ * and wake nobody: waiters that sleep then go on until the next ring or their timeout. The protocol
+ * is modelled in tests/spin/doorbell.pml.
  */
 #pragma once
 
@@ -30,6 +32,8 @@ uint32_t doorbell_read(struct doorbell *bell);
  * to `seen`. A dead ringer never rings, so a caller that depends on a peer passes a timeout and
  * then checks whether the peer lives. */
 uint32_t doorbell_wait(struct doorbell *bell, uint32_t seen, uint64_t spin_ns, uint64_t timeout_ns);
+/* Wakes all waiters. A waiter that returns sees what the ringer wrote before the ring. Costs a full
+ * memory barrier, and a system call when somebody sleeps. */
 void doorbell_ring(struct doorbell *bell);
 
 /* For a waiter that sleeps on the sequence by other means, together with other events: io_uring's

@@ -4,8 +4,8 @@
  * other. Descriptors travel with an answer (SCM_RIGHTS) and give the receiver the access that
  * peers.h grants it: writing or reading.
  *
- * A new kind of hello needs no new version if its sender can do without an answer: an older broker
- * refuses it ("hello of unknown kind") and continues.
+ * A new kind of hello needs no new version if its sender can live with a refusal: an older broker
+ * answers "hello of unknown kind" and goes on.
  */
 #pragma once
 

@@ -173,11 +173,11 @@ int knobs_commit(struct knobs *knobs, struct knob_outcomes *outcomes, struct err
 /* Takes the applied batch back; does nothing when none is applied. why: for the journal, which
  * records the values that had been in force. */
 void knobs_take_back(struct knobs *knobs, const char *why);
-/* Reserves the knobs for this administrator, or renews his reservation, for for_ns and no longer
- * than his process lives. */
+/* Reserves the knobs for this administrator, or renews the reservation, for for_ns and no longer
+ * than the administrator's process lives. */
 void knobs_reserve(struct knobs *knobs, uint64_t id, const struct knob_who *who, uint64_t for_ns);
 void knobs_forget_holder(struct knobs *knobs);
-/* The administrator is done: takes back what he applied and did not commit. */
+/* The administrator is done: takes back what was applied and not committed. */
 void knobs_release(struct knobs *knobs, const char *why);
 /* True when an administrator other than `id` has reserved the knobs. */
 bool knobs_reserved(struct knobs *knobs, uint64_t id);

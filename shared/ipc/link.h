@@ -1,7 +1,8 @@
 /*
  * The client side of a broker. A link registers with one peer (registry.h) and then connects to the
- * peer's broker. It does both again whenever a connection breaks, with pauses of 20 to 500 ms. Runs
- * in the daemon's loop thread; link_alive may be called from any thread.
+ * peer's broker. When the connection to the broker breaks, it does both again; when only the
+ * connection for messages breaks, it registers again. It tries with pauses of 20 to 500 ms. Runs in
+ * the daemon's loop thread; link_alive may be called from any thread.
  */
 #pragma once
 
@@ -16,7 +17,8 @@ struct link_events {
 	 * restart of its owner the region may be the same and needs no remapping. */
 	void (*regions)(
 		void *arg, const char *peer, const char *const *names, const int *fds, size_t n);
-	/* The peer, which had answered before, died or left. Mapped regions stay valid. */
+	/* The connection to a peer that had answered is gone: usually the peer died or left. Mapped
+	 * regions stay valid. */
 	void (*lost)(void *arg, const char *peer);
 	void *arg;
 };
@@ -26,6 +28,7 @@ struct link_events {
  * -EINVAL: daemon_admin_open has not been called. */
 int link_open(struct daemon *daemon, const char *peer, const struct link_events *events,
 	struct link **out, struct error *err);
+/* For a process that ends: tells the peer so, and closes the link. Calls no event. */
 void link_close(struct link **link);
 /* True while the peer is connected (a relaxed load; a hint). */
 bool link_alive(const struct link *link);

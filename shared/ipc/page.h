@@ -6,7 +6,8 @@
  * moves. Readers need no write access, and the thread sanitizer understands the scheme.
  *
  * The sequence is odd while the writer is inside. If the writer dies there, it stays odd: page_read
- * then fails after a bounded number of tries, and readers keep the copy that they read last.
+ * then fails after a bounded number of tries, and readers go on with their last copy. (So they read
+ * into another buffer than that copy.)
  */
 #pragma once
 
@@ -20,7 +21,7 @@ struct page_lock {
 };
 
 /* The writer calls these before and after it stores to the payload. Between them it stores each
- * word with page_store. */
+ * word with page_store. page_write_begin also accepts the odd sequence that a dead writer left. */
 void page_write_begin(struct page_lock *lock);
 void page_write_end(struct page_lock *lock);
 /* The writer's successor calls this to make an odd sequence even. The payload stays as the dead

@@ -1,12 +1,19 @@
 /*
  * The process graph, stated once (peers.c): which process connects to which, and which regions each
- * owns. There are no other connections. A process listens on RUNTIME_DIR/NAME.sock (regions,
- * liveness: broker.h, link.h) and on ipc://RUNTIME_DIR/NAME.ctl (administrators, and messages of
- * peers: registry.h). The verifier also listens on ipc://RUNTIME_DIR/client (clients). The
- * functions are pure apart from peers_runtime_dir and peers_starting; any thread.
+ * owns. Processes talk along these connections only. In addition, an owner may ask every process
+ * for a region that it keeps for the owner (broker_recover).
  *
- *   drafter  -> verifier (sessions, draft, supports), expert-cache (experts), policy (policy)
- *   verifier -> expert-cache (experts), policy (policy)
+ * A process listens on RUNTIME_DIR/NAME.sock (regions, liveness: broker.h, link.h) and on
+ * ipc://RUNTIME_DIR/NAME.ctl (administrators, and messages of peers: registry.h). The verifier also
+ * listens on ipc://RUNTIME_DIR/client (clients). The functions are pure apart from
+ * peers_runtime_dir and peers_starting; any thread.
+ *
+ * The connections, with the regions that each process uses of its peer's. (It gets all regions that
+ * the peer offers, and keeps them for the peer's successor.)
+ *
+ *   drafter  -> verifier (sessions, draft, supports), expert-cache (experts, hints),
+ *               policy (policy)
+ *   verifier -> expert-cache (experts, hints, digest), policy (policy)
  */
 #pragma once
 
@@ -48,10 +55,10 @@ int peers_runtime_dir(const char *flag, bool make, char *out, size_t out_bytes, 
 /* Paths and endpoints inside it. */
 void peers_socket_path(const char *runtime_dir, const char *name, char *out, size_t out_bytes);
 void peers_lock_path(const char *runtime_dir, const char *name, char *out, size_t out_bytes);
-/* True when the process that listens at this path may still be starting, which would explain its
- * silence: the socket is less than PEERS_START_S old. */
-/* time that systemd and `outrider up` give a process to become ready */
+/* Seconds that systemd and `outrider up` give a process to become ready. */
 enum { PEERS_START_S = 90 };
+/* True when the socket at this path is less than PEERS_START_S old: its process may still be
+ * starting, which would explain its silence. */
 bool peers_starting(const char *socket_path);
 void peers_admin_endpoint(const char *runtime_dir, const char *name, char *out, size_t out_bytes);
 void peers_client_endpoint(const char *runtime_dir, char *out, size_t out_bytes);

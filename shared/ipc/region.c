@@ -298,8 +298,8 @@ int region_adopt(int fd, const char *name, uint32_t layout, size_t bytes_min, st
 
 	if (code < 0)
 		return code;
-	/* Acquire and release: a successor that takes the next generation sees everything its
-	 * predecessor wrote before. */
+	/* Acquire and release order the increments. What the predecessor wrote is visible because
+	 * it is dead: its descriptor came to us through the kernel. */
 	atomic_fetch_add_explicit(&out->header->generation, 1, memory_order_acq_rel);
 	return 0;
 }

@@ -20,7 +20,8 @@ struct region_header {
 	uint32_t magic, layout;
 	uint64_t bytes; /* of the whole region, header included */
 	uint64_t uid; /* random; tells a new region from an older one of the same name */
-	/* of the owner: 1 when created, +1 each time that an owner adopts the region */
+	/* how often it has had an owner: 1 when created, +1 with each adoption. Not
+	 * daemon_generation. */
 	_Atomic uint64_t generation;
 	char name[LIMIT_NAME];
 };
@@ -55,8 +56,8 @@ int region_create_huge(const char *name, uint32_t layout, size_t payload_bytes,
 /* Maps the region behind a descriptor that another process sent. Takes ownership of fd, and closes
  * it on failure. Checks the header, the seals, and that the file is as large as the header says.
  * bytes_min: the least size, REGION_DATA included. If not `writable`, the region is mapped
- * read-only and its descriptor is replaced by one that is O_RDONLY. If `writable`, a descriptor
- * that was given for reading only is refused with -EACCES. */
+ * read-only and its descriptor is replaced by one that is O_RDONLY (without /proc it stays as it
+ * came). If `writable`, a descriptor that was given for reading only is refused with -EACCES. */
 int region_attach(int fd, const char *name, uint32_t layout, size_t bytes_min, bool writable,
 	struct region *out, struct error *err);
 /* Called by the owner's successor: attaches for writing and increments the generation. Processes

@@ -520,7 +520,8 @@ void registry_part(struct daemon *daemon, const char *name, uint64_t generation,
 	const struct peer_state ended = {.stage = PEER_ENDED};
 	struct registry_entry *entry = find(daemon, name);
 
-	/* The end belongs to a predecessor, and is seen after its successor has come. */
+	/* Another generation: this is the late end of a predecessor whose successor has registered.
+	 */
 	if (!entry || (generation != 0 && entry->peer.card.generation != generation))
 		return;
 	if (ends && is_connected(entry))

@@ -3,9 +3,9 @@
  * peers over their admin endpoints (proto/peer.proto) and tells them when its state changes.
  * Registration follows the connections of peers.h, and gives each side the other's card. A
  * registration lasts as long as the process: it ends with the connection to the region broker,
- * whose end the kernel reports at once. When only the connection for messages breaks, the process
- * registers again. Nothing is lost by that, since every message carries a whole state, not a
- * difference.
+ * whose end the kernel reports at once. Before that connection exists, it ends with the connection
+ * for messages. When afterwards only the connection for messages breaks, the process registers
+ * again. Nothing is lost by that, since every message carries a whole state, not a difference.
  *
  * Belongs to the daemon, in its loop thread. A peer that leaves LIMIT_UNREAD_BYTES of messages
  * unread loses that connection.

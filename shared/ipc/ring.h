@@ -4,8 +4,10 @@
  * `head` and `tail` are free-running 64-bit counters on cache lines of their own, and each side
  * caches the other side's counter. A slot becomes visible only with the release store of `head`, so
  * either side may die at any instant: its successor attaches and continues at the counters that it
- * finds. If a peer has corrupted a counter (they are more than n_slots apart), the consumer finds
- * the ring empty, the producer finds it full, and ring_broken returns true.
+ * finds. A slot that a dead producer had reserved is written anew. A slot that a dead consumer had
+ * not released is read again, so a consumer must bear to see a slot twice. If a peer has corrupted
+ * a counter (they are more than n_slots apart), the consumer finds the ring empty, the producer
+ * finds it full, and ring_broken returns true.
  */
 #pragma once
 
@@ -21,7 +23,8 @@ struct ring_shared {
 		pad; /* n_slots: a power of two; slot_bytes: a multiple of CACHE_LINE (64) */
 	/* number of the next slot to write; only the producer stores it */
 	alignas(CACHE_LINE) _Atomic uint64_t head;
-	_Atomic uint64_t dropped; /* entries that found no room; only the producer stores it */
+	/* entries that were given up (ring_drop); only the producer stores it */
+	_Atomic uint64_t dropped;
 	/* number of the next slot to read; only the consumer stores it */
 	alignas(CACHE_LINE) _Atomic uint64_t tail;
 	alignas(CACHE_LINE) struct doorbell bell; /* rung after a push; the consumer waits here */
@@ -53,20 +56,21 @@ void ring_publish(struct ring *ring);
  * when the consumer waits on another bell, or looks at the ring without being woken. */
 void ring_publish_quietly(struct ring *ring);
 /* Call after a publish. True when the slot just published was the last of either half of the ring.
- * A producer that notifies its consumer only then loses nothing, provided that the consumer drains
- * the ring before the other half fills. */
+ * A producer that notifies its consumer only then never finds the ring full, provided that the
+ * consumer drains it before the other half fills. Entries of an unfinished half stay unannounced.
+ */
 bool ring_half_written(const struct ring *ring);
 /* Prefetches the first cache line of the next slot for writing. The slots of a long ring have left
  * the caches since they were last written; without the prefetch, the stores that follow a store to
  * such a line wait until the line arrives. */
 void ring_prefetch(const struct ring *ring);
 /* Pushes one slot and rings the bell. Reads slot_bytes bytes from `slot`. False when the ring is
- * full. */
+ * full, which is not counted: call ring_drop if the entry is given up. */
 bool ring_push(struct ring *ring, const void *slot);
 /* Like ring_push, for an object of at most slot_bytes bytes. Fills the rest of the slot with zeros.
  */
 bool ring_put(struct ring *ring, const void *object, size_t bytes);
-void ring_drop(struct ring *ring); /* counts one entry that found no room */
+void ring_drop(struct ring *ring); /* counts one entry that is given up, because it found no room */
 
 /* Consumer. ring_peek returns the oldest slot, or NULL when the ring is empty. The slot belongs to
  * the consumer until ring_release. */
@@ -78,15 +82,17 @@ bool ring_pop(struct ring *ring, void *slot);
  */
 bool ring_get(struct ring *ring, void *object, size_t bytes);
 
-/* Number of slots that wait to be read; 0 when the ring is broken. */
+/* Number of slots that wait to be read; 0 when the ring is broken. For a third party it is only
+ * roughly right, because both counters may move between its two loads. */
 uint64_t ring_length(const struct ring *ring);
-/* Number of entries that found no room since the ring was made, as counted by the producer. */
+/* Number of entries that the producer has given up since the ring was made. */
 uint64_t ring_dropped(const struct ring *ring);
 /* True when the counters are further apart than the ring is long. Only the producer or the consumer
  * may ask: for a third party both counters may move between its two loads. */
 bool ring_broken(const struct ring *ring);
 /* Repairs a ring whose counters were corrupted; each side calls its own function. Sets the caller's
  * counter to the other side's, which makes the ring empty and usable again; the entries in it are
- * lost. Returns false and changes nothing when the ring is not broken. */
+ * lost. Returns false and changes nothing when the ring is not broken. If both sides mend at the
+ * same moment the ring may stay broken; the next call mends it. */
 bool ring_mend_producer(struct ring *ring);
 bool ring_mend_consumer(struct ring *ring);
