@@ -31,17 +31,17 @@ struct controller {
 	struct policy_page *page; /* borrowed */
 	struct settings settings; /* those of new sessions */
 	struct policy_defaults defaults; /* as last published */
-	bool unfollowed; /* as last decided, for any session */
+	bool unfollowed; /* of the session of the last record; new sessions begin with it */
 	struct policy_state sessions[LIMIT_SESSIONS]; /* by slot; uid 0: unused */
 	struct uids uids; /* from uid to slot */
 	uint64_t n_records, n_refused, n_decisions; /* decisions are numbered from 1 */
-	/* iteration: of the last record; clock: passes, including those that left no record */
+	/* iteration: of the last record; clock: passes, including passes that left no record */
 	uint64_t iteration, clock;
 	uint64_t first_decision; /* number before this controller's first decision */
 	struct decision decisions[CONTROLLER_DECISIONS];
-	/* of the last record of any session: its time, and when it ended */
+	/* of the last record: how long its iteration took, and when that ended */
 	uint64_t last_iteration_ns, last_ns;
-	/* time of the present decision: the end of the newest iteration, or of a change of
+	/* when the present decision was made: at the end of the newest iteration, or at a change of
 	 * settings */
 	uint64_t now_ns;
 	double base_ns[LIMIT_RUNNING + 1]; /* time at K = 0 by size of the batch; 0: never seen */
@@ -65,8 +65,8 @@ struct controller {
 	uint32_t newest; /* slot of the last record */
 };
 
-/* Takes over the page: repairs locks that a dead writer left, and keeps the knobs in it. settings
- * must have been checked. */
+/* Takes over the page: repairs locks that a dead writer left, and leaves what it says of each
+ * session (K, cuts, trial) as it is. settings must have been checked. */
 void controller_init(
 	struct controller *c, struct policy_page *page, const struct settings *settings);
 
@@ -83,9 +83,10 @@ void controller_settle(struct controller *c);
 uint64_t controller_due_ns(const struct controller *c);
 
 /* Changes the settings of one session (uid), or with uid 0 of all present and future sessions;
- * values that were set for one session alone stay. A session keeps its state if its policy stays.
- * now_ns: time of any decision that follows (CLOCK_MONOTONIC). settings must have been checked.
- * -ENOENT: no such session. */
+ * values that were set for one session alone stay. A session keeps its state if its policy stays
+ * and its K is at most the new k_max. Otherwise it begins anew, and the policy's estimates of it
+ * are lost. (`static` keeps its state in any case.) now_ns: time of any decision that follows
+ * (CLOCK_MONOTONIC). settings must have been checked. -ENOENT: no such session. */
 int controller_set(struct controller *c, const struct settings *settings, uint64_t uid,
 	uint64_t now_ns, struct error *err);
 const struct settings *controller_settings(const struct controller *c, uint64_t uid);

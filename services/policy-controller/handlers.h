@@ -11,6 +11,6 @@
 int handle_admin(
 	void *arg, const struct Outrider__Envelope *request, struct Outrider__Envelope *reply);
 
-/* settings: those in force for new sessions. options: those of the start. Both are borrowed. */
+/* settings: in force for new sessions. options: of the start. Both are borrowed. */
 int handlers_knobs(struct records *records, struct daemon *daemon, struct settings *settings,
 	const struct options *options, struct error *err);

@@ -12,6 +12,8 @@
 #include <stdalign.h>
 #include <stddef.h>
 
+/* For display. BASELINE: K = 0 is measured. TEST: a trial. SET: a K above 0 holds. OFF: K = 0
+ * holds. The knob `phase` of yield is something else. */
 enum phase { PHASE_BASELINE, PHASE_TEST, PHASE_SET, PHASE_OFF };
 enum { N_PHASES = PHASE_OFF + 1 };
 extern const char *const phase_names[];
@@ -34,7 +36,9 @@ struct policy_state {
 	uint32_t slot;
 	struct settings settings;
 	const struct policy_ops *ops;
-	uint32_t k; /* what the policy asks for at present */
+	/* what the policy asks for while no trial is on. During a trial trial_k is in force; `k` is
+	 * then the trial's K (cascade) or the K after it (yield). */
+	uint32_t k;
 	uint64_t decision; /* number of the decision that it comes from; 0: none yet */
 	enum phase phase;
 	float utility; /* as last measured; 0: never */

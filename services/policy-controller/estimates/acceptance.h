@@ -6,7 +6,7 @@
  * A token at position i (from 0) that is reached, with all before it accepted, and was drafted with
  * confidence c, is accepted with chance
  *
- *   a_i(c) = r_i s c^g,      at most A_MAX.
+ *   a_i(c) = r_i s c^g,      at least 0.01 and at most 0.98.
  *
  * s and g calibrate the drafter. g = s = 1 believes it; g > 1 finds it overconfident; for a drafter
  * without confidences (c = 1), s is its rate of acceptance. The form is a power because then the
@@ -19,7 +19,7 @@
  * while it does not.
  *
  * Changes are noticed by Page's CUSUM of the log-likelihood ratio, for odds that rose or fell by
- * the factor e^SHIFT. An alarm fades all counts at once.
+ * the factor e^1.5. An alarm fades all counts at once.
  */
 #pragma once
 
@@ -77,7 +77,8 @@ double acceptance_mean(const struct acceptance *a);
 /* Relative standard deviation of a_i that remains because little is known about the session. mean:
  * acceptance_mean. */
 double acceptance_doubt(const struct acceptance *a, double mean);
-/* True when the drafter gives confidences. */
+/* True when the drafter gives confidences: more than 5 % of the tokens that were tried had one
+ * below the highest class. */
 bool acceptance_informed(const struct acceptance *a);
 
 /* The expected drafts of up to k tokens: the last ones of the session, or of the pool while the
@@ -86,8 +87,8 @@ struct acceptance_drafts {
 	double mean; /* acceptance_mean */
 	uint32_t n, n_chances; /* n >= 1; n_chances: entries of chance */
 	uint8_t length[ACCEPTANCE_CHAINS]; /* [n] */
-	/* The chance to be accepted through position i: those of the first draft, then those of the
-	 * next. */
+	/* The chances to be accepted through position i: first all of the first draft, then all of
+	 * the next. */
 	double chance[ACCEPTANCE_CHAINS * LIMIT_DRAFT_DEPTH];
 };
 void acceptance_drafts(const struct acceptance *a, const struct acceptance *pool, uint32_t k,

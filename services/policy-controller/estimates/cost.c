@@ -269,8 +269,8 @@ static void learn_time(
 		gain = deviation < -DELAYED ? 1 : gain;
 		deviation = fmin(deviation, DELAYED);
 	}
-	/* No pass is shorter than one at K = 0. If none of those was seen lately, the level is too
-	 * high. */
+	/* This pass was shorter than a pass at K = 0 is believed to be, which cannot be: the level
+	 * is too high. */
 	if (extra > 0 && deviation < 0 && believed <= 1)
 		gain = LEVEL_GAIN;
 	double before = curve->level_ns;
@@ -383,9 +383,9 @@ void cost_draft_observe(struct cost *cost, uint32_t method, uint32_t steps, uint
 		d->first_pass = cost->n_passes;
 		return;
 	}
-	/* The drafter had to catch up first, so this is not the cost of a draft. */
 	cost_draft(cost, method, &fixed, &step);
 	double believed = fixed + step * steps;
+	/* A wait that is much longer than believed was probably for catching up: it is capped. */
 	if (d->n >= 4 && believed > 0 && y > 4 * believed)
 		y = 4 * believed;
 	d->n = d->n * DRAFT_FADE + 1;

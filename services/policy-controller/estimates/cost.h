@@ -2,9 +2,9 @@
  * What a forward pass and a draft cost: estimated online from iteration records, once for all
  * sessions. Pure: no clock, no threads, no allocation.
  *
- * A pass of b sessions with e extra tokens, in addition to their b certain ones, takes V_b(e) =
- * level * shape(e),
+ * The time of a pass of b sessions with e extra tokens, in addition to their b certain ones, is
  *
+ *   V_b(e) = level * shape(e),
  *   shape(e) = 1 + m G(e) + l e + residual(e),   G(e) = 1 + q + ... + q^(e-1).
  *
  * G describes how the number of distinct experts grows: like balls in bins, with a share q of the
@@ -77,13 +77,14 @@ void cost_observe(struct cost *cost, const struct cost_pass *pass);
 /* out[0..n]: V_b(e) in ns, never falling. False, with a curve of arbitrary level, when no pass was
  * seen yet. */
 bool cost_curve(struct cost *cost, uint32_t sessions, uint32_t n, float *out);
-/* The number of recent passes that V_b(e) rests on: those of its own size, plus what the nearest
+/* The number of recent passes that V_b(e) rests on: passes of its own size, plus what the nearest
  * sizes that were seen are worth. */
 double cost_evidence(const struct cost *cost, uint32_t sessions, uint32_t extra);
 
 /* Adds a wait of ns for a draft of `steps` steps by this method (enum draft_method). first: the
  * session had not drafted just before, so the drafter had to wake up and catch up. That says little
- * about the next draft's cost: it is used only until another draft was seen, and counts half. */
+ * about the next draft's cost: cost_draft uses half of it until another draft was seen;
+ * cost_draft_first returns it. */
 void cost_draft_observe(
 	struct cost *cost, uint32_t method, uint32_t steps, uint64_t ns, bool first);
 /* The number of drafts, without first ones, that the estimate rests on. */

@@ -109,7 +109,7 @@ struct cascade_shared {
 	uint32_t k_before, off_before, off_left;
 };
 
-/* The state of a session under cascade, and that of all sessions. */
+/* The state of a session under cascade, and the state of all sessions. */
 static inline struct cascade *cascade_own(struct policy_state *s)
 {
 	return (struct cascade *)s->own;

@@ -425,8 +425,8 @@ void yield_plan(struct policy_state **states, uint32_t n, uint32_t sessions, uin
 }
 
 /* In how many iterations a record may decide something: at once while a trial runs or a decision is
- * not in force yet, soon while the session drafts. A decision made from a record reaches the
- * verifier in the next pass but one: it is already in the next. */
+ * not in force yet, soon while the session drafts. When a record is read, the verifier is already
+ * in the next pass, so a decision takes effect in the pass after that. */
 static uint32_t yield_awaits(const struct policy_state *s)
 {
 	const struct yield *y = yield_of(s);

@@ -9,11 +9,11 @@
  * 1. While a trial waits for its record, nothing changes, unless older drafts already show that
  *    drafting pays.
  * 2. `best` is the K with the highest rate. The present K is kept if best is less than 0.5 %
- *    better; best is 0 if its rate is below `threshold` times that of K = 0.
+ *    better; best is 0 if its rate is below `threshold` times the rate at K = 0.
  * 3. Another K is tried if the trial may bring more than it costs (Exploring), once the last
  *    decision is in force.
- * 4. If best > 0 and fewer than 3 drafted tokens of the session were tried so far, K stays 0, and
- *    the smaller of best and `k_start` is tried first.
+ * 4. If best > 0 rests on fewer than 3 remembered tokens of the session (they fade), the smaller of
+ *    best and `k_start` is tried, and K is 0 after the trial (a proof).
  * 5. With an empty purse K is 0.
  * 6. If the drafter has not followed the session, K stays 0 until it has caught up.
  *
@@ -21,45 +21,55 @@
  * D_s,i) + W(K). D_s,i is the chance that session s has a drafted token at position i; A_s,i is the
  * chance that it is also accepted. V_b(e) is the time of a pass with e extra tokens (cost.h); on a
  * mixture of experts each token costs less the more experts the others have activated. W is the
- * wait for drafts. Over a long run, tokens per second is the ratio of the expectations (renewal
- * theory), so this ratio R is maximised, not the mean of ratios. Positions are added to the pass in
- * the order of A/D, the most likely first, whichever session they belong to. Every prefix of that
- * order is evaluated, because V is concave where experts run out: the first extra token may cost
- * more than it brings, while three bring more than they cost. For one session this is the exact
- * maximum over K.
+ * wait for drafts: the longest of all sessions. Over a long run, tokens per second is the ratio of
+ * the expectations (renewal theory), so this ratio R is maximised, not the mean of ratios.
+ * Positions are added to the pass in the order of A/D, the most likely first, whichever session
+ * they belong to. Every prefix of that order is evaluated, because V is concave where experts run
+ * out: the first extra token may cost more than it brings, while three bring more than they cost.
+ * For one session this is the exact maximum over K.
  *
- * Where a chain ends. At the best rate R* a token is worth 1 / R* seconds. A drafted token that is
- * reached with chance p is worth verifying when p >= R* dV, where dV is the time that it adds
- * (Dinkelbach: the maximiser of a ratio maximises tokens - R* time). It is also worth verifying
- * when this holds for some run of tokens that begins with it:
+ * Where a chain ends. At the best rate R* a token is worth 1 / R* seconds. Let p be the chance that
+ * a drafted token and all before it are accepted. The token is worth verifying when p >= R* dV,
+ * where dV is the time that it adds (Dinkelbach: the maximiser of a ratio maximises
+ * tokens - R* time). It is also worth verifying when this holds for some run of tokens that begins
+ * with it, that is, when p is at least
  *
  *   bound_i = R* min over m of
  *             (dV_i + ... + dV_m and the drafting of i+1..m) / (1 + a + ... + a^(m-i)).
  *
+ * Here a is the session's mean acceptance (acceptance_mean), the same at every position.
+ *
  * The calibration (acceptance.h) turns this into a bound on the product of the drafter's own
  * confidences. The page carries one bound per position, so the drafter ends a draft where the
- * policy, which does not see the draft, would have ended it.
+ * policy, which does not see the draft, would have ended it. In one of 48 plans a draft is left
+ * uncut, to learn what the cut tokens would have been.
  *
- * Exploring. Each unknown has a standard deviation: that of acceptance follows from its evidence;
- * that of the cost of a pass size from how long ago this size, and sizes like it, were run. Trying
- * K once costs (R* - R_K) T_K tokens. It brings the expected improvement over the next `horizon`
- * iterations, in case K turns out better: EI = sd (phi(z) + z Phi(z)), z = (R_K - R*) / sd. A
- * session of which no draft was seen for t iterations may also have changed, with chance rho = 1 -
- * exp(-h t). It may then be any session, so speculation is worth its mean value over sessions of
- * low, middling and high acceptance. h is the rate of the changes that the session has shown, one
- * in `phase` iterations to begin with, so a session that never changes is tried less and less
- * often. K is tried while its possible gain exceeds its cost (the knowledge gradient's bound on the
- * value of information). A draft longer than the best one is tried only if the purse could pay for
- * it with nothing accepted: also while the session drafts, because an empty purse ends what pays.
+ * Exploring. Each unknown has a standard deviation. For acceptance it follows from the evidence;
+ * for the cost of a pass size, from how long ago this size, and sizes like it, were run. Trying K
+ * once costs (R* - R_K) T_K tokens. It brings the expected improvement over the next `horizon`
+ * iterations, or until the next change if that is expected sooner, in case K turns out better:
  *
- * Trials. A trial from K = 0 costs what it is believed to lose, plus a part of what it loses when
- * nothing is accepted. It also waits for its first draft, which a drafter that has rested makes
- * only after reading what it missed; the time that such drafts took counts as a cost
+ *   EI = sd (phi(z) + z Phi(z)),   z = (R_K - R*) / sd.
+ *
+ * A session of which no draft was seen for t iterations may also have changed, with chance
+ * 1 - exp(-h t). It may then be any session, so speculation is worth its mean value over sessions
+ * of low, middling and high acceptance; a trial of k shows 1 - 2^-k of that. h is the rate of the
+ * changes that the session has shown, one in `phase` iterations to begin with, so a session that
+ * never changes is tried less and less often. K is tried while its possible gain exceeds its cost
+ * (the knowledge gradient's bound on the value of information). A draft longer than the best one is
+ * tried only if the purse could pay for it with nothing accepted: also while the session drafts,
+ * because an empty purse ends what pays. When not even high acceptance could make drafting pay,
+ * nothing is tried from K = 0 for 2048 iterations, counted over all sessions.
+ *
+ * Trials. A trial from K = 0 is charged a weighted mean of two losses: the believed loss, and the
+ * loss when nothing is accepted. It also waits for its first draft, which a drafter that has rested
+ * makes only after reading what it missed; the time that such drafts took counts as a cost
  * (cost_draft_first). The verifier counts the iterations of a trial (struct policy_session,
  * trial_n), usually one, so a trial costs no more when its record is read late. The first record
  * made under the trial's decision ends the wait, whatever it shows. Before that, only drafts that
  * were already under way may decide for K > 0. When a K promises the most after too few drafts, it
- * is tried for as many iterations as records are late, as far as the purse can pay.
+ * is tried for two iterations more than records are late, or for fewer if the purse cannot pay for
+ * them, but for at least two.
  *
  * Trust. Promises are compared with results: the gains that drafting brought lately, over all
  * sessions, as a share of what trials from K = 0 had promised, is the factor for the next promise
@@ -67,22 +77,29 @@
  * tried again once it pays or the results are old.
  *
  * The purse makes K = 0 the floor, whatever the estimates say. It holds what speculation may still
- * lose against K = 0, counted in iterations at K = 0. It begins with `purse`. Each iteration adds
- * `spend` and the measured gain, and subtracts the measured loss. It holds at most `purse`, or up
- * to four times that in a session that has won more. When it is empty, K is 0 until it can pay for
- * a trial again. So a session never loses more than purse + spend * iterations, even with an
- * adversary for a model. Many short sessions would each lose a purse, so a new session begins with
- * what the sessions before it left of theirs: at least half a purse, and up to two purses more if
- * they have won that much (yield_grant).
+ * lose against K = 0, counted in iterations at K = 0. Each iteration adds `spend` and the measured
+ * gain, and subtracts the measured loss. The purse holds at most `purse`, up to four times that in
+ * a session that has won, or what it began with if that is more. When it is empty, K is 0 until it
+ * can pay for a trial again. So even with an adversary for a model, a session loses at most what
+ * its purse began with, plus `spend` in each iteration, plus what the iterations that empty the
+ * purse overdraw.
+ *
+ * A purse begins with what the sessions before left of theirs, because many short sessions would
+ * otherwise each lose a whole one: half of `purse` at least, three times `purse` at most
+ * (yield_grant). Before any session has drafted, it is `purse`.
+ *
+ * Settings. A change acts in the next plan. A session whose K exceeds the new k_max begins anew,
+ * with a new purse (controller_set).
  *
  * Before the first record. A session that the controller has not seen yet begins with the K for
  * which the first drafts of earlier sessions would have paid (page, defaults). Short answers would
  * otherwise be over before their own records decide.
  *
  * The drafter at K = 0. Following a session costs processor time and memory bandwidth that the pass
- * could use. After some iterations without a draft the drafter need not follow; it catches up, at K
- * = 0, before the next trial. With `rest_at_zero` = no it always follows, and no trial waits for
- * it. Nor does a trial wait when the verifier makes the drafter follow no session at K = 0.
+ * could use. After 32 iterations without a draft the drafter need not follow, or at once when not
+ * even high acceptance could make drafting pay. It catches up, at K = 0, before the next trial.
+ * With `rest_at_zero` = no it always follows, and no trial waits for it. Nor does a trial wait when
+ * the verifier makes the drafter follow no session at K = 0.
  *
  * Foresight. While it follows a session at K = 0, the drafter reports what it would have drafted
  * and how much of that came true (drafter/foresight.h). This is the same evidence of acceptance as
@@ -93,8 +110,8 @@
  * for every trial in full, and compares windows of 4 noisy samples. Here every iteration informs
  * all K: a draft of 5 with 2 accepted tells what every shorter draft would have given, and a pass
  * of any size moves the level of the whole curve. SGLang's tiers follow acceptance alone, vLLM's
- * table batch size alone, llama.cpp's p-min confidence alone. None of them knows what a token
- * costs, which is why they lose on mixtures of experts.
+ * table batch size alone, llama.cpp's p-min confidence alone. None of these three knows what a
+ * token costs, which is why they lose on mixtures of experts.
  */
 #pragma once
 
@@ -182,7 +199,8 @@ struct yield_shared {
 	double credit;
 	double delay; /* passes from a trial's beginning to its first record; moving mean */
 	double promised, brought; /* by trials from K = 0, in iterations; both fade (yield_trust) */
-	uint32_t hopeless; /* passes since the last trial that no acceptance could have made pay */
+	/* iterations, of all sessions, since a trial that no acceptance could have made pay */
+	uint32_t hopeless;
 	/* iterations in a row in which the drafter did not follow although the page asked it to */
 	uint32_t unheard;
 	uint64_t iteration; /* the last pass with one of its sessions */
@@ -193,7 +211,7 @@ struct yield_shared {
 	uint16_t taken[LIMIT_RUNNING * LIMIT_DRAFT_DEPTH];
 };
 
-/* The state of one session under yield, and that of all. */
+/* The state of one session under yield, and the state of all sessions. */
 static inline struct yield *yield_own(struct policy_state *s)
 {
 	return (struct yield *)s->own;

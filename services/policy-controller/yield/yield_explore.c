@@ -60,7 +60,7 @@ double yield_trust(const struct yield_shared *shared)
 
 void yield_trust_promised(struct yield_shared *shared, const struct yield_view *view, uint32_t k)
 {
-	/* The gains of the trial will include what it costs. */
+	/* What the trial costs will be subtracted from its measured gains, so it is added here. */
 	shared->promised += (double)view->brings[k] / yield_trust(shared);
 	shared->brought = fmin(shared->brought + (double)view->costs[k], shared->promised);
 }
@@ -89,8 +89,9 @@ double yield_trial_loss(
 	return p->sessions * (pass / passes_at(p->passes, others) - 1);
 }
 
-/* The cost of a trial of k from K = 0: what it is believed to lose, for as long as its pass takes;
- * a part of what it loses when nothing is accepted; and the extra wait for a first draft. */
+/* The cost of a trial of k from K = 0, in iterations at K = 0: a weighted mean of what it is
+ * believed to lose, for as long as its pass takes, and of what it loses when nothing is accepted;
+ * and the extra wait for a first draft. */
 static double trial_costs(const struct yield_plan_pass *p, uint32_t index,
 	const struct yield_choice *c, double behind, double loss, uint32_t k)
 {
@@ -121,8 +122,8 @@ uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
 	if (best == 0 && yield_of(s)->unseen > 0)
 		changed = (1 - exp(-rate * yield_of(s)->unseen)) * c->hope;
 	for (uint32_t k = 0; k <= (uint32_t)s->settings.k_max; k++) {
-		/* Of the pass's rate; what it is worth to all its sessions is counted in their
-		 * iterations. */
+		/* A share of the pass's rate. Times the number of sessions it becomes iterations of
+		 * a session. */
 		double behind = 1 - c->rate[k] / c->rate[best];
 		double loss = yield_trial_loss(p, index, c, k);
 		if (k == best || (k > best && loss > yield_of(s)->purse))

@@ -7,7 +7,7 @@
 #define MORE_MAX 2.0 /* purses */
 #define FIRST_EVERY 16u /* plans */
 #define FIRST_TOKENS 24.0 /* tokens that must have been reached in first drafts */
-#define FIRST_GAIN 1.02 /* times the rate at K = 0, that a K must promise */
+#define FIRST_GAIN 1.02 /* a K must promise this many times the rate at K = 0 */
 
 double yield_grant(const struct policy_state *s)
 {

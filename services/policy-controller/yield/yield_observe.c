@@ -161,9 +161,9 @@ static void follow_along(struct policy_state *s, const struct iteration_record *
 		y->behind = 0;
 }
 
-/* The first record made after the verifier could read of the trial is the trial's, or shows that
- * the trial's record is lost or that the trial never took place: K is cut where the context ends.
- * An earlier record may still tell enough about its own K. */
+/* The wait ends with the first record of a pass that began when the trial was on the page. Usually
+ * it is the trial's. Otherwise the trial's record was lost, or the trial never took place because
+ * the context was ending. An earlier record may still tell enough about its own K. */
 static void see_trial(struct policy_state *s, const struct iteration_record *record)
 {
 	struct yield *y = yield_own(s);

@@ -8,10 +8,10 @@
 
 #include "services/policy-controller/yield/yield.h"
 
-/* drafts in a row until the cost of a draft counts as known; until then trials are one iteration
- * longer */
+/* Drafts by a method, first ones aside, from which on the cost of its drafts counts as known. Until
+ * then a trial is one iteration longer, because its first draft does not count. */
 #define YIELD_WARM_DRAFTS 3.0
-/* first drafts of a session that decide with which K the next session may begin */
+/* number of a session's first drafts that count towards the first K of later sessions */
 #define YIELD_FIRST_DRAFTS 8u
 
 /* The smaller and the greater of two numbers, without the care for NAN that fmin and fmax, which
@@ -39,7 +39,8 @@ struct yield_choice {
 	double rate[LIMIT_DRAFT_DEPTH + 1];
 	double hope; /* yield_change_worth */
 	double sd[LIMIT_DRAFT_DEPTH + 1],
-		sd_cost[LIMIT_DRAFT_DEPTH + 1]; /* both relative; sd_cost: that of the cost alone */
+		/* both relative; sd_cost: only the deviation of the cost */
+		sd_cost[LIMIT_DRAFT_DEPTH + 1];
 	double other_gain, other_extra, other_wait; /* of the rest of the batch */
 };
 
