@@ -15,7 +15,7 @@ struct kernels;
 
 /* The tables of functions, best first, ended by NULL. The last, "reference", is selected only by
  * name. It is scalar, and multiplies quantised weights as LANES sums of their float32 values with
- * x->f32, so its bits differ from those of the others. */
+ * x->f32, so its bits differ from the bits of the others. */
 extern const struct kernels *const kernels_all[];
 /* The names that a setting or an option may pass to kernels_select, ended by NULL: "auto" and the
  * tables that give the same bits. "reference" gives other bits and is not among them;

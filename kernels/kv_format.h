@@ -43,7 +43,7 @@ static inline size_t kv_vector_bytes(enum kv_type type, uint32_t n)
 /*
  * The vectors of a turn, cells 16 i to 16 i + 15, may lie together, at 16 i times the bytes of one
  * vector. Attention then reads them in place. There are two such forms. With types in blocks,
- * either form begins with the scales: for each block, those of its 16 cells.
+ * either form begins with the scales: for each block, the scales of its 16 cells.
  *
  * Turned, for keys: a lane of scores is a cell. For each value, the 16 cells' values follow one
  * another; in blocks, for each four bytes of a block (or what is left of it), the 16 cells' bytes.

@@ -61,7 +61,7 @@ struct pick_result {
 	uint64_t hash; /* logits_hash of the row; 0 if it was not wanted */
 };
 
-/* Whether rows first..first+n-1 of a batch may be picked. -EINVAL: a parent is not a smaller index,
- * a path is longer than PICK_PATH_MAX, n_best is larger than PICK_BEST_MAX, or n_top than
+/* Checks that rows first..first+n-1 of a batch may be picked. -EINVAL: a parent is not a smaller
+ * index, a path is longer than PICK_PATH_MAX, n_best is larger than PICK_BEST_MAX, or n_top than
  * LIMIT_TOP_LOGPROBS. */
 int pick_check(const struct pick_row *rows, uint32_t first, uint32_t n);

@@ -10,7 +10,7 @@ static inline uint32_t sampler_chunks(uint32_t n_vocab)
 	return (n_vocab + SAMPLE_CHUNK - 1) / SAMPLE_CHUNK;
 }
 
-/* Whether the adjusted logits equal the logits. */
+/* True when the adjusted logits equal the logits. */
 bool sampler_adjusts_nothing(
 	const struct sampler_params *params, const struct sampler_input *input);
 /* Fills sampler->logits with the adjusted logits divided by `divisor` (1 changes nothing), and
@@ -44,13 +44,13 @@ void sampler_dry(struct sampler *sampler, const struct sampler_params *params,
 /* Top-n-sigma: removes the tokens that are further below the largest z, at top, than this many
  * standard deviations. */
 void sampler_cut_sigma(struct sampler *sampler, float n_sigma, uint32_t top);
-/* Whether XTC acts at this position. */
+/* True when XTC acts at this position. */
 bool sampler_xtc_acts(const struct sampler_params *params, uint64_t position);
 /* XTC among all tokens, the largest z at top. Returns the new place of the largest. */
 uint32_t sampler_xtc_all(
 	struct sampler *sampler, const struct sampler_params *params, uint32_t top);
-/* XTC among the tokens that sampler_keep has kept, with this sum. Returns the sum of those that are
- * left. */
+/* XTC among the tokens that sampler_keep has kept, with this sum. Returns the sum of the tokens
+ * that are left. */
 double sampler_xtc_kept(struct sampler *sampler, const struct sampler_params *params, double sum);
 
 /* log of x > 0, normal, in double without libm. */

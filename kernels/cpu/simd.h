@@ -198,8 +198,8 @@ struct kernels {
 	/* number of floats */
 	size_t (*attention_scratch)(uint32_t rows, uint32_t k_dim, uint32_t v_dim);
 
-	/* Joins the state of the next split, in ascending order of positions, to that of the splits
-	 * before it. Splits are computed apart and joined by their maxima and sums as in
+	/* Joins the state of the next split, in ascending order of positions, to the state of the
+	 * splits before it. Splits are computed apart and joined by their maxima and sums as in
 	 * Flash-Decoding (Dao, Haziza, Massa, Sizov, 2023,
 	 * crfm.stanford.edu/2023/10/12/flashdecoding.html). There the number of splits follows the
 	 * machine; here it never does. For each row, with a part's most_1, sum_1 and out_1: most' =

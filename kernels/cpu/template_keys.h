@@ -3,7 +3,7 @@
  * blocks into the form that weights need. template_attention.h includes this.
  *
  * Keys that lie turned (kv_format.h) are used in place when the chunk's cells lie in the order of
- * its positions, as those of a prompt and of accepted chains do. Otherwise, and where many rows
+ * its positions, as the keys of a prompt and of accepted chains do. Otherwise, and where many rows
  * share the work, they are first copied to float32 in the same form: picked from turned keys, or
  * turned from keys that lie cell after cell. Vectors in blocks are copied as blocks, and so are
  * their values.

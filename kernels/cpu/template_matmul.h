@@ -99,7 +99,7 @@ ALWAYS_INLINE void matmul_tile(enum tensor_type type, const struct matrix *w, ui
 			y[t][row + r] = v16_sum(sum[r][t]);
 }
 
-/* The first tile reads the weights from memory, and prefetches those of the next rows. */
+/* The first tile reads the weights from memory, and prefetches the weights of the next rows. */
 ALWAYS_INLINE void matmul_rows(enum tensor_type type, const struct matrix *w, uint32_t row,
 	const uint32_t R, const struct activation *x, uint32_t n, float *const *y)
 {

@@ -50,7 +50,7 @@ struct group {
 	struct lanes_run run[GROUP_RUNS];
 };
 
-/* Ends a segment that another follows: adds its sums to those of the segments before, and begins
+/* Ends a segment that another follows: adds its sums to the sums of the segments before, and begins
  * the next. The totals are kept in memory, because acc takes the registers. */
 ALWAYS_INLINE void end_segment(
 	bool first, const uint32_t T, flanes acc[TILE_TOKENS], flanes total[TILE_TOKENS])

@@ -23,8 +23,8 @@
 #define TILES_AHEAD_NEAR 2048
 #define TILES_FEW 2 /* tokens */
 
-/* What the runs of a block of 256 share: d and m of each run, or, with factors, those of the first
- * one for all. */
+/* What the runs of a block of 256 share: d and m of each run, or, with factors, d and m of the
+ * first one for all. */
 struct tile_shared {
 	struct group group;
 	ilanes scales[4]; /* as factors_*() prepare them */

@@ -149,7 +149,8 @@ enum {
 	 * cache. */
 	DELTA_COLUMNS = 16,
 };
-/* A step has at most this many items: rounding adds one per task at most. */
+/* No step has more items: about WORK_ITEMS per thread, fewer than as many again because the bytes
+ * of an item are rounded down, and one for each task, which has at least one. */
 #define WORK_ITEMS_MAX(threads, tasks) ((size_t)(threads)*WORK_ITEMS * 2 + (tasks))
 
 /* Calls fn(arg, item, thread) for items 0..n-1. bytes: roughly what all items touch; decides
@@ -171,8 +172,8 @@ void work_next(struct cpu_queue *q, const struct step_next *next);
 void cpu_embed(struct queue *q, const struct step_embed *step);
 void cpu_norm(struct queue *q, const struct step_norm *step);
 void cpu_products(struct queue *q, const struct step_products *step);
-/* attend.c: a batch, and one token of it, in the form of attention_run, without dimensions, scale,
- * and what is done before and after. */
+/* attend.c: fills in the fields of attention_run's arguments that follow from the batch and from
+ * where its cells lie. The caller adds dimensions, scale, `prepare` and `done`. */
 struct attention_step attention_step_of(
 	struct cpu_queue *q, const struct batch_cells *batch, const struct kv_cells *cells);
 struct attention_token attention_token_of(

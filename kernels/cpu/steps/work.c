@@ -1,9 +1,9 @@
 /*
  * Divides the work of a step into items for the pool. An item touches at least WORK_ITEM_BYTES of
  * weights or rows (weights count once per row of inputs), so that a tiny model does not spend its
- * time on hand-overs. A thread gets WORK_ITEMS_FEW items. It gets more, up to WORK_ITEMS of
- * steps.h, only when items have WORK_ITEM_LARGE: all threads wait for the last item, and smaller
- * items let them finish together. Work that is too small for two items stays on the calling thread.
+ * time on hand-overs. A thread gets about WORK_ITEMS_FEW items. All threads wait for the last item,
+ * so large work is cut finer: into items of about WORK_ITEM_LARGE bytes, at most WORK_ITEMS
+ * (steps.h) per thread. Work that is too small for two items stays on the calling thread.
  */
 #include "kernels/cpu/steps/steps.h"
 
