@@ -41,7 +41,7 @@ static json_t *finish(const struct choice *choice)
 	return json_string(reason);
 }
 
-/* Of all choices together. */
+/* The usage of all choices of an answer together. */
 struct sums {
 	json_int_t prompt, cached, completion, drafted, accepted, iterations, restarts;
 	double prompt_ms, decode_ms;
@@ -59,7 +59,7 @@ static bool sum(const struct exchange *exchange, struct sums *sums)
 			continue;
 		/* The prompt is the same for all. */
 		sums->prompt = usage.prompt_tokens;
-		/* What the choices have of one another was computed for this request. */
+		/* What the other choices found in the cache was computed by this request itself. */
 		if (i == 0)
 			sums->cached = usage.cached_tokens;
 		sums->completion += usage.output_tokens;
@@ -84,7 +84,7 @@ static json_t *usage_json(const struct sums *sums)
 		sums->cached);
 }
 
-/* Adds what is Outrider's own; takes sums->lossy. */
+/* Adds "outrider" and "timings"; takes over sums->lossy. */
 static bool add_more(json_t *body, const struct exchange *exchange, struct sums *sums)
 {
 	double rate = sums->decode_ms > 0 ? (double)sums->completion * 1e3 / sums->decode_ms : 0;
@@ -104,7 +104,7 @@ static bool add_more(json_t *body, const struct exchange *exchange, struct sums 
 static json_t *chunk(
 	struct exchange *exchange, struct choice *choice, const char *text, size_t bytes, bool role)
 {
-	/* The chunk that tells the role has none. */
+	/* The chunk that tells the role has no log probabilities. */
 	json_t *of, *logprobs = role ? json_null() : logprobs_take(choice);
 
 	if (!exchange->params.chat) {
@@ -136,12 +136,12 @@ bool answer_chunk(struct exchange *exchange, struct choice *choice, const char *
 		       add_event(exchange, chunk(exchange, choice, text, bytes, false)));
 }
 
-/* A chunk with something else than content; takes delta. */
+/* A chunk with anything other than content; takes over delta. */
 static bool add_delta(struct exchange *exchange, struct choice *choice, json_t *delta)
 {
 	json_t *of;
 
-	/* The first one tells the role. */
+	/* The first chunk tells the role. */
 	if (!answer_chunk(exchange, choice, "", 0)) {
 		json_decref(delta);
 		return false;
@@ -198,7 +198,7 @@ bool answer_stream_fault(struct exchange *exchange)
 	return add_event(exchange, fault_json(&exchange->fault));
 }
 
-/* Takes the text. */
+/* Takes over `text`. */
 static json_t *message(const struct choice *choice, json_t *text)
 {
 	json_t *of = json_pack("{s:s,s:o,s:n}", "role", "assistant", "content", text, "refusal");

@@ -29,7 +29,7 @@ void ask_free(struct ask *ask)
 	free(ask);
 }
 
-/* NULL: it is time to stop. */
+/* Waits for the next question. NULL: the thread must stop. */
 static struct ask *take(struct asks *asks)
 {
 	struct ask *ask;
@@ -56,7 +56,7 @@ static void give(struct asks *asks, struct ask *ask)
 	ask->next = asks->answered;
 	asks->answered = ask;
 	pthread_mutex_unlock(&asks->mutex);
-	/* It only fails where it is readable already. */
+	/* It fails only when the descriptor is readable already. */
 	(void)!write(asks->fd, &one, sizeof one);
 }
 

@@ -1,7 +1,7 @@
 /*
  * Questions to the service that wait for an answer (texts, tokens, the model). A few threads, each
  * with a client of its own, ask them, so that the loop never waits. All functions here are called
- * on the loop's thread; only run() is called on one of the pool's.
+ * on the loop thread; only run() is called on one of the pool's threads.
  */
 #pragma once
 

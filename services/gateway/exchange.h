@@ -1,5 +1,10 @@
 /*
- * One HTTP request and its response. Made when the headers are there, freed when libmicrohttpd says that the request is over.
+ * One HTTP request and its response. server.c makes it when the headers have arrived, and frees it
+ * when libmicrohttpd reports the end of the request. Loop thread.
+ *
+ * A handler (routes.h) fills `out` and sets `complete`, or starts something that will do so later:
+ * a question to the service (asks.h) or streams (generate.h). Until then libmicrohttpd leaves the
+ * connection alone (exchange_rest, exchange_wake).
  */
 #pragma once
 
@@ -8,62 +13,67 @@
 #include "services/gateway/text.h"
 #include "shared/model/calls/calls.h"
 
-/* One answer of a completion. */
+/* One answer of a completion, of params.n. */
 struct choice {
 	struct exchange *exchange;
 	struct choice *next; /* of its bucket in gateway.streams */
 	struct choice *behind; /* of gateway.queue */
-	bool waits, runs; /* it is in the queue; its stream was started and has not ended */
+	/* waits: it is in the queue; runs: its stream was started and has not ended */
+	bool waits, runs;
 	uint64_t started_ns;
 	struct outrider_stream *stream; /* owned; NULL: not started, or freed */
 	uint64_t uid;
 	uint32_t index;
-	struct text text; /* all of it; not of a stream */
-	struct calls_parser *parser; /* NULL: all of it is content */
-	struct text thought; /* all of it; not of a stream */
-	json_t *calls; /* NULL: none yet; as in a message */
-	bool failed; /* there was no memory for what the parser found */
+	struct text text; /* the whole answer; unused in a stream */
+	struct calls_parser *parser; /* NULL: the whole text is content */
+	struct text thought; /* the whole thought; unused in a stream */
+	json_t *calls; /* owned; as in a message; NULL: none so far */
+	bool failed; /* memory was exhausted while the parser found something */
 	uint32_t n_tokens; /* of the output so far */
 	enum outrider_end end; /* NONE: it is still running */
 	bool begun; /* the first chunk was made */
-	json_t *logprobs; /* of tokens that are in no chunk yet; NULL: none (logprobs.h) */
-	json_int_t n_characters; /* of the tokens whose log probabilities were told */
+	/* owned: of tokens that are in no chunk yet (logprobs.h); NULL: none */
+	json_t *logprobs;
+	json_int_t n_characters; /* in the tokens whose log probabilities were sent */
 };
 
 struct exchange {
 	struct gateway *gateway;
 	struct MHD_Connection *connection;
 	const struct route *route; /* NULL: there is none */
-	struct ask *ask; /* its question that has no answer yet; the pool's */
+	/* its question to the service that has no answer yet; belongs to the pool; NULL: none */
+	struct ask *ask;
 	struct text body;
 	bool body_too_large;
-	struct fault fault; /* why it is refused */
-	struct key *key; /* held; NULL: none is asked for */
-	bool limited; /* it counts as a request of the key */
-	double retry_s; /* of a 429: when it may be sent again; 0: not known */
-	bool dispatched; /* the whole request was there, and was looked at */
+	struct fault fault; /* why the request is refused */
+	struct key *key; /* held (keys.h); NULL: no key is required */
+	bool limited; /* it counts among the open requests of the key */
+	double retry_s; /* for a 429: seconds after which it may be sent again; 0: unknown */
+	bool dispatched; /* the whole request has arrived, and was handed to its route */
 	bool suspended; /* libmicrohttpd leaves it alone until it is resumed */
 	bool responding; /* the response has been queued */
-	uint64_t begun_ns, sent_ns; /* when the request was there; when bytes were made last */
+	/* CLOCK_MONOTONIC: when the request had arrived; when bytes were last added to out */
+	uint64_t begun_ns, sent_ns;
 
-	/* Of completions. */
+	/* For completions only. */
 	struct exchange *previous, *next; /* of gateway.exchanges */
 	bool listed;
 	struct params params;
 	struct calls_format format; /* how the model writes thoughts and calls */
-	bool parsed; /* they are looked for */
+	bool parsed; /* the answers are parsed for thoughts and calls */
 	bool thinking; /* the prompt ends within a thought */
-	struct responses *responses; /* owned; NULL: it is no request to /v1/responses */
+	struct responses *responses; /* owned; NULL: the request is not one to /v1/responses */
 	struct choice choices[PARAMS_CHOICES];
 	uint32_t n_started, n_ended;
 	char id[40];
 	int64_t created; /* seconds since 1970 */
-	struct text out; /* not sent yet */
-	bool complete; /* nothing is added to out any more */
-	bool told; /* its status was counted */
+	struct text out; /* bytes that are not sent yet */
+	bool complete; /* nothing more will be added to out */
+	bool told; /* its status was counted in the metrics */
 };
 
-/* Its response (the fault, or what is in out) can be sent, or more of it: libmicrohttpd looks at it again. */
+/* Call when the response, or more of it, can be sent: the fault, or the bytes in `out`. Makes
+ * libmicrohttpd look at the connection again. */
 void exchange_wake(struct exchange *exchange);
-/* Leaves it alone until then. */
+/* Makes libmicrohttpd leave the connection alone until exchange_wake. */
 void exchange_rest(struct exchange *exchange);

@@ -1,4 +1,4 @@
-/* What is known of the model that is served. Plain data. */
+/* What the gateway knows of the model that is served. Plain data. */
 #pragma once
 
 #include "shared/model/calls/calls.h"
@@ -7,6 +7,6 @@
 
 struct gateway_facts {
 	bool known;
-	uint64_t generation; /* of the verifier that said so */
+	uint64_t generation; /* of the verifier that gave these facts */
 	struct calls_format format; /* how its template writes thoughts and calls */
 };

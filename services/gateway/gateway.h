@@ -1,27 +1,31 @@
 /*
- * The gateway: an HTTP server in front of the SDK, in one process and, but for the watch and what waits, on one thread: the daemon's loop.
+ * The gateway: an HTTP server in front of the SDK, in a process of its own. It runs in one thread,
+ * the daemon's loop, apart from the watch and the questions to the service, which have threads of
+ * their own.
  *
  *	server.c	connections and requests, by libmicrohttpd
- *	routes.c	which path is what
+ *	routes.c	the paths, and the handler of each
  *	generate.c	completions: an exchange runs one or more streams of the SDK
- *	answer.c	what a completion looks like in JSON
- *	logprobs.c	and its log probabilities
- *	params.c	what a request asks for
- *	tools.c		what it says of tools
- *	plan.c		what is to be known of the model before a chat begins
+ *	answer.c	the JSON of a completion
+ *	logprobs.c	the JSON of its log probabilities
+ *	params.c	the fields of a request
+ *	tools.c		its fields about tools
+ *	plan.c		what must be known of the model before a chat begins
  *	parse.c		thoughts and calls in answers
  *	responses.c	/v1/responses
- *	texts.c		texts, tokens and the model
- *	asks.c		what waits for an answer of the service: asked on threads of their own
- *	keys.c		API keys, and what each may ask for (limits.c)
- *	live.c		what may change while it runs
+ *	texts.c		/tokenize, /detokenize, /apply-template, /props
+ *	asks.c		questions to the service that wait for an answer, on threads of their own
+ *	keys.c		API keys; limits.c: what each may ask for
+ *	live.c		settings that change while it runs
  *	queue.c		answers that wait until the service has room
- *	watch.c		how the service is: asked on a thread of its own, so that /health never waits
- *	news.c		what it says of itself, as numbers; report.c: as JSON, for /status; history.c: of the last minutes
+ *	watch.c		the state of the service, asked on a thread of its own, so that /health
+ *			never waits
+ *	news.c		that state as numbers; report.c: as JSON, for /status; history.c: the last
+ *			minutes of it
  *	page.c		the page at /, whose files are in page/
  *	metrics.c	the page of /metrics, with metrics_service.c
  *
- * It keeps nothing that its death could lose but its connections: answers belong to the verifier.
+ * When the gateway dies, only its connections are lost: answers belong to the verifier.
  */
 #pragma once
 
@@ -42,7 +46,7 @@ struct choice;
 
 enum { GATEWAY_BUCKETS = 1024 };
 
-/* What tells one version of a file from another. */
+/* Tells one version of a file from another. */
 struct keys_stamp {
 	uint64_t inode, bytes, s, ns;
 };
@@ -52,12 +56,12 @@ struct gateway {
 	const struct gateway_config *config;
 	struct MHD_Daemon *http;
 	struct outrider *client;
-	struct exchange *exchanges; /* those that have streams */
+	struct exchange *exchanges; /* the exchanges with streams, running or queued */
 	struct choice *streams[GATEWAY_BUCKETS]; /* running streams, by uid */
 	struct queue queue; /* answers that wait for their stream */
-	struct connection *connections; /* all that are open */
+	struct connection *connections; /* all open connections (server.c) */
 	struct keys keys;
-	struct keys_stamp keys_stamp; /* of the file that they were read from, or that was wrong */
+	struct keys_stamp keys_stamp; /* of the file that was read last, even if it was refused */
 	struct watch watch;
 	struct asks asks;
 	struct gateway_facts facts;

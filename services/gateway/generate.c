@@ -15,9 +15,10 @@
 #include <sys/socket.h>
 #include <time.h>
 
-enum { STATUS_GONE = 499 }; /* as nginx has it */
-enum { OUT_MAX = 4 << 20 }; /* bytes that a client has not read */
-enum { EVENTS_MAX = 256 }; /* before other connections have their turn */
+enum { STATUS_GONE = 499 }; /* nginx's status for a client that has left */
+/* bytes that a client may leave unread before its answer is cancelled */
+enum { OUT_MAX = 4 << 20 };
+enum { EVENTS_MAX = 256 }; /* events that are handled before other connections have their turn */
 
 static struct choice **bucket(struct gateway *gateway, uint64_t uid)
 {
@@ -65,8 +66,9 @@ static void make_id(struct exchange *exchange)
 	exchange->created = (int64_t)time(NULL);
 }
 
-/* The number of the session. A request with an Idempotency-Key always has the same, so that it attaches to the answer that was begun,
- * through another gateway too. 0: a random one. */
+/* The number of the session. A request with an Idempotency-Key always has the same number, so that
+ * it attaches to the answer that it began earlier, even through another gateway. 0: a random one.
+ */
 static uint64_t uid_of(const struct exchange *exchange, uint32_t i)
 {
 	uint64_t of = exchange->params.idempotency;
@@ -74,7 +76,8 @@ static uint64_t uid_of(const struct exchange *exchange, uint32_t i)
 	return of ? checksum(of, &i, sizeof i) | 1 : 0;
 }
 
-/* How long an answer that begins now may take; 0: as long as it needs. */
+/* Sets how long an answer that begins now may take (0: no limit). False: its time is over, as the
+ * fault says. */
 static bool set_deadline(struct exchange *exchange)
 {
 	uint64_t whole_ns = (uint64_t)exchange->gateway->config->answer_timeout_ns;
@@ -89,7 +92,7 @@ static bool set_deadline(struct exchange *exchange)
 	return true;
 }
 
-/* The choice was taken out of the queue. */
+/* Starts the stream of a choice that was taken out of the queue. */
 static bool start(struct choice *choice)
 {
 	struct exchange *exchange = choice->exchange;
@@ -174,7 +177,8 @@ void generate_end(struct exchange *exchange)
 	exchange->listed = false;
 }
 
-/* Whether the other end has closed its connection. libmicrohttpd does not look while it leaves a connection alone. */
+/* True when the client has closed its connection. libmicrohttpd does not look while it leaves a
+ * connection alone. */
 static bool has_gone(const struct exchange *exchange)
 {
 	const union MHD_ConnectionInfo *info =
@@ -192,7 +196,7 @@ static void give_up(struct exchange *exchange)
 	exchange_wake(exchange);
 }
 
-/* The client has gone: the rest of its answer is not made. */
+/* The client is gone: its answer is cancelled. */
 static void leave(struct exchange *exchange)
 {
 	exchange->gateway->metrics.responses[STATUS_GONE]++;
@@ -228,7 +232,7 @@ static void finish(struct exchange *exchange)
 	give_up(exchange);
 }
 
-/* What the key's tokens per minute are measured by. */
+/* Takes tokens from the key's allowance (tokens_per_minute). */
 static void charge(struct exchange *exchange, uint64_t tokens)
 {
 	if (exchange->key)
@@ -306,7 +310,7 @@ static void take(struct choice *choice, const struct outrider_event *event)
 		give_up(exchange);
 		return;
 	}
-	/* A call comes as a whole: there may be nothing to send for long. */
+	/* While a call is being written, nothing may be sent for long: it is sent as a whole. */
 	if (exchange->out.n > before)
 		exchange->sent_ns = now_ns;
 	if (event->type == OUTRIDER_EVENT_DONE)
@@ -322,7 +326,7 @@ static bool no_room(struct exchange *exchange)
 		(long long)exchange->gateway->config->queue);
 }
 
-/* As many of those that wait as there is room for. */
+/* Starts waiting answers while there is room. */
 static void start_waiting(struct gateway *gateway)
 {
 	struct choice *choice;
@@ -361,7 +365,7 @@ bool generate_begin(struct exchange *exchange)
 	return no_room(exchange);
 }
 
-/* The service had no room for it: it waits again, before all others. */
+/* The service had no room for the answer: it waits again, before all others. */
 static void put_back(struct choice *choice)
 {
 	struct gateway *gateway = choice->exchange->gateway;
@@ -377,7 +381,7 @@ static void put_back(struct choice *choice)
 	}
 }
 
-/* One event, or the failure of a stream. False: there is none. */
+/* Handles one event, or the failure of a stream. False: there is none. */
 static bool pump_one(struct gateway *gateway)
 {
 	const struct outrider_event *event;

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-/* How much a counter grew; one that went back began again. */
+/* How much a counter grew. A counter that went back began again at 0. */
 static double grown(uint64_t now, uint64_t before)
 {
 	return now >= before ? (double)(now - before) : (double)NAN;
@@ -59,7 +59,8 @@ void history_print(const struct history *history, uint64_t after, struct text *o
 	uint64_t first = history->n > HISTORY_SAMPLES ? history->n - HISTORY_SAMPLES + 1 : 1;
 	char text[64];
 
-	/* A number that was never given is that of another gateway. */
+	/* A number that this gateway never gave comes from another gateway: all samples are
+	 * printed. */
 	if (after >= first && after <= history->n)
 		first = after + 1;
 	text_add_string(out, "[");

@@ -115,7 +115,7 @@ bool keys_allow(const struct keys *keys, const char *authorization, struct key *
 {
 	static const char scheme[] = "Bearer ";
 	char given[KEY_BYTES_MAX] = "";
-	size_t found = 0; /* number + 1 */
+	size_t found = 0; /* index + 1 */
 
 	*key = NULL;
 	if (keys->n == 0)
@@ -123,7 +123,8 @@ bool keys_allow(const struct keys *keys, const char *authorization, struct key *
 	if (!authorization || strncasecmp(authorization, scheme, sizeof scheme - 1) != 0 ||
 		strlen(authorization + sizeof scheme - 1) >= KEY_BYTES_MAX)
 		return false;
-	/* All keys and all bytes are looked at: the time tells nothing of how much of a key was right. */
+	/* All keys and all bytes are compared, so the time does not show how much of a key was
+	 * right. */
 	memcpy(given, authorization + sizeof scheme - 1, strlen(authorization + sizeof scheme - 1));
 	for (size_t i = 0; i < keys->n; i++) {
 		unsigned different = 0;
@@ -131,7 +132,7 @@ bool keys_allow(const struct keys *keys, const char *authorization, struct key *
 		for (size_t b = 0; b < KEY_BYTES_MAX; b++)
 			different |=
 				(unsigned char)given[b] ^ (unsigned char)keys->list[i]->text[b];
-		/* All ones where nothing is different: no branch. */
+		/* All ones if no byte differs; without a branch. */
 		size_t same = (size_t)0 - (size_t)((different - 1) >> (8 * sizeof different - 1));
 		found |= same & (i + 1) & ((size_t)0 - (size_t)(found == 0));
 	}

@@ -30,7 +30,7 @@ int keys_read(struct keys *keys, const char *path, struct error *err);
 /* Takes the keys of *fresh, which is empty afterwards. A key that was there before keeps its
  * allowance, and gets the new limits. */
 void keys_replace(struct keys *keys, struct keys *fresh);
-/* Whether an Authorization header ("Bearer KEY"; NULL: there is none) contains one of the keys.
+/* True when an Authorization header ("Bearer KEY"; NULL: there is none) contains one of the keys.
  * *key: that key, which is then held; NULL when no key is required. To refuse a wrong key takes
  * equally long however much of it is right. */
 bool keys_allow(const struct keys *keys, const char *authorization, struct key **key);

@@ -31,7 +31,7 @@ static void look(const struct limits *limits, struct allowance *left, uint64_t n
 	left->at_ns = now_ns;
 }
 
-/* Until one whole thing is in the bucket. */
+/* Seconds until the bucket holds at least one. */
 static double until_one(double left, uint32_t limit)
 {
 	return (1 - left) * MINUTE_S / limit;

@@ -28,9 +28,9 @@ struct allowance {
 	uint32_t open; /* requests in progress */
 };
 
-/* Whether a request may begin at now_ns (CLOCK_MONOTONIC). If so, it counts until limits_end.
- * Otherwise returns the limit that it would exceed, and in *retry_s after how many seconds it may
- * be sent again. */
+/* Decides whether a request may begin at now_ns (CLOCK_MONOTONIC). If so, it counts until
+ * limits_end. Otherwise returns the limit that it would exceed, and in *retry_s after how many
+ * seconds it may be sent again. */
 enum limits_which limits_begin(
 	const struct limits *limits, struct allowance *left, uint64_t now_ns, double *retry_s);
 void limits_end(struct allowance *left);

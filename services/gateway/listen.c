@@ -17,7 +17,7 @@ enum { BACKLOG = 1024 };
 
 static const char unix_mark[] = "unix:";
 
-/* Cuts it in two: *host without brackets, *port. */
+/* Splits an address into *host, without brackets, and *port. */
 static int split(
 	const char *where, char *host, size_t host_bytes, const char **port, struct error *err)
 {

@@ -19,7 +19,7 @@ static int check(const void *next, struct error *err)
 	return live_check(next, err);
 }
 
-/* Which file it is, and of when; all zero: none. */
+/* Identifies the file and its version; all zero: there is no file. */
 static struct keys_stamp stamp_of(const char *path)
 {
 	struct stat st;
@@ -39,7 +39,7 @@ static bool same_stamp(const struct keys_stamp *a, const struct keys_stamp *b)
 static int read_keys(struct gateway *gateway, const char *path, struct error *err)
 {
 	struct keys fresh;
-	/* Before it is read: what is written meanwhile is seen at the next tick. */
+	/* Taken before the file is read, so that a change meanwhile is noticed at the next tick. */
 	struct keys_stamp stamp = stamp_of(path);
 	int code = keys_read(&fresh, path, err);
 
@@ -59,7 +59,7 @@ static int apply(void *arg, const void *next, struct error *err)
 	return read_keys(gateway, config->keys, err);
 }
 
-/* Whether the file can be read, without taking it. */
+/* Checks that the file of keys can be read, without using it. */
 static int rehearse(void *arg, const void *next, struct error *err)
 {
 	const struct gateway_config *config = next;

@@ -29,7 +29,7 @@ static json_t *entry_json(const struct outrider_logprob *of)
 		"bytes", bytes_json(of));
 }
 
-/* A token of a chat, and the n most likely ones behind it. */
+/* Adds a token of a chat, with the n most likely tokens at its place. */
 static bool add_to_chat(json_t *kept, const struct outrider_logprob *of, size_t n)
 {
 	json_t *entry = entry_json(of), *top = json_array();
@@ -40,7 +40,7 @@ static bool add_to_chat(json_t *kept, const struct outrider_logprob *of, size_t 
 	return json_array_append_new(json_object_get(kept, "content"), entry) == 0;
 }
 
-/* How many characters begin in a text. */
+/* The number of characters that begin in a text. */
 static json_int_t characters(const struct outrider_logprob *of)
 {
 	json_int_t n = 0;
@@ -50,7 +50,8 @@ static json_int_t characters(const struct outrider_logprob *of)
 	return n;
 }
 
-/* Sets a text's log probability, where the object has none that is greater: two tokens may have the same text. */
+/* Sets a text's log probability, unless the object has a greater one: two tokens may have the same
+ * text. */
 static void set_greater(json_t *object, const struct outrider_logprob *of)
 {
 	json_t *key = text_json(of);
@@ -62,7 +63,8 @@ static void set_greater(json_t *object, const struct outrider_logprob *of)
 	json_decref(key);
 }
 
-/* The same of a completion. OpenAI lists the token itself among the most likely ones, too. */
+/* The same for a completion. As OpenAI does, it lists the token itself among the most likely ones.
+ */
 static bool add_to_text(
 	struct choice *choice, json_t *kept, const struct outrider_logprob *of, size_t n)
 {

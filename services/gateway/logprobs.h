@@ -1,7 +1,7 @@
 /*
  * Log probabilities in the form that OpenAI's clients read: for chats a list with an object per
  * token, for completions an object with a list of each kind. Tokens without text (control tokens,
- * such as the one that ends an answer) are left out, as OpenAI does.
+ * such as the token that ends an answer) are left out, as OpenAI does.
  */
 #pragma once
 

@@ -1,4 +1,5 @@
-/* outrider-gateway: OpenAI's HTTP interface in front of a service. Start-up and the order of tearing down. */
+/* outrider-gateway: OpenAI's HTTP interface in front of a service. Start-up, and the order of the
+ * shutdown. */
 #include "services/gateway/generate.h"
 #include "services/gateway/listen.h"
 #include "services/gateway/server.h"
@@ -18,7 +19,7 @@
 enum { CLIENT_WINDOW = 64, TICKS_PER_SECOND = 10 };
 #define TICK_NS (1000000000u / TICKS_PER_SECOND)
 
-/* Of a status from `least` on. */
+/* The number of responses with a status of at least `least`. */
 static uint64_t responses(const struct metrics *metrics, size_t least)
 {
 	uint64_t n = 0;
@@ -88,7 +89,7 @@ static int open_client(struct gateway *gateway, struct error *err)
 	return 0;
 }
 
-/* A socket that the service manager listens on, or one of our own. */
+/* Opens the HTTP server on a socket that the service manager passed, or on one of our own. */
 static int open_server(struct gateway *gateway, struct error *err)
 {
 	int fd;
@@ -141,7 +142,7 @@ static const struct options_spec spec = {
 		"the address that HTTP clients connect to"}},
 };
 
-/* Everything that can be known before anything is opened; reads the keys. */
+/* Checks everything that can be checked before anything is opened; reads the keys. */
 static int check(struct gateway *gateway, struct error *err)
 {
 	int code = live_check(gateway->config, err);

@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Seconds; from what a small model needs for a token to what a long prompt needs. */
+/* Seconds, from what a small model takes for a token to what a long prompt takes. */
 static const double bounds[METRICS_BOUNDS] = {
 	0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300};
 
@@ -89,7 +89,7 @@ static void times(
 		histogram->sum, name, n);
 }
 
-/* Up to the last that is not 0. */
+/* Prints the values up to the last that is not 0. */
 static void each(struct text *out, const char *name, const char *help, const char *label,
 	const uint64_t *values, size_t first)
 {

@@ -2,7 +2,8 @@
 
 #include "services/gateway/exchange.h"
 
-/* The assembler takes a file in as it is. Paths are relative to the root of the tree, where everything is built. */
+/* The assembler includes a file as it is. Paths are relative to the root of the tree, where
+ * everything is built. */
 #define FILE_IN_PROGRAM(name, path)                                                       \
 	__asm__(".pushsection .rodata\n" #name ":\n.incbin \"services/gateway/page/" path \
 		"\"\n" #name "_end:\n.popsection\n");                                     \

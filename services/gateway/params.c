@@ -12,7 +12,7 @@ enum { CHAT = 1, TEXT = 2, BOTH = CHAT | TEXT };
 
 /* OpenAI's own default; without a temperature the service would be greedy. */
 #define TEMPERATURE 1.0f
-/* llama.cpp's. */
+/* llama.cpp's default. */
 #define XTC_THRESHOLD 0.1f
 #define DRY_BASE 1.75f
 #define DRY_ALLOWED_LENGTH 2
@@ -37,7 +37,7 @@ static bool wrong(struct reading *reading, const char *expected)
 		reading->field, expected);
 }
 
-/* What a setter of the SDK said. */
+/* Turns the result of an SDK setter into the fault. */
 static bool took(struct reading *reading, int code)
 {
 	if (code == 0)
@@ -187,7 +187,7 @@ static bool take_top_k(struct reading *reading, const json_t *value)
 	       took(reading, outrider_request_set_top_k(reading->params->request, n));
 }
 
-/* Over all tokens. */
+/* A repetition penalty over all tokens. */
 static int set_repeat(struct outrider_request *request, float penalty)
 {
 	return outrider_request_set_repeat(request, penalty, 0);
@@ -257,7 +257,7 @@ static bool take_dry_allowed_length(struct reading *reading, const json_t *value
 	return take_count(reading, value, 1, 256, &reading->dry_allowed_length);
 }
 
-/* As llama.cpp has it: -1 is all tokens, and 0 turns DRY off. */
+/* As in llama.cpp: -1 means all tokens, and 0 turns DRY off. */
 static bool take_dry_window(struct reading *reading, const json_t *value)
 {
 	reading->dry_off = json_is_integer(value) && json_integer_value(value) == 0;
@@ -304,7 +304,7 @@ static bool take_top_logprobs(struct reading *reading, const json_t *value)
 	return take_count(reading, value, 0, MOST_LOGPROBS, &reading->params->top_logprobs);
 }
 
-/* Of a completion: how many. */
+/* In a completion `logprobs` is a number, not a flag. */
 static bool take_logprobs_count(struct reading *reading, const json_t *value)
 {
 	reading->params->logprobs = true;
@@ -375,7 +375,7 @@ static bool take_stop(struct reading *reading, const json_t *value)
 	return true;
 }
 
-/* {"50256": -100}: OpenAI's bounds are -100 and 100, and -100 stands for never. */
+/* {"50256": -100}: OpenAI's bounds are -100 and 100, and -100 forbids the token. */
 static bool take_logit_bias(struct reading *reading, const json_t *value)
 {
 	const char *key;
@@ -414,7 +414,8 @@ static bool take_effort(struct reading *reading, const json_t *value)
 	if (!json_is_string(value))
 		return wrong(reading, "a string");
 	json_object_set(reading->variables, "reasoning_effort", (json_t *)value);
-	/* Templates with a switch have this one. What chat_template_kwargs says counts, wherever it stands. */
+	/* Templates that can turn thinking off have this variable. chat_template_kwargs overrides
+	 * it, wherever it stands. */
 	if (strcmp(json_string_value(value), "none") == 0 &&
 		!json_object_get(reading->variables, "enable_thinking"))
 		json_object_set_new(reading->variables, "enable_thinking", json_false());
@@ -448,7 +449,7 @@ static bool take_ignore_eos(struct reading *reading, const json_t *value)
 	return true;
 }
 
-/* What is Outrider's own: {"k": 3, "draft_method": "ngram"}. */
+/* Outrider's own parameters: {"k": 3, "draft_method": "ngram"}. */
 static bool take_outrider(struct reading *reading, const json_t *value)
 {
 	const char *key;
@@ -477,7 +478,7 @@ static bool take_outrider(struct reading *reading, const json_t *value)
 	return true;
 }
 
-/* Any value: it has no meaning here. */
+/* Accepts any value: the field has no meaning here. */
 static bool take_nothing(struct reading *reading, const json_t *value)
 {
 	(void)reading;
@@ -485,7 +486,7 @@ static bool take_nothing(struct reading *reading, const json_t *value)
 	return true;
 }
 
-/* Known, and only taken with a value that asks for nothing. */
+/* True for a value that asks for nothing. Some known fields are accepted only with such a value. */
 static bool is_off(const json_t *value)
 {
 	return json_is_false(value) || (json_is_number(value) && json_number_value(value) == 0) ||
@@ -530,7 +531,8 @@ static bool take_gbnf(struct reading *reading, const json_t *value)
 	return set_grammar(reading, "gbnf", json_string_value(value));
 }
 
-/* {"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}; llama.cpp has the schema one level higher, too. */
+/* {"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}; as in llama.cpp, the
+ * schema may also stand one level higher. */
 static bool take_format(struct reading *reading, const json_t *value)
 {
 	const char *type = json_string_value(json_object_get(value, "type"));
@@ -688,7 +690,8 @@ bool params_read(struct params *params, const json_t *body, struct fault *fault)
 		seed = params->idempotency;
 	else if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
 		seed = 0;
-	/* Clients read JSON numbers as doubles, or as signed 64-bit integers: a seed that is told must survive both. */
+	/* Clients read JSON numbers as doubles, or as signed 64-bit integers: a seed that is
+	 * reported must survive both. */
 	params->seed = seed >> 12;
 	outrider_request_set_temperature(params->request, TEMPERATURE);
 	good = json_is_object(body) ? read_fields(&reading, body)

@@ -36,8 +36,8 @@ static void on_thought(void *arg, const char *text, size_t bytes)
 	}
 }
 
-/* Of the request and the place alone, so that the same request with the same seed has the same ids. Mistral's templates want nine letters
- * and digits. */
+/* The id depends on the request and the call's place alone, so that the same request with the same
+ * seed gets the same ids. Mistral's templates want nine letters and digits. */
 static void make_id(const struct choice *choice, size_t i, char id[40])
 {
 	const struct params *params = &choice->exchange->params;

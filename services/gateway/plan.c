@@ -13,7 +13,8 @@ static bool no_memory(struct exchange *exchange)
 		&exchange->fault, 500, NULL, "internal_error", "no memory for the request");
 }
 
-/* How the model writes, as its template says. Hermes' notation is what a template without tools is given. */
+/* Reads from the template how the model writes thoughts and calls. A template without tools is
+ * given Hermes' notation. */
 static void read_facts(const char *template, struct gateway_facts *facts)
 {
 	size_t bytes = strlen(template);
@@ -24,7 +25,8 @@ static void read_facts(const char *template, struct gateway_facts *facts)
 	facts->known = true;
 }
 
-/* The grammar of a request: what its content must be, its calls, and thoughts in front of both. */
+/* Sets the grammar of a request: a thought may come first, then content as it was asked for, or
+ * calls. */
 static bool set_grammar(struct exchange *exchange, const struct calls_format *format, bool thinking)
 {
 	struct params *params = &exchange->params;
@@ -84,7 +86,7 @@ static bool begin(struct exchange *exchange, bool thinking)
 	return generate_begin(exchange);
 }
 
-/* Whether the prompt ends within a thought. */
+/* True when the prompt ends within a thought. */
 static bool ends_thinking(const struct ask *ask, const char *think)
 {
 	size_t n = ask->bytes, bytes = strlen(think);
@@ -94,7 +96,8 @@ static bool ends_thinking(const struct ask *ask, const char *think)
 	return n >= bytes && memcmp(ask->text + n - bytes, think, bytes) == 0;
 }
 
-/* What is to be known: of the model, if it is not yet; and the prompt, where there may be thoughts. */
+/* Asks for the facts of the model, if they are not known yet, and for the rendered prompt, if the
+ * model writes thoughts. */
 static int ask_plan(struct ask *ask, struct outrider *client)
 {
 	struct gateway_facts facts = ask->facts;

@@ -18,7 +18,7 @@ void queue_put_back(struct queue *queue, struct choice *choice)
 {
 	struct choice *before = NULL, *at = queue->first;
 
-	/* Of several that were refused the oldest is first again. */
+	/* If several were refused, the oldest is first again. */
 	for (; at && at->exchange->begun_ns < choice->exchange->begun_ns; at = at->behind)
 		before = at;
 	choice->behind = at;

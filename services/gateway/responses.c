@@ -13,18 +13,18 @@
 enum item { ITEM_NONE, ITEM_MESSAGE, ITEM_THOUGHT };
 
 struct responses {
-	json_t *body; /* of the request, for what is told again */
-	json_t *output; /* items that are complete */
-	enum item open; /* what the text goes into */
-	char id[48]; /* of that item */
-	struct text text; /* of it so far */
-	bool begun; /* the first events were made */
+	json_t *body; /* of the request: the response repeats some of its fields */
+	json_t *output; /* the complete items */
+	enum item open; /* the item that text is added to */
+	char id[48]; /* of the open item */
+	struct text text; /* of the open item so far */
+	bool begun; /* the first events were added */
 	json_int_t sequence; /* of the next event */
 	json_int_t thought_bytes,
 		all_bytes; /* of the answer's text, for the share of tokens that are thoughts */
 };
 
-/* Adds an event: type, and what else it has, which is taken. */
+/* Adds an event of this type; takes over its other members. */
 static bool event(struct exchange *exchange, const char *type, json_t *rest)
 {
 	struct responses *r = exchange->responses;
@@ -45,7 +45,7 @@ static bool event(struct exchange *exchange, const char *type, json_t *rest)
 	return text_add_json(&exchange->out, body, before, "\n\n");
 }
 
-/* A field of the request as it was, or this, which is taken. */
+/* A field of the request as it was sent, or this default, which is taken over. */
 static json_t *given(const struct responses *r, const char *field, json_t *fallback)
 {
 	json_t *value = json_object_get(r->body, field);
@@ -116,7 +116,7 @@ static json_t *part(const struct responses *r)
 		       : json_pack("{s:s,s:s%}", "type", "reasoning_text", "text", text, r->text.n);
 }
 
-/* The open item, with this content, which is taken. */
+/* The open item with this content, which is taken over. */
 static json_t *item(const struct responses *r, const char *status, json_t *content)
 {
 	return r->open == ITEM_MESSAGE
@@ -250,7 +250,7 @@ bool responses_call(struct exchange *exchange, const struct choice *choice)
 	return json_array_append_new(r->output, whole) == 0 && good;
 }
 
-/* Tokens of thoughts are not counted one by one: their share of the text is taken. */
+/* Tokens of thoughts are not counted one by one: they are estimated by their share of the text. */
 static json_t *usage_of(struct exchange *exchange)
 {
 	const struct responses *r = exchange->responses;

@@ -6,9 +6,9 @@
 
 struct reading {
 	struct fault *fault;
-	json_t *messages; /* so far */
-	json_t *thought; /* of an item in front of the assistant's next message, or NULL */
-	size_t i; /* the item */
+	json_t *messages; /* of the chat, so far */
+	json_t *thought; /* from an item in front of the assistant's next message; NULL: none */
+	size_t i; /* index of the item */
 };
 
 static const char *word(const json_t *object, const char *key)
@@ -34,7 +34,8 @@ static bool append(struct reading *r, json_t *message)
 	return json_array_append_new(r->messages, message) == 0 || no_memory(r->fault);
 }
 
-/* Content as chats have it: a string, or a list of texts; a new reference, NULL where it is neither. */
+/* Content in the form of chats: a string, or a list of texts. A new reference; NULL when it is
+ * neither. */
 static json_t *content_of(const json_t *content)
 {
 	json_t *list, *part;
@@ -60,7 +61,7 @@ static json_t *content_of(const json_t *content)
 			return NULL;
 		}
 	}
-	/* One text is that text. */
+	/* A list of one text becomes that text. */
 	if (json_array_size(list) != 1)
 		return list;
 	part = json_incref(json_object_get(json_array_get(list, 0), "text"));
@@ -68,7 +69,8 @@ static json_t *content_of(const json_t *content)
 	return part;
 }
 
-/* The assistant's message that calls and thoughts are put into; a new one where the last message is none. */
+/* The assistant's message that calls and thoughts are added to: the last message, or a new one if
+ * the last is not the assistant's. */
 static json_t *assistant(struct reading *r)
 {
 	json_t *last = json_array_get(r->messages, json_array_size(r->messages) - 1);
@@ -142,7 +144,7 @@ static bool read_output(struct reading *r, const json_t *item)
 		json_pack("{s:s,s:s,s:o}", "role", "tool", "tool_call_id", id, "content", output));
 }
 
-/* Thoughts that were given before. */
+/* Thoughts of earlier answers. */
 static bool read_thought(struct reading *r, const json_t *item)
 {
 	const json_t *content = json_object_get(item, "content"), *part;
@@ -204,7 +206,7 @@ static bool read_input(struct reading *r, const json_t *body)
 	return true;
 }
 
-/* Tools have their fields beside the type. */
+/* In responses a tool has its fields next to its type, not below "function". */
 static bool read_tools(json_t *chat, const json_t *tools, struct fault *fault)
 {
 	json_t *list = json_array(), *tool;
@@ -276,7 +278,7 @@ static bool none(json_t *chat, const json_t *value, struct fault *fault)
 	return true;
 }
 
-/* Only with a value that asks for nothing. */
+/* Accepts the field only with a value that asks for nothing. */
 static bool refuse_named(const char *name, const json_t *value, struct fault *fault)
 {
 	if (json_is_null(value) || json_is_false(value) ||
@@ -293,7 +295,9 @@ static bool refuse_named(const char *name, const json_t *value, struct fault *fa
 static const struct {
 	const char *name;
 	const char
-		*chat; /* the same value under this name; NULL: read is called, or it is refused */
+		/* the name under which a chat has the same value; NULL: `read` is called, or the
+		 * field is refused */
+		*chat;
 	bool (*read)(json_t *chat, const json_t *value, struct fault *fault);
 } fields[] = {
 	{"model", "model", NULL},

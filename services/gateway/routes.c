@@ -16,7 +16,7 @@ static bool no_memory(struct exchange *exchange)
 	return fault_set(&exchange->fault, 500, NULL, "internal_error", "no memory for the answer");
 }
 
-/* The whole answer. */
+/* Makes `value` the whole answer. */
 static bool answer(struct exchange *exchange, json_t *value)
 {
 	exchange->complete = true;
@@ -61,7 +61,7 @@ static bool metrics(struct exchange *exchange)
 	return !exchange->out.failed || no_memory(exchange);
 }
 
-/* The number of the sample that the page has already; 0: none. */
+/* ?after=N: the number of the last sample that the page has; 0: it has none. */
 static bool status(struct exchange *exchange)
 {
 	const char *after =
@@ -77,7 +77,7 @@ static bool status(struct exchange *exchange)
 	return !exchange->out.failed || no_memory(exchange);
 }
 
-/* The model that is served is the only one there is. */
+/* Only one model is served; "outrider" means that one, whatever its name. */
 bool routes_serves(struct exchange *exchange)
 {
 	const char *asked = exchange->params.model;

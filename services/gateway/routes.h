@@ -1,4 +1,4 @@
-/* The paths that the gateway knows, and what each does. */
+/* The table of paths that the gateway serves, with the handler of each. Loop thread. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,15 +10,18 @@ struct exchange;
 
 struct route {
 	const char *method, *path;
-	bool open; /* no key is asked for */
-	const char *type; /* of the response, when it is no stream */
-	/* The whole request is there. Fills out, or begins something that will. false: the exchange's fault says why not. */
+	bool open; /* no API key is required */
+	const char *type; /* media type of the response, unless it is a stream */
+	/* Called when the whole request has arrived. Fills exchange->out, or starts something that
+	 * will. False: the exchange's fault has the reason. */
 	bool (*handle)(struct exchange *exchange);
 };
 
-/* Whether the model that the request names is the one that is served; else the exchange's fault says so. */
+/* True when the request names the model that is served, or none. False: the exchange's fault has
+ * the reason. */
 bool routes_serves(struct exchange *exchange);
-/* The request's Idempotency-Key, if it has one. */
+/* Sets exchange->params.idempotency from the request's Idempotency-Key, if it has one. */
 void routes_take_key(struct exchange *exchange);
-/* *known: whether the path is known with another method. NULL: this pair is not. */
+/* The route of a method and a path, or NULL. *known: the path has a route, with this or another
+ * method. */
 const struct route *routes_find(const char *method, const char *path, bool *known);

@@ -20,12 +20,13 @@
 enum { HEADERS_MAX = 32768, STREAM_BLOCK = 16384, RUNS_MAX = 16, CROWDED_SHARE = 8 };
 #define CROWDED_NS UINT64_C(2000000000)
 
-/* An open connection: libmicrohttpd tells nobody of one whose request is not there yet. */
+/* An open connection. libmicrohttpd does not report connections whose request has not arrived, so
+ * they are counted here. */
 struct connection {
 	struct connection *previous, *next;
 	int fd;
-	uint64_t since_ns; /* its next request is waited for */
-	bool busy; /* a request is there, and its response is not all sent */
+	uint64_t since_ns; /* since when its next request is awaited */
+	bool busy; /* a request has arrived, and its response is not all sent */
 	bool closing;
 };
 
@@ -85,8 +86,9 @@ static void set_busy(struct gateway *gateway, struct MHD_Connection *http, bool 
 	connection->since_ns = clock_ns();
 }
 
-/* How long a client may take until its request is there. When few places are left that is short: very many that send nothing keep
- * nobody else out, who waits in the socket's backlog. */
+/* How long a client may take to send its request. The time is short when few places are left:
+ * clients that connect and send nothing, however many, do not keep others waiting for long in the
+ * socket's backlog. */
 static uint64_t patience_ns(const struct gateway *gateway)
 {
 	uint64_t places = (uint64_t)gateway->config->connections;
@@ -147,7 +149,7 @@ static void count(struct exchange *exchange, unsigned status)
 	exchange->told = true;
 }
 
-/* Rounded up. */
+/* Adds a header whose value is rounded up. */
 static void add_number(struct MHD_Response *response, const char *header, double value)
 {
 	char text[32];
@@ -156,7 +158,7 @@ static void add_number(struct MHD_Response *response, const char *header, double
 	MHD_add_response_header(response, header, text);
 }
 
-/* As OpenAI has them; what is left, rounded down. */
+/* OpenAI's headers of limits. What is left is rounded down. */
 static void add_limits(struct MHD_Response *response, const struct key *key)
 {
 	if (key->limits.requests_per_minute) {
@@ -208,7 +210,7 @@ static enum MHD_Result send_response(
 	return result;
 }
 
-/* A response that is all in out. */
+/* A response that is complete in exchange->out. */
 static struct MHD_Response *whole(struct exchange *exchange)
 {
 	const struct text *out = &exchange->out;
@@ -230,7 +232,7 @@ static enum MHD_Result send_fault(struct exchange *exchange)
 	return send_response(exchange, whole(exchange), exchange->fault.status, ROUTES_JSON);
 }
 
-/* What there is to be sent, or rest until there is something. */
+/* Sends what there is, or rests until there is something. */
 static enum MHD_Result respond(struct exchange *exchange)
 {
 	struct text *out = &exchange->out;
@@ -255,7 +257,8 @@ static enum MHD_Result respond(struct exchange *exchange)
 	return MHD_YES;
 }
 
-/* Whether the limits of its key let the request begin. What only looks is not counted. */
+/* False when the limits of its key do not let the request begin. Only POST counts; other requests
+ * merely look. */
 static bool within_limits(struct exchange *exchange)
 {
 	struct key *key = exchange->key;
@@ -334,7 +337,7 @@ static void take_body(struct exchange *exchange, const char *data, size_t n)
 		text_add(&exchange->body, data, n);
 }
 
-/* A browser asks first whether it may. */
+/* Answers a browser's question, before its request, whether it may send it (CORS). */
 static enum MHD_Result allow(struct exchange *exchange)
 {
 	exchange->fault.status = 0;
@@ -432,7 +435,7 @@ void server_run(struct gateway *gateway)
 {
 	MHD_UNSIGNED_LONG_LONG ms;
 
-	/* While it has something to do at once, which its descriptor does not tell. */
+	/* Repeated while it has something to do at once, which its descriptor does not show. */
 	for (int i = 0; i < RUNS_MAX; i++) {
 		MHD_run(gateway->http);
 		if (MHD_get_timeout(gateway->http, &ms) != MHD_YES || ms > 0)

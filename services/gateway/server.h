@@ -1,13 +1,13 @@
-/* HTTP: connections and requests, by libmicrohttpd, driven by the daemon's loop. */
+/* HTTP: connections and requests, by libmicrohttpd, in the daemon's loop thread. */
 #pragma once
 
 #include "services/gateway/gateway.h"
 #include "shared/base/error.h"
 
-/* Takes the listening socket, whatever comes. */
+/* Takes over the listening socket, also when it fails. */
 int server_open(struct gateway *gateway, int listen_fd, struct error *err);
-/* Lets libmicrohttpd do what there is to do; after anything that woke exchanges. */
+/* Lets libmicrohttpd do its work. Call after anything that woke exchanges. */
 void server_run(struct gateway *gateway);
-/* Closes connections that take too long to send their request. */
+/* Closes connections whose clients take too long to send a request. Call once a second. */
 void server_tick(struct gateway *gateway);
 void server_close(struct gateway *gateway);

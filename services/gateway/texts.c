@@ -26,7 +26,7 @@ static bool wrong(struct exchange *exchange, const char *field, const char *expe
 		&exchange->fault, 400, field, "invalid_type", "%s: expected %s", field, expected);
 }
 
-/* A field that may be left out. */
+/* Reads a flag that may be left out. */
 static bool read_flag(struct exchange *exchange, const json_t *body, const char *field, bool *value)
 {
 	const json_t *given = json_object_get(body, field);
@@ -55,10 +55,11 @@ static bool only(struct exchange *exchange, const json_t *body, const char *cons
 	return true;
 }
 
-/* Strings of JSON have no bytes beyond UTF-8. A token may be a part of a character: then it is a list of its bytes. */
+/* The text of a token as JSON. A token may be part of a character, which a JSON string cannot hold:
+ * it is then a list of its bytes. */
 static json_t *piece(const char *text, size_t bytes)
 {
-	json_t *string = json_stringn(text, bytes); /* NULL where they are not UTF-8 */
+	json_t *string = json_stringn(text, bytes); /* NULL when they are not UTF-8 */
 	json_t *list;
 
 	if (string)
@@ -131,7 +132,7 @@ static int ask_text(struct ask *ask, struct outrider *client)
 		&ask->text, &ask->bytes, NULL);
 }
 
-/* A part of a character becomes U+FFFD. */
+/* Bytes that are no whole character become U+FFFD. */
 static bool tell_text(struct exchange *exchange, struct ask *ask)
 {
 	size_t bytes;
@@ -168,7 +169,7 @@ static bool read_tokens(struct exchange *exchange, const json_t *body, struct as
 	return true;
 }
 
-/* Reads the body with `read`, and asks. */
+/* Reads the body with `read`, and puts the question to the service. */
 static bool begin(struct exchange *exchange,
 	bool (*read)(struct exchange *exchange, const json_t *body, struct ask *ask))
 {
@@ -237,7 +238,7 @@ static int ask_model(struct ask *ask, struct outrider *client)
 
 	if (code < 0)
 		return code;
-	/* The texts of bos and eos: -1, of a model without one, gives none. */
+	/* The texts of bos and eos; a model without one has -1, and the text is empty. */
 	for (int i = 0; i < 2; i++) {
 		int32_t id = i ? ask->info->eos : ask->info->bos;
 

@@ -39,7 +39,7 @@ static void look(struct watch *watch)
 	look_free(&look);
 }
 
-/* Until it is time to look again, or to stop. */
+/* Waits until it is time to look again. False: it is time to stop. */
 static bool rest(struct watch *watch)
 {
 	struct timespec until;
@@ -113,7 +113,7 @@ void watch_read(struct watch *watch, struct watch_news *news)
 void watch_report(struct watch *watch, uint64_t after, struct text *out)
 {
 	pthread_mutex_lock(&watch->mutex);
-	/* The samples become a last member of the object. */
+	/* The samples become the last member of the object. */
 	if (watch->report)
 		text_add(out, watch->report, strlen(watch->report) - 1);
 	else

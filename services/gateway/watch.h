@@ -1,6 +1,6 @@
 /*
  * The state of the service. A thread of its own asks once a second, because a process that hangs
- * may keep it waiting. Any thread may read the last answer.
+ * may keep it waiting. Any thread may read the result of the last look.
  */
 #pragma once
 
