@@ -1,17 +1,24 @@
 /*
- * What a model writes beside its answer: thoughts, and calls of functions, in the notation that its chat template teaches.
+ * What a model writes besides its answer: thoughts, and calls of functions, in the notation that
+ * its chat template teaches.
  *
- *	Hermes		<tool_call>{"name": "f", "arguments": {...}}</tool_call>; Qwen 2.5 and 3 too
+ *	Hermes		<tool_call>{"name": "f", "arguments": {...}}</tool_call>; also Qwen 2.5
+ *			and 3
  *	Qwen3-Coder	<tool_call><function=f><parameter=x>...</parameter></function></tool_call>
  *	GLM		<tool_call>f<arg_key>x</arg_key><arg_value>...</arg_value></tool_call>
  *	harmony		<|channel|>commentary to=functions.f<|message|>{...}<|call|>; GPT-OSS
  *	DeepSeek	<|tool_calls_begin|> and the like, with wide bars
- *	Mistral		[TOOL_CALLS]f[ARGS]{...}, or [TOOL_CALLS][{"name": "f", "arguments": {...}}]
+ *	Mistral		[TOOL_CALLS]f[ARGS]{...}, or
+ *			[TOOL_CALLS][{"name": "f", "arguments": {...}}]
  *	Llama		{"name": "f", "parameters": {...}}
  *
- * A parser takes the text of an answer in pieces, with that of its control tokens. What it gives depends on the whole text alone, not on
- * where the pieces end. A call comes as a whole, when it is complete and names a function that was offered; what is no such call is
- * part of the content, byte for byte. One thread at a time.
+ * A parser takes the text of an answer in pieces, with the text of its control tokens, and calls a
+ * sink with what it finds. That depends only on the whole text, not on where the pieces end. A call
+ * is reported as a whole, when it is complete and names a function that was offered. Text that
+ * looks like a call but is none is part of the content, byte for byte.
+ *
+ * The gateway uses this (services/gateway/parse.c, plan.c). The other functions are pure. A parser
+ * may be used on any thread, by one at a time.
  */
 #pragma once
 
@@ -20,7 +27,7 @@
 #include <stddef.h>
 
 enum calls_notation {
-	CALLS_NONE, /* the template has none that is known */
+	CALLS_NONE, /* the template teaches no notation that is known */
 	CALLS_HERMES,
 	CALLS_QWEN,
 	CALLS_GLM,
@@ -32,49 +39,54 @@ enum calls_notation {
 
 struct calls_format {
 	enum calls_notation notation;
-	/* How a model with several ways to write it does: a name before JSON in a fence (DeepSeek V3 and R1), a list (Mistral's
-	 * first). */
+	/* The older of two ways to write it: a name before JSON in a fence (DeepSeek V3 and R1), or
+	 * a list (the first of Mistral's). */
 	bool old;
-	const char *think,
-		*think_end; /* around thoughts at the beginning; NULL: it has none, or they are harmony's */
+	/* what stands around thoughts at the beginning; NULL: there are none, or they are
+	 * harmony's */
+	const char *think, *think_end;
 };
 
-/* Of the source of a chat template. */
+/* Finds the format that a chat template with this source teaches. */
 void calls_detect(const char *source, size_t bytes, struct calls_format *format);
 
-/* What the parser finds. The texts are borrowed for the call, and not ended by NUL, but for a call's, which are. */
+/* Called with what the parser finds. The texts are borrowed until the function returns. Only the
+ * strings of a call end with a NUL. */
 struct calls_sink {
 	void *arg;
 	void (*content)(void *arg, const char *text, size_t bytes);
 	void (*thought)(void *arg, const char *text, size_t bytes);
-	/* arguments: a JSON object, spelled as the model spelled it where it wrote JSON. */
+	/* arguments: a JSON object; if the model wrote JSON, with its spelling. */
 	void (*call)(void *arg, const char *name, const char *arguments);
 };
 
 struct calls_parser;
 
-/* tools: as in a request, borrowed until calls_free; NULL or empty: no calls are looked for. thinking: the prompt ends within a
- * thought. NULL without memory. */
+/* tools: as in a request, borrowed until calls_free; NULL or empty: calls are not looked for.
+ * thinking: the prompt ends within a thought. Returns NULL when memory is exhausted. */
 struct calls_parser *calls_new(const struct calls_format *format, const json_t *tools,
 	bool thinking, const struct calls_sink *sink);
 void calls_free(struct calls_parser **parser);
-/* False: no memory; the parser gives nothing more. */
+/* Takes the next piece. False: memory is exhausted, and the parser reports nothing more. */
 bool calls_feed(struct calls_parser *parser, const char *text, size_t bytes);
-/* The text ends here. */
+/* Call when the text has ended: reports what was held back. False: as above. */
 bool calls_finish(struct calls_parser *parser);
 
-/* The function of that name among the tools, {"name": ..., "parameters": ...}; NULL: there is none. */
+/* The function of that name among the tools, {"name": ..., "parameters": ...}. Borrowed; NULL:
+ * there is none. */
 const json_t *calls_function(const json_t *tools, const char *name);
 
-/* What an answer with calls may be, as the source of a grammar (shared/model/grammar, parts). */
+/* What an answer with calls may be; made into the source of a grammar (shared/model/grammar,
+ * parts). */
 struct calls_rules {
 	const struct calls_format *format;
 	const json_t *tools;
 	const char *only; /* the one function that must be called; NULL: any */
-	bool required; /* calls must come */
-	bool parallel; /* more than one may */
+	bool required; /* the answer must contain a call */
+	bool parallel; /* it may contain several */
 	bool thinking; /* as in calls_new */
-	const json_t *content; /* a part: what an answer without calls must be; NULL: any text */
+	/* the part of a grammar that an answer without calls must match; NULL: any text */
+	const json_t *content;
 };
-/* A new reference; NULL without memory, or where *why says what cannot be done. */
+/* A new reference. NULL: `why` says what cannot be done, or is empty when memory is exhausted. */
 json_t *calls_grammar(const struct calls_rules *rules, char why[static 200]);

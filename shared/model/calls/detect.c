@@ -11,7 +11,7 @@ void calls_detect(const char *source, size_t bytes, struct calls_format *format)
 {
 	static const struct {
 		enum calls_notation notation;
-		const char *word, *too; /* both must be there */
+		const char *word, *too; /* the source must contain both */
 	} known[] = {
 		{CALLS_HARMONY, "<|channel|>", "<|message|>"},
 		{CALLS_DEEPSEEK, "<\uff5ctool\u2581call\u2581begin\uff5c>", ""},

@@ -1,4 +1,5 @@
-/* What an answer with calls may be (calls.h), as parts of a grammar (shared/model/grammar/grammar.h). */
+/* Describes what an answer with calls may be (calls.h), as parts of a grammar
+ * (shared/model/grammar/grammar.h). */
 #include "shared/model/calls/private.h"
 
 #include <stdio.h>
@@ -10,10 +11,11 @@ enum { CALLS_MOST = 16 }; /* in one answer */
 struct making {
 	const struct calls_rules *rules;
 	char *why;
-	bool failed; /* *why says it, or there is no memory */
+	bool failed; /* `why` has the reason */
 };
 
-/* Lists are built with these. All take the references they are given, and give NULL without memory, which json_pack passes on. */
+/* Constructors of parts. They take over the references that they are given. They return NULL when
+ * memory is exhausted, and json_pack passes a NULL on. */
 static json_t *control(const char *text)
 {
 	return json_pack("{s:s}", "control", text);
@@ -47,7 +49,7 @@ static json_t *refuse(struct making *m, const char *name, const char *what)
 	return NULL;
 }
 
-/* Whether the arguments of this function must match its schema. */
+/* True when the arguments of this function must match its schema. */
 static bool is_strict(const struct making *m, const json_t *function)
 {
 	return m->rules->required || json_is_true(json_object_get(function, "strict"));
@@ -69,7 +71,8 @@ static json_t *arguments(const struct making *m, const json_t *function, const c
 	return json_pack("{s:O,s:s}", "schema", schema, "name", name);
 }
 
-/* A string without quotes, of which every value of an enumeration is one; else any text up to the end. */
+/* A string without quotes: one of the values if the schema enumerates them, otherwise any text up
+ * to `end`. */
 static json_t *bare_string(
 	struct making *m, const json_t *schema, const char *name, const char *end)
 {
@@ -137,9 +140,10 @@ static json_t *bare_value(
 	return json_pack("{s:o,s:s}", "schema", whole, "name", name);
 }
 
-/* All parameters of a function between tags: before and behind are what stands around the name, and behind the value. */
+/* What stands around the parameters of a function: before and behind each name, and behind each
+ * value. */
 struct tags {
-	const char *before_name, *behind_name, *behind_value, *end; /* no value has `end` in it */
+	const char *before_name, *behind_name, *behind_value, *end; /* no value contains `end` */
 };
 
 static json_t *tagged(
@@ -179,7 +183,7 @@ static json_t *tagged(
 	return sequence(list);
 }
 
-/* One call, with what is around each, but not around all. */
+/* One call, with what stands around each call, but without what stands around all calls. */
 static json_t *one_call(struct making *m, const json_t *function, size_t i)
 {
 	static const struct tags qwen = {"<parameter=", ">\n", "\n</parameter>\n", "</parameter>"};
@@ -246,7 +250,7 @@ static json_t *one_call(struct making *m, const json_t *function, size_t i)
 	return part;
 }
 
-/* Any of the calls that may come. */
+/* A call of any function that is allowed. */
 static json_t *any_call(struct making *m)
 {
 	json_t *list = json_array(), *tool;
@@ -263,7 +267,7 @@ static json_t *any_call(struct making *m)
 	return choice(list);
 }
 
-/* One call, or as many as may come. */
+/* One call, or as many as are allowed, with what stands around all. */
 static json_t *calls(struct making *m)
 {
 	const struct calls_format *format = m->rules->format;
@@ -319,7 +323,7 @@ static json_t *plain(const struct calls_rules *rules)
 	return opening ? until(opening) : json_pack("{s:s}", "regex", "[\\s\\S]*");
 }
 
-/* With calls, or without any. */
+/* The whole answer behind its thoughts: with calls, or without any. */
 static json_t *answer(struct making *m)
 {
 	const struct calls_rules *rules = m->rules;
@@ -336,7 +340,8 @@ static json_t *answer(struct making *m)
 		json_decref(content);
 		return calls(m);
 	}
-	/* Free text may stand in front of calls, but for notations that have one or the other. */
+	/* Free text may stand in front of calls, except in notations where an answer is either text
+	 * or calls. */
 	if (rules->content == NULL && notation != CALLS_HARMONY && notation != CALLS_LLAMA)
 		return sequence(
 			json_pack("[o,o]", content, choice(json_pack("[s,o]", "", calls(m)))));

@@ -1,4 +1,5 @@
-/* An answer in pieces: what is decided is given, the rest waits (calls.h). */
+/* The parser of answers in pieces (calls.h): reports what is decided, and keeps the rest until more
+ * arrives. */
 #include "shared/model/calls/private.h"
 
 #include <stdlib.h>
@@ -14,7 +15,7 @@ enum mode {
 	MODE_THOUGHT,
 	MODE_TEXT,
 	MODE_CALL,
-	MODE_BEGIN, /* of a harmony message: a head, or none */
+	MODE_BEGIN, /* at the beginning of a harmony message: a head may follow */
 	MODE_HEAD,
 	MODE_BODY,
 };
@@ -23,23 +24,26 @@ enum body { BODY_CONTENT, BODY_THOUGHT, BODY_CALL };
 
 struct calls_parser {
 	struct calls_format format;
-	const json_t *tools; /* NULL: no calls are looked for */
+	const json_t *tools; /* NULL: calls are not looked for */
 	struct calls_sink sink;
-	struct calls_text pending; /* what is not decided, from `at` on */
+	struct calls_text pending; /* from `at` on: text that is not decided yet */
 	size_t at;
 	bool failed;
 	enum mode mode;
-	bool skip; /* spaces that come now are dropped */
+	bool skip; /* spaces that follow are dropped */
 	bool fresh; /* JSON that begins here may be a call */
-	bool behind; /* a call: a semicolon may stand between it and the next (Llama) */
-	const char *need; /* nothing is decided before this is there, from need_at on; NULL: try */
+	bool behind; /* behind a call of Llama's: a semicolon may stand before the next */
+	/* Nothing is decided before this text arrives; it is searched for from need_at on. NULL:
+	 * try at once. */
+	const char *need;
 	size_t need_at;
-	/* Of a call: spaces in front of its opening, the bytes of that, and how many of them its reader is behind. */
+	/* For a call, in bytes: the spaces in front of its opening, the opening, and the part of
+	 * the opening that its reader does not read itself. */
 	size_t spaces, opening, inside;
 	struct calls_found found;
 	enum body body;
 	struct calls_text head; /* of a harmony message with a call */
-	char *function; /* that it calls */
+	char *function; /* the function that the message calls */
 };
 
 struct calls_parser *calls_new(const struct calls_format *format, const json_t *tools,
@@ -99,7 +103,7 @@ static bool is_space(char c)
 	return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
-/* How many bytes are left when spaces at the end are not counted. */
+/* The number of bytes without the white space at the end. */
 static size_t trimmed(const char *text, size_t n)
 {
 	while (n > 0 && is_space(text[n - 1]))
@@ -115,7 +119,7 @@ static bool skip_spaces(struct calls_parser *p)
 	return !p->skip;
 }
 
-/* How many bytes at the end may become one of these words. */
+/* The number of bytes at the end that may be the beginning of one of these words. */
 static size_t partial(const char *text, size_t n, const char *const *words)
 {
 	size_t most = 0;
@@ -130,7 +134,7 @@ static size_t partial(const char *text, size_t n, const char *const *words)
 	return most;
 }
 
-/* The first of these words; NULL: none. */
+/* The first place where one of these words stands; NULL: none does. *which: the word. */
 static const char *first_word(const char *text, size_t n, const char *const *words, size_t *which)
 {
 	const char *first = NULL;
@@ -187,7 +191,7 @@ static bool thought(struct calls_parser *p, bool final)
 	return true;
 }
 
-/* What opens calls. */
+/* The words that open calls in this notation. */
 static const char *const *markers_of(const struct calls_parser *p)
 {
 	static const char *const none[] = {NULL}, *const tag[] = {"<tool_call>", NULL},
@@ -215,7 +219,7 @@ static const char *const *markers_of(const struct calls_parser *p)
 	}
 }
 
-/* The opening of a call stands at n. */
+/* Starts a call whose opening stands at n: gives the content before it. */
 static bool open_call(struct calls_parser *p, size_t n, size_t opening, size_t inside)
 {
 	size_t spaces = n - trimmed(rest(p), n);
@@ -255,7 +259,8 @@ static bool text(struct calls_parser *p, bool final)
 	}
 	const char *found = first_word(rest(p), left(p), words, &which);
 	if (found != NULL) {
-		/* The reader takes these itself: they are more than an opening. */
+		/* Readers read the second kind of opening themselves, because it is part of the
+		 * call. */
 		bool own = which == 1;
 
 		return open_call(p, (size_t)(found - rest(p)), strlen(words[which]),
@@ -300,7 +305,7 @@ static void tell_calls(struct calls_parser *p)
 	}
 }
 
-/* Whether it is of use to try: what was needed last time is there now. */
+/* True when another try may succeed: the text that was needed last time has arrived. */
 static bool has_need(struct calls_parser *p, bool final)
 {
 	if (final || p->need == NULL)
@@ -365,7 +370,7 @@ static bool begin(struct calls_parser *p, bool final)
 	return true;
 }
 
-/* What follows a word in a head, up to a space or a control token. */
+/* The text behind a word in a head, up to a space or a control token. */
 static bool word_behind(
 	const char *head, size_t n, const char *word, const char **text, size_t *bytes)
 {
@@ -380,7 +385,7 @@ static bool word_behind(
 	return true;
 }
 
-/* Who the message is for; whether that is a function there is. */
+/* Sets p->function to the recipient of the message. True when that is an offered function. */
 static bool is_call(struct calls_parser *p, const char *head, size_t n)
 {
 	static const char prefix[] = "functions.";
@@ -411,7 +416,8 @@ static bool head(struct calls_parser *p, bool final)
 		if (!final && left(p) < HEAD_MAX)
 			p->mode = MODE_HEAD;
 		else
-			/* It is no head. Its first byte is given, so that what follows is not taken for one. */
+			/* It is no head. Its first byte is content, so that the rest is not taken
+			 * for a head again. */
 			give(p, 1, false);
 		return p->mode == MODE_BODY;
 	}
@@ -436,7 +442,7 @@ static bool head(struct calls_parser *p, bool final)
 static const char *const ends[] = {"<|end|>", "<|call|>", "<|return|>", "<|start|>", NULL};
 enum { END_START = 3 };
 
-/* The body of a call is all there. */
+/* Call when the whole body of a call has arrived. */
 static void end_call(struct calls_parser *p, size_t n)
 {
 	const char *body = rest(p);
@@ -524,7 +530,7 @@ bool calls_feed(struct calls_parser *parser, const char *text, size_t bytes)
 
 bool calls_finish(struct calls_parser *parser)
 {
-	/* So that there is a text to read, also of an empty answer. */
+	/* Ensures that pending.data is not NULL, also for an empty answer. */
 	calls_text_add(&parser->pending, "", 1);
 	parser->failed = parser->failed || parser->pending.failed;
 	if (parser->failed)

@@ -1,4 +1,7 @@
-/* What the files of this room share: how the parser asks a notation, and texts. */
+/*
+ * What the files of this room share: a text that may still grow, and the readers of the notations,
+ * which parser.c calls. No other room includes this.
+ */
 #pragma once
 
 #include "shared/model/calls/calls.h"
@@ -11,44 +14,50 @@ struct calls_text {
 };
 void calls_text_add(struct calls_text *text, const char *data, size_t n);
 
-/* A place in what is there of the answer. Reading beyond its end is not wrong: `more` says then that it depends on what comes. */
+/* A place in the part of the answer that has arrived. A function that would have to read beyond its
+ * end returns false and sets `more`: call it again when more has arrived. */
 struct calls_reader {
 	const char *text;
 	size_t n, at;
-	bool final; /* nothing comes any more */
-	bool more; /* what is there does not decide it */
-	const char *need; /* where more is set: nothing is decided before this is there */
+	bool final; /* the answer has ended: nothing more will arrive */
+	bool more; /* the result depends on text that has not arrived */
+	/* with `more`: nothing is decided before this text arrives; NULL: any text may decide */
+	const char *need;
 };
+/* Goes behind white space. */
 void calls_space(struct calls_reader *r);
-/* Whether this text follows; then it is behind it. */
+/* True when this word follows; goes behind it. */
 bool calls_take(struct calls_reader *r, const char *word);
-/* The text up to this word, and goes behind it. */
+/* Reads the text up to this word, and goes behind the word. */
 bool calls_upto(struct calls_reader *r, const char *word, const char **text, size_t *n);
-/* A JSON object or array. */
+/* Reads a JSON object or array. */
 bool calls_value(struct calls_reader *r, const char **text, size_t *n);
 
-/* The calls of one notation, found from its opening on: complete, or not. */
+/* The calls that were found behind one opening. */
 struct calls_found {
 	const json_t *tools;
-	struct calls_text names, arguments; /* each ended by NUL */
+	struct calls_text names, arguments; /* of each call in turn, each with its NUL */
 	unsigned n;
 };
-/* Adds a call of a name and the text of a JSON object; false: it is none, or names no function that there is. */
+/* Adds a call: a name and the text of a JSON object. False: the text is no object, or the name is
+ * not that of an offered function. */
 bool calls_add(
 	struct calls_found *found, const char *name, size_t n, const char *arguments, size_t bytes);
-/* {"name": ..., "arguments": {...}}, or "parameters". */
+/* The same for {"name": ..., "arguments": {...}}, or with "parameters". */
 bool calls_add_object(struct calls_found *found, const char *text, size_t n);
 
-/* Which types of JSON a schema allows, as far as is easily seen; root: where its references are. */
+/* The JSON types that a schema allows, as far as is easily seen: bit 1 << json_type. root: the
+ * schema that its references refer to. */
 enum {
 	CALLS_STRING = 1 << JSON_STRING,
 	CALLS_ANY = 0xFF,
 };
 unsigned calls_types(const json_t *root, const json_t *schema, unsigned depth);
-/* What a reference of a schema means; the schema itself where it is none. */
+/* The schema that a reference refers to; the schema itself if it is no reference. */
 const json_t *calls_resolve(const json_t *root, const json_t *schema);
 
-/* Behind the opening of a call. True: the calls up to r->at were added to *found. False: r->more, or it is none. */
+/* Readers of the notations; r is behind the opening of a call. True: the calls up to r->at were
+ * added to *found. False: r->more is set, or it is no call. */
 bool calls_read_json(struct calls_reader *r, struct calls_found *found);
 bool calls_read_qwen(struct calls_reader *r, struct calls_found *found);
 bool calls_read_glm(struct calls_reader *r, struct calls_found *found);

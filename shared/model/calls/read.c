@@ -1,4 +1,4 @@
-/* Reading a text that may not be all there, and the notations of calls. */
+/* Reads text that may not have arrived completely, and the notations of calls (private.h). */
 #include "shared/model/calls/private.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static bool is_space(char c)
 	return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
-/* It depends on what comes; need may be NULL. */
+/* The result depends on text that has not arrived. need: as in struct calls_reader. */
 static bool wait_for(struct calls_reader *r, const char *need)
 {
 	r->more = !r->final;
@@ -66,7 +66,8 @@ bool calls_upto(struct calls_reader *r, const char *word, const char **text, siz
 	return true;
 }
 
-/* Where the brackets that open at the beginning are closed: behind it; 0: not there, or (*bad) not possible. */
+/* The offset behind the bracket that closes the one at the beginning. 0: it has not arrived, or
+ * (*bad) the text cannot be JSON. */
 static size_t brackets(const char *text, size_t n, bool *bad)
 {
 	size_t depth = 0;
@@ -88,7 +89,7 @@ static size_t brackets(const char *text, size_t n, bool *bad)
 			if (--depth == 0)
 				return i + 1;
 		}
-		/* Outside of strings JSON has few characters. */
+		/* Outside strings only these characters occur in JSON. */
 		if (strchr("{}[]:,\"+-. \n\t\r", c) == NULL && !(c >= '0' && c <= '9') &&
 			!(c >= 'a' && c <= 'z') && c != 'E') {
 			*bad = true;
@@ -151,7 +152,7 @@ bool calls_add(
 	return true;
 }
 
-/* Behind the string that begins at `at`. The text is JSON. */
+/* The offset behind the string that begins at `at`. The text is JSON. */
 static size_t behind_string(const char *text, size_t at)
 {
 	for (at++; text[at] != '"'; at++)
@@ -159,7 +160,7 @@ static size_t behind_string(const char *text, size_t at)
 	return at + 1;
 }
 
-/* Where in the text of a JSON object the value of a key stands, if it is an object. */
+/* Finds the value of a key in the text of a JSON object, if that value is an object. */
 static bool find_object(
 	const char *text, size_t n, const char *key, const char **value, size_t *bytes)
 {
@@ -223,7 +224,7 @@ bool calls_read_json(struct calls_reader *r, struct calls_found *found)
 	size_t behind = r->at;
 	bool more = r->more;
 	calls_space(r);
-	/* It may be left out: where a stop string ends the answer. */
+	/* The end may be missing if a stop string has ended the answer. */
 	if (!calls_take(r, "</tool_call>")) {
 		if (r->more)
 			return false;
@@ -233,7 +234,7 @@ bool calls_read_json(struct calls_reader *r, struct calls_found *found)
 	return text[0] == '{' && calls_add_object(found, text, n);
 }
 
-/* An argument that was written without quotes, as JSON: by what its schema says it is. */
+/* Adds, as JSON, an argument that was written without quotes; its schema decides its type. */
 static bool add_argument(struct calls_text *out, const json_t *function, const char *key,
 	size_t n_key, const char *text, size_t n)
 {
@@ -245,7 +246,7 @@ static bool add_argument(struct calls_text *out, const json_t *function, const c
 	unsigned types = calls_types(root, schema, 0);
 	json_t *value = types == CALLS_STRING ? NULL : json_loadb(text, n, JSON_DECODE_ANY, NULL);
 
-	/* What is no JSON of a type that it may have is a string. */
+	/* A text that is not JSON of an allowed type is a string. */
 	if (value != NULL && !(types >> json_typeof(value) & 1) && (types & CALLS_STRING)) {
 		json_decref(value);
 		value = NULL;
@@ -272,7 +273,7 @@ static bool add_argument(struct calls_text *out, const json_t *function, const c
 	return good;
 }
 
-/* The function that is called; NULL: there is none of that name. */
+/* The function of that name among the tools; NULL: there is none. */
 static const json_t *function_of(const struct calls_found *found, const char *name, size_t n)
 {
 	char *copy = strndup(name, n);
@@ -290,7 +291,7 @@ static bool is_name(const char *text, size_t n)
 	return n > 0;
 }
 
-/* Values stand on lines of their own. */
+/* Removes the line ends around a value: values stand on lines of their own. */
 static void strip_line(const char **text, size_t *n)
 {
 	if (*n > 0 && **text == '\n') {

@@ -1,4 +1,4 @@
-/* What the schemas of a function's parameters say of one value. */
+/* Finds what the schema of a function's parameters allows for one value. */
 #include "shared/model/calls/private.h"
 
 #include <string.h>

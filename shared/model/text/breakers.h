@@ -1,15 +1,21 @@
-/* The breakers of DRY: texts that no repetition goes across. Which tokens have one is a matter of their text. Pure. */
+/*
+ * The breakers of DRY: texts across which no repetition counts (kernels/sampler.h). Whether a token
+ * contains one depends on its text. Everybody who calls the sampler gets sampler_input.dry_reach
+ * from here. Pure; any thread.
+ */
 #pragma once
 
 #include "kernels/sampler.h"
 #include "shared/model/text/tokenizer.h"
 
-/* Whether a token's text, that of a control token its name, has one of the breakers. False without a tokenizer. */
+/* True when the token's text (for a control token, its name) contains one of the breakers. False
+ * without a tokenizer. */
 bool breakers_in(
 	const struct tokenizer *tokenizer, const struct sampler_params *params, int32_t token);
-/* Of sampler_input: how many of the last tokens have none, up to SAMPLER_DRY_LONGEST; 0 without DRY. */
+/* sampler_input.dry_reach behind tokens[0..n-1]: how many of the last tokens contain no breaker, at
+ * most SAMPLER_DRY_LONGEST; 0 when DRY is off. */
 uint32_t breakers_reach(const struct tokenizer *tokenizer, const struct sampler_params *params,
 	const int32_t *tokens, uint32_t n);
-/* Likewise behind one more token, from what it was before. */
+/* The same behind one more token; reach: the value before it. */
 uint32_t breakers_reach_behind(const struct tokenizer *tokenizer,
 	const struct sampler_params *params, uint32_t reach, int32_t token);

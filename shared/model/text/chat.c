@@ -164,7 +164,7 @@ int chat_set_variable(json_t *variables, const char *text, struct error *err)
 	return 0;
 }
 
-/* The place of an error, such as "message 2". */
+/* Where an error is, such as "message 2". */
 struct place {
 	char text[32];
 };

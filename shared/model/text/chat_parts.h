@@ -1,4 +1,4 @@
-/* Message content that is a list of parts, for templates that expect strings. */
+/* Message content that is a list of parts, for templates that expect strings. Any thread. */
 #pragma once
 
 #include "shared/model/text/template/template.h"
@@ -9,5 +9,6 @@
  * is then that of the second attempt. */
 int chat_render_parts(const struct template *template, const struct template_input *input,
 	struct template_text *out, struct error *err);
-/* Content of text parts as one text, any other as it is; a new reference, NULL without memory. */
+/* Content that consists of text parts as one text; any other content unchanged. A new reference;
+ * NULL when memory is exhausted. */
 json_t *chat_parts_text(const json_t *content);

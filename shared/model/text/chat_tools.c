@@ -21,7 +21,8 @@ static bool is_role(const json_t *message, const char *role)
 	return its && strcmp(its, role) == 0;
 }
 
-/* A copy of data with a list of its own, whose messages are still shared. NULL without memory. */
+/* A copy of data with its own list of messages; the messages themselves are still shared. NULL when
+ * memory is exhausted. */
 static json_t *copy_data(const json_t *data)
 {
 	json_t *copy = json_copy((json_t *)data);
@@ -32,7 +33,7 @@ static json_t *copy_data(const json_t *data)
 	return NULL;
 }
 
-/* "system" instead of "developer". */
+/* Replaces the role "developer" by "system". */
 static int rename_roles(json_t *list)
 {
 	size_t i;
@@ -49,10 +50,10 @@ static int rename_roles(json_t *list)
 	return 0;
 }
 
-/* How calls are given to a template. */
+/* A form in which calls are given to a template. */
 struct form {
 	bool strings; /* arguments as strings, else as objects */
-	bool empty; /* content that is missing as "", else as none */
+	bool empty; /* missing content is "", else none */
 };
 
 /* The call with its arguments in that form; a new reference. */
@@ -119,7 +120,8 @@ static int render_form(const struct template *template, const struct template_in
 	return rc;
 }
 
-/* The first form that the template takes; where none is taken without doubt, the first that it renders. */
+/* Renders in the first form that the template takes without writing Python's notation, or else in
+ * the first form that it renders at all. */
 static int render_forms(const struct template *template, const struct template_input *input,
 	struct template_text *out, struct error *err)
 {
@@ -146,7 +148,7 @@ static int render_forms(const struct template *template, const struct template_i
 	return rc;
 }
 
-/* Text that grows; NULL when memory ran out. */
+/* Appends to a text that grows; NULL when memory is exhausted. */
 static char *append(char *text, const char *more)
 {
 	size_t n = text ? strlen(text) : 0, m = more ? strlen(more) : 0;
@@ -174,7 +176,7 @@ static char *text_of(const json_t *content)
 	return text;
 }
 
-/* What tells a model of its tools when its template does not. */
+/* Appends the words that describe the tools to a model whose template does not. */
 static char *describe(char *text, const json_t *tools)
 {
 	size_t i;
@@ -212,7 +214,7 @@ static char *write_calls(char *text, const json_t *calls)
 	return text;
 }
 
-/* Adds a message of a role and a text, which it takes. */
+/* Adds a message with this role and text; takes over the text. */
 static int add(json_t *list, const char *role, char *text)
 {
 	json_t *message = text ? json_pack("{s:s,s:s}", "role", role, "content", text) : NULL;
@@ -240,7 +242,7 @@ static int add_in_words(json_t *list, json_t *message, char **system)
 	return json_array_append(list, message) ? -ENOMEM : 0;
 }
 
-/* A new list in which tools are told of in words. */
+/* A new list of messages that describes the tools in words. */
 static json_t *in_words(const json_t *data)
 {
 	const json_t *tools = json_object_get(data, "tools"),
@@ -261,7 +263,7 @@ static json_t *in_words(const json_t *data)
 	return NULL;
 }
 
-/* Whether there are functions or calls of them. */
+/* True when data has tools, or messages with calls or results. */
 static bool has_tools(const json_t *data)
 {
 	size_t i;

@@ -1,16 +1,21 @@
 /*
- * Tools in conversations: what clients send, in the form that a template takes. OpenAI's clients send the arguments of a call as a
- * string; most templates want the object, some the string. Some write None where a call has no text beside it. What a template
- * takes is tried. A template that knows nothing of tools gets them in messages, in Hermes' notation. The role developer becomes
- * system where the template does not know it.
+ * Tools in conversations: brings what clients send into the form that a template takes. chat.c
+ * calls this. Any thread.
+ *
+ * OpenAI's clients send the arguments of a call as a string. Most templates expect an object, some
+ * the string. For a call without text, some templates write None. There is no key that tells which
+ * form a template takes, so the forms are tried in turn. A template that knows nothing of tools
+ * gets them in messages, in Hermes' notation. The role developer becomes system if the template
+ * does not know it.
  */
 #pragma once
 
 #include "shared/model/text/template/template.h"
 
-/* Whether a template reads tools at all. */
+/* True when a template with this source reads tools at all. */
 bool chat_takes_tools(const char *source, size_t bytes);
 
-/* chat_render_parts with input->data in the form that the template, which has this source, takes. */
+/* Calls chat_render_parts with input->data in the form that the template takes, and fails like it.
+ * source: the template's, of `bytes` bytes. */
 int chat_render_tools(const struct template *template, const char *source, size_t bytes,
 	const struct template_input *input, struct template_text *out, struct error *err);

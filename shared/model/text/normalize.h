@@ -2,6 +2,7 @@
  * Unicode normalisation of a text before it is tokenized (Unicode Standard Annex #15, with
  * utf8proc's data). Time and memory are linear in the text, however long a sequence of combining
  * marks is. Bytes that are not UTF-8 are unchanged, and nothing composes across them.
+ * tokenizer_bpe.c calls this, on any thread, with a normalizer for each call of tokenizer_encode.
  */
 #pragma once
 

@@ -161,7 +161,7 @@ static int find_match(
 
 static int split_stage(struct split *s, size_t stage, const char *text, size_t bytes);
 
-/* How many of the characters belong to the next piece of a match. */
+/* How many characters belong to the next piece of a match. */
 static size_t next_cut(enum cut cut, size_t characters)
 {
 	size_t n = 512;

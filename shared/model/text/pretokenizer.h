@@ -20,9 +20,9 @@ int pretokenizer_create(
 	const char *name, size_t bytes, struct pretokenizer **out, struct error *err);
 void pretokenizer_free(struct pretokenizer **pretokenizer);
 
-/* Whether a word that is itself a token becomes that token, without regard to merges. */
+/* True when a word that is itself a token becomes that token, whatever the merges say. */
 bool pretokenizer_ignore_merges(const struct pretokenizer *pretokenizer);
-/* Whether a missing tokenizer.ggml.add_bos_token means true. */
+/* True when a missing tokenizer.ggml.add_bos_token means true. */
 bool pretokenizer_adds_bos(const struct pretokenizer *pretokenizer);
 
 enum normalization pretokenizer_normalization(const struct pretokenizer *pretokenizer);

@@ -1,4 +1,4 @@
-/* How each pre-tokenizer cuts a text: a table, by which pretokenizer.c works. */
+/* How each pre-tokenizer cuts a text: a constant table, which pretokenizer.c executes. */
 #pragma once
 
 #include "shared/model/text/pretokenizer.h"

@@ -24,13 +24,13 @@ int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t
 	bool special, int32_t **ids, size_t *n, size_t *capacity, struct error *err);
 
 /* The same for a text of which only some bytes may be part of a control token: literal[i] (i <
- * bytes) says whether the template wrote byte i, as in struct template_text. Apart from that all is
+ * bytes) is 1 when the template wrote byte i, as in struct template_text. Apart from that all is
  * one text, so words and merges extend across the places where user text begins and ends. */
 int tokenizer_encode_rendered(const struct tokenizer *tokenizer, const char *text, size_t bytes,
 	const uint8_t *literal, int32_t **ids, size_t *n, size_t *capacity, struct error *err);
 
-/* Whether the first piece of a text, or of a part behind a special token, begins with a space that
- * the text does not have (SentencePiece's add_space_prefix). */
+/* True when the first piece of a text, or of a part behind a special token, begins with a space
+ * that the text does not have (SentencePiece's add_space_prefix). */
 bool tokenizer_adds_space(const struct tokenizer *tokenizer);
 
 /* The BOS token that comes first according to the file (add_bos_token), or -1. */
@@ -40,10 +40,10 @@ int32_t tokenizer_bos(const struct tokenizer *tokenizer);
  * part of a UTF-8 sequence. An id out of range gives "". */
 struct gguf_string tokenizer_piece(const struct tokenizer *tokenizer, int32_t id, bool special);
 
-/* Whether the token ends a generation (eos, eot, and the tokens that are found by their text,
- * GGUF_NOTES section 4). */
+/* True when the token ends a generation: eos, eot, and the tokens that are found by their text,
+ * because converters write only one id (tokenizer_special.c). */
 bool tokenizer_is_eog(const struct tokenizer *tokenizer, int32_t id);
-/* Lists all such tokens among the first n_vocab, in *ids, which the caller frees. -ENOMEM: *ids is
+/* Lists all such tokens with ids below n_vocab in *ids, which the caller frees. -ENOMEM: *ids is
  * NULL. */
 int tokenizer_list_eog(
 	const struct tokenizer *tokenizer, uint32_t n_vocab, int32_t **ids, size_t *n);
@@ -51,9 +51,9 @@ int tokenizer_list_eog(
 /* Equal for tokenizers that map every id to the same string and type. */
 uint64_t tokenizer_fingerprint(const struct tokenizer *tokenizer);
 
-/* Whether the ids that both tokenizers have stand for the same strings, so that each model can read
- * the other's tokens: vocabularies may be padded to different sizes. *shared: how many ids both
- * have. -EINVAL names the first one that differs. */
+/* Checks that the ids that both tokenizers have stand for the same strings, so that each model can
+ * read the other's tokens. The vocabularies may be padded to different sizes. *shared: how many ids
+ * both have. -EINVAL names the first one that differs. */
 int tokenizer_compare(const struct tokenizer *target, const struct tokenizer *draft,
 	uint32_t *shared, struct error *err);
 

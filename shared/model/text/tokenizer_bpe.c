@@ -112,9 +112,9 @@ static void add_symbol(struct bpe_encoder *e, int32_t id)
 		e->symbols[i - 1].next = i;
 }
 
-/* For a byte that the vocabulary lacks. The unknown token stands for it; if there is none, it is
- * left out, as in Hugging Face's tokenizers. But if it is not UTF-8, the replacement character
- * stands for it, as far as the vocabulary has that. */
+/* Called for a byte that the vocabulary lacks. The unknown token stands for it. If there is none,
+ * the byte is left out, as in Hugging Face's tokenizers. But if it is not UTF-8, the replacement
+ * character stands for it, as far as the vocabulary has that. */
 static void add_missing(struct bpe_encoder *e, bool valid)
 {
 	static const unsigned char replacement[] = {0xef, 0xbf, 0xbd};

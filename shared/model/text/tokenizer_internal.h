@@ -42,9 +42,9 @@ struct tokenizer {
 	int32_t *words; /* hash of pieces -> id, -1 in an empty slot; n_words is a power of two */
 	size_t n_words;
 	size_t longest_word; /* bytes */
-	int32_t byte_ids[256]; /* -1 where the vocabulary lacks the byte */
+	int32_t byte_ids[256]; /* -1 if the vocabulary lacks the byte */
 	struct token_list specials; /* types 2, 3, 4, by their texts */
-	int32_t bos; /* -1 when none is to be added */
+	int32_t bos; /* -1: none is added */
 	int32_t unknown; /* -1: none */
 	/* random, for the hashes, so that a file cannot be made whose strings collide */
 	uint64_t seed;
@@ -63,8 +63,8 @@ struct tokenizer {
 	bool *strips; /* [n_vocab] the token includes the spaces behind it; NULL: none does */
 };
 
-/* Where a word or pair is in its hash table, or where it would be put. Both tables are at most half
- * full, so a search ends. */
+/* The slot of a word or pair in its hash table, or the empty slot where it would be put. Both
+ * tables are at most half full, so a search ends. */
 size_t tokenizer_word_slot(const struct tokenizer *tokenizer, const char *bytes, size_t n);
 struct merge *tokenizer_merge_slot(const struct tokenizer *tokenizer, int32_t left, int32_t right);
 /* Id of the ordinary token that stands for these bytes, or -1. */
@@ -73,8 +73,8 @@ int32_t tokenizer_find_word(const struct tokenizer *tokenizer, const char *bytes
 const struct merge *tokenizer_find_merge(
 	const struct tokenizer *tokenizer, int32_t left, int32_t right);
 
-/* The longest of the list's strings with which text begins: its id, or -1. bytes > 0. usable (NULL:
- * all are) is called with the id and the length, and says whether it counts. */
+/* The longest of the list's strings with which text begins: its id, or -1. bytes > 0. usable is
+ * called with the id and the length, and returns true if the string counts (NULL: all count). */
 int32_t token_list_match(const struct token_list *list, const char *text, size_t bytes,
 	bool (*usable)(const void *arg, int32_t id, size_t bytes), const void *arg);
 
@@ -111,7 +111,7 @@ void spm_encoder_free(struct spm_encoder **encoder);
 /* prefix: a space comes before the text. */
 int spm_encode(struct spm_encoder *encoder, const char *text, size_t bytes, bool prefix);
 
-/* In chains of symbols of both kinds: there is no neighbour. */
+/* In the chains of symbols of both encoders: there is no neighbour. */
 #define SYMBOL_NONE UINT32_MAX
 /* Symbols are numbered with 32 bits, and a byte may become three of them. */
 #define SYMBOLS_MAX (UINT32_MAX / 4)

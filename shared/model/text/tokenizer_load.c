@@ -7,8 +7,8 @@
 #include <string.h>
 
 enum {
-	/* Special tokens are searched at every byte of a text, so their length bounds the work per
-	 * byte. */
+	/* Special tokens are searched for at every byte of a text, so their length bounds the work
+	 * per byte. */
 	SPECIAL_BYTES_MAX = 512,
 };
 
@@ -83,8 +83,8 @@ static int read_types(struct tokenizer *t, const struct gguf *gguf, struct error
 	return 0;
 }
 
-/* Writes the bytes for which a BPE token stands to `at`. Added tokens are literal text, and so is
- * an ordinary token with a character that stands for no byte. Returns the number of bytes. */
+/* Writes to `at` the bytes for which a BPE token stands. Added tokens are literal text; so is an
+ * ordinary token with a character that stands for no byte. Returns the number of bytes. */
 static size_t bpe_piece(struct tokenizer *t, uint32_t i, char *at)
 {
 	bool literal = t->types[i] != TOKEN_NORMAL && t->types[i] != TOKEN_BYTE;

@@ -37,7 +37,7 @@ static void find_eog_by_text(struct tokenizer *t)
 	}
 }
 
-/* Whether text contains a word, in any case of its letters. */
+/* True when text contains a word; upper and lower case are the same. */
 static bool mentions(struct gguf_string text, const char *word)
 {
 	size_t n = strlen(word);

@@ -47,7 +47,8 @@ static struct arena_block *add_block(struct arena *arena, size_t bytes)
 	block->used = 0;
 	block->bytes = room;
 	arena->used_bytes += room;
-	/* A large piece gets a block of its own, behind the one that still has room. */
+	/* A large piece gets a block of its own, which is put behind the block that still has room.
+	 */
 	if (room > BLOCK_BYTES && arena->blocks) {
 		block->next = arena->blocks->next;
 		arena->blocks->next = block;

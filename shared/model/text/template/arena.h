@@ -2,7 +2,7 @@
  * Memory of one parse or one rendering: allocated piece by piece, freed all at once, never more
  * than a limit. Work that fails jumps back to where it began (longjmp). All that it holds is in the
  * arena, so nothing in between has to be undone, and an interpreter of which every step may fail
- * stays readable. One thread.
+ * stays readable. Only the files of this folder use it; one thread at a time.
  */
 #pragma once
 

@@ -1,9 +1,10 @@
-/* v.name, v[name], v[a:b:c]. As in jinja2, a dot looks for a method first and brackets for an element first. */
+/* v.name, v[name], v[a:b:c]. As in jinja2, a dot looks for a method first and brackets for an
+ * element first. */
 #include "shared/model/text/template/render.h"
 
 #include <string.h>
 
-/* Methods of Python's that the sandbox keeps from templates: they would change their object. */
+/* Python's methods that change their object: the sandbox does not let templates call them. */
 static const char *const mutators[] = {"append", "clear", "extend", "insert", "pop", "popitem",
 	"remove", "reverse", "setdefault", "sort", "update", NULL};
 static const char *const string_methods_missing[] = {"expandtabs", "format_map", "istitle",
@@ -81,7 +82,7 @@ static bool loop_attribute(
 	return true;
 }
 
-/* A method, or what loops, ranges and macros have. */
+/* A method, or an attribute of a loop, a range or a macro. */
 static bool own_attribute(
 	struct render *r, struct value v, const struct string *name, struct value *out)
 {
@@ -232,7 +233,7 @@ static struct value slice_string(
 		render_charge(r, s->bytes / 64);
 		return value_string(text_slice(&r->arena, s, from, to));
 	}
-	/* Where every character begins. */
+	/* The offset at which each character begins. */
 	size_t n = text_chars(s), *offsets = arena_array(&r->arena, n + 1, sizeof(*offsets));
 	uint32_t code;
 	render_charge(r, n / 8);

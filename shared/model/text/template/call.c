@@ -41,7 +41,7 @@ void call_evaluate(struct render *r, const struct node *node, struct call *call)
 	call->n_named = named->n;
 }
 
-/* Where a name is among "a,b,c". */
+/* Finds the index of a name in "a,b,c". */
 static bool find_parameter(const char *parameters, const struct string *name, size_t *index)
 {
 	*index = 0;
@@ -134,7 +134,7 @@ bool call_test(struct render *r, const struct string *name, struct value v, cons
 	render_fail(r, "the test \"%s\" is not supported", shown(name).text);
 }
 
-/* Named arguments of a macro that are none of its parameters. */
+/* Binds named arguments of a macro that are none of its parameters. */
 static void bind_extra(struct render *r, const struct macro *macro, const struct call *call,
 	const bool *used, struct scope *scope)
 {
@@ -173,7 +173,8 @@ static void bind_extra(struct render *r, const struct macro *macro, const struct
 			call->n_args);
 }
 
-/* Parameters in their order, so that a default may use those before it. r->scope is the macro's. */
+/* Binds the parameters in their order, so that a default may use the parameters before it. r->scope
+ * is the macro's. */
 static void bind_parameters(
 	struct render *r, const struct macro *macro, const struct call *call, bool *used)
 {

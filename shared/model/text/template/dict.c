@@ -46,8 +46,8 @@ static uint64_t hash(struct render *r, struct value key)
 	}
 }
 
-/* Where the key is in the index or would go; at most half of it is used. Probes are counted: keys that collide come from
- * a conversation. */
+/* The slot of a key in the index, or the empty slot where it would go; at most half of the slots
+ * are used. Probes are counted: keys that collide come from a conversation. */
 static size_t slot_of(struct render *r, const struct dict *dict, struct value key)
 {
 	size_t mask = dict->n_index - 1;

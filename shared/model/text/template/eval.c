@@ -1,4 +1,4 @@
-/* Expressions. */
+/* Evaluates expressions. */
 #include "shared/model/text/template/render.h"
 
 static struct value eval_list(struct render *r, const struct node *node)

@@ -1,4 +1,4 @@
-/* Statements. */
+/* Executes statements. */
 #include "shared/model/text/template/render.h"
 
 #include <string.h>
@@ -97,12 +97,12 @@ static void run_loop(struct render *r, const struct node *node, struct value ite
 	loop->depth = depth;
 	loop->node = node->flag ? node : NULL;
 	loop->scope = scope;
-	/* As in jinja2, else is for loops of which no turn came to its end. */
+	/* As in jinja2, `else` runs when no turn of the loop came to its end. */
 	bool any = false;
 	struct scope *inner = NULL;
 	for (size_t i = 0; i < loop->items->n; i++) {
 		loop->index = i;
-		/* A turn's names are gone with it, unless a macro holds on to them. */
+		/* The names of a turn end with it, unless a macro still needs them. */
 		if (!inner || inner->captured)
 			inner = scope_push(r, scope);
 		inner->n = 0;

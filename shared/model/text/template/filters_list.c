@@ -21,7 +21,8 @@ static struct list *copy(struct render *r, const struct list *list)
 	return new;
 }
 
-/* The value of an item that sorting and grouping go by: an attribute or itself, text in lower case. */
+/* The key by which an item is sorted or grouped: an attribute of it, or the item itself; text in
+ * lower case. */
 static struct value key_of(
 	struct render *r, struct value item, struct value attribute, bool case_sensitive)
 {

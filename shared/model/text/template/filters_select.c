@@ -32,7 +32,7 @@ FILTER(map)
 {
 	(void)args;
 	const struct value *attribute = named(call, "attribute");
-	/* An iterator is true even when it gives nothing; what is false is not looked into. */
+	/* An iterator is true even when it gives nothing; a false value is not looked into. */
 	if (!value_truth(v))
 		return value_list(VALUE_ITERATOR, list_new(r, 0));
 	const struct list *items = value_items(r, v);

@@ -7,7 +7,7 @@
 	static struct value name(struct render *r, struct value v, const struct value *args, \
 		const struct call *call)
 
-/* Arguments that a filter does not look at. */
+/* For filters that look at no arguments. */
 #define UNUSED ((void)args, (void)call)
 
 FILTER(upper)

@@ -96,7 +96,8 @@ static void put_int(struct render *r, struct builder *b, const struct spec *spec
 	put_number(r, b, spec, i < 0, spec->alternative && base != 10 ? prefix : "", at, "");
 }
 
-/* As %g does it, but at least one digit behind the dot, and all that are needed without a precision. */
+/* Like %g, but with at least one digit behind the dot; without a precision, with as many digits as
+ * are needed. */
 static void put_float(struct render *r, struct builder *b, const struct spec *spec, double f)
 {
 	char digits[800];
@@ -116,7 +117,7 @@ static void put_float(struct render *r, struct builder *b, const struct spec *sp
 		text = plain.data;
 	} else {
 		int precision = spec->precision < 0 ? 6 : spec->precision;
-		/* Without a type it is g, but with a digit behind the dot. */
+		/* Without a type: like g, but with a digit behind the dot. */
 		char format[] = {'%', '.', '*', type == '%' ? 'f' : type ? type : 'g', '\0'};
 		if (type == '%')
 			f *= 100;
@@ -239,7 +240,7 @@ static struct value read_field(
 	return v;
 }
 
-/* What stands between { and } at from..to-1. */
+/* Puts the field between { and }, at from..to-1. */
 static void put_field(struct render *r, struct builder *b, struct string *s, size_t from, size_t to,
 	const struct call *call, size_t *automatic)
 {
@@ -431,7 +432,7 @@ struct value format_percent(struct render *r, struct string *s, struct value val
 		render_charge(r, 1);
 		at = percent_field(r, &b, &p, s, at + 1);
 	}
-	/* What could be a mapping need not be used. */
+	/* A value that could be a mapping need not be used. */
 	bool all = values.kind == VALUE_TUPLE
 			   ? p.next == values.list->n
 			   : p.used || values.kind == VALUE_DICT || values.kind == VALUE_LIST ||

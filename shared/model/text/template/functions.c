@@ -38,7 +38,7 @@ FUNCTION(range)
 	return value_list(VALUE_RANGE, list);
 }
 
-/* From a dict or pairs, and named arguments. */
+/* Makes a dict from a dict or pairs, and from named arguments. */
 static struct dict *make_dict(struct render *r, const struct call *call)
 {
 	struct dict *dict = dict_new(r);
@@ -105,7 +105,7 @@ FUNCTION(strftime_now)
 	if (format->bytes > FORMAT_MAX || memchr(format->data, 0, format->bytes))
 		render_fail(
 			r, "the format of a time may have at most %d bytes and no NUL", FORMAT_MAX);
-	/* A copy with a NUL behind it. */
+	/* A copy that ends with a NUL. */
 	char *pattern = arena_alloc(&r->arena, format->bytes + 1);
 	memcpy(pattern, format->data, format->bytes);
 	render_charge(r, RENDER_FORMAT);

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Roles that a template may put between its own brackets, as in "<|" + role + "|>". No other text of a conversation can
- * become part of a special token. */
+/* Roles that a template may put between its own brackets, as in "<|" + role + "|>". No other text
+ * of a conversation can become part of a special token. */
 static bool is_usual_role(const json_t *json)
 {
 	static const char *const roles[] = {"system", "user", "assistant", "tool", "developer",
@@ -56,7 +56,7 @@ static struct value load(struct render *r, const json_t *json, bool trusted)
 
 void json_load_members(struct render *r, struct dict *dict, const json_t *object, bool trusted)
 {
-	/* Iterators are not const in jansson, but nothing is changed. */
+	/* jansson's iterators are not const, but nothing is changed. */
 	json_t *mutable = (json_t *)object;
 	for (void *at = json_object_iter(mutable); at; at = json_object_iter_next(mutable, at)) {
 		const char *key = json_object_iter_key(at);

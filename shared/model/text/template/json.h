@@ -1,4 +1,5 @@
-/* JSON and the values of the template language. */
+/* From JSON to values of the template language. The other direction, tojson, is json_dump in
+ * render.h. */
 #pragma once
 
 #include "shared/model/text/template/render.h"

@@ -33,7 +33,7 @@ int source_error(struct arena *arena, const struct source *source, size_t at, in
 	char text[400];
 	size_t line, column;
 	vsnprintf(text, sizeof(text), format, args);
-	/* One sentence without a newline, whatever a template says. */
+	/* The message stays one sentence without a newline, whatever the template contains. */
 	for (char *c = text; *c; c++)
 		if ((unsigned char)*c < 0x20 || *c == 0x7F)
 			*c = ' ';
@@ -84,7 +84,8 @@ static size_t skip_spaces(const struct lexer *l, size_t at)
 	return at;
 }
 
-/* Text from..to-1 before a tag with this sign; strippable: lstrip_blocks counts. */
+/* Adds text from..to-1, which stands before a tag with this sign. strippable: lstrip_blocks
+ * applies. */
 static void add_data(struct lexer *l, size_t from, size_t to, char sign, bool strippable)
 {
 	struct string *s = text_borrow(l->arena, l->source->text + from, to - from, true);
@@ -109,8 +110,8 @@ static char sign_at(const struct lexer *l, size_t at)
 	return c == '-' || c == '+' ? c : '\0';
 }
 
-/* The end of a block, comment or raw tag ("%}" or "#}") at `at`, with its sign and the white space that goes with it; 0
- * when there is none. */
+/* The end of a block, comment or raw tag ("%}" or "#}") at `at`, with its sign and the white space
+ * that goes with it; 0 when there is none. */
 static size_t tag_end(const struct lexer *l, size_t at, const char *end)
 {
 	char sign = sign_at(l, at);
@@ -134,7 +135,7 @@ static size_t skip_comment(struct lexer *l, size_t start)
 	FAIL(l, start, "this comment does not end");
 }
 
-/* Where "{% name %}" that begins at `at` ends with its first "%}", or 0. sign: the one at its beginning. */
+/* If "{% name %}" begins at `at`, the end of its "%}"; else 0. sign: the sign at its beginning. */
 static size_t word_tag(const struct lexer *l, size_t at, const char *name, char *sign)
 {
 	if (!looking_at(l, at, "{%"))
@@ -147,7 +148,7 @@ static size_t word_tag(const struct lexer *l, size_t at, const char *name, char 
 	return skip_spaces(l, at + strlen(name));
 }
 
-/* {% raw %} at start; returns where it goes on, or 0 when this is another tag. */
+/* Reads {% raw %} at start. Returns the offset behind it, or 0 when this is another tag. */
 static size_t read_raw(struct lexer *l, size_t from, size_t start)
 {
 	char sign, end_sign;
@@ -265,7 +266,7 @@ static bool is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-/* Digits that may have single underscores between them; returns where they end. */
+/* Skips digits that may have single underscores between them; returns where they end. */
 static size_t skip_digits(const struct lexer *l, size_t at, const char *allowed)
 {
 	const char *s = l->source->text;
@@ -333,7 +334,8 @@ static void read_number(struct lexer *l)
 	}
 	if (fraction > to && !after_dot)
 		return add_number(l, start, start, fraction, 10, true);
-	/* Like Python, no octal by a leading zero: "007" is three numbers, which no grammar takes. */
+	/* Like Python, no octal by a leading zero: "007" is three numbers, which no grammar takes.
+	 */
 	if (s[start] == '0')
 		to = skip_digits(l, start, "0");
 	add_number(l, start, start, to, 10, false);
@@ -373,7 +375,7 @@ static size_t read_unicode(struct lexer *l, struct builder *b, size_t at, size_t
 	return used;
 }
 
-/* The escape at at (behind the backslash); returns its bytes. */
+/* Reads the escape at `at`, behind the backslash; returns its number of bytes. */
 static size_t read_escape(struct lexer *l, struct builder *b, size_t at, size_t end)
 {
 	static const char names[] = "abfnrtv\\'\"", values[] = "\a\b\f\n\r\t\v\\'\"";
@@ -426,7 +428,7 @@ static void read_string(struct lexer *l)
 	l->at = end + 1;
 }
 
-/* Inside of {{ }} or {% %}, up to its end. */
+/* Reads the tokens inside {{ }} or {% %}, up to its end. */
 static void read_tag(struct lexer *l, size_t start, bool print)
 {
 	size_t end;

@@ -1,5 +1,7 @@
-/* From template source to tokens, with jinja2's rules of white space: trim_blocks, lstrip_blocks,
- * "-" and "+". */
+/*
+ * From template source to tokens, with jinja2's rules of white space: trim_blocks, lstrip_blocks,
+ * "-" and "+". Also the position of an error in the source. Errors end the work (arena_fail).
+ */
 #pragma once
 
 #include "shared/model/text/template/text.h"
@@ -49,8 +51,8 @@ struct token {
 	enum token_type type;
 	uint32_t at; /* offset in the source */
 	uint32_t bytes; /* in the source */
-	struct string *text; /* of DATA, NAME (as written) and STRING (unescaped) */
-	int64_t i;
+	struct string *text; /* for DATA, NAME (as written) and STRING (unescaped) */
+	int64_t i; /* for INT; f: for FLOAT */
 	double f;
 };
 
@@ -64,6 +66,7 @@ struct tokens {
 	size_t n, capacity;
 };
 
+/* Fills *tokens, in the arena. */
 void lexer_run(struct arena *arena, const struct source *source, struct tokens *tokens);
 
 /* Line and column (in characters) of an offset, from 1. */
@@ -72,6 +75,6 @@ void source_position(const struct source *source, size_t at, size_t *line, size_
 /* Writes "template line L, column C: message" to arena->err; returns -code. */
 int source_error(struct arena *arena, const struct source *source, size_t at, int code,
 	const char *format, va_list args) __attribute__((format(printf, 5, 0)));
-/* The same, and ends the work. */
+/* The same with -EINVAL, and ends the work. */
 void source_fail(struct arena *arena, const struct source *source, size_t at, const char *format,
 	...) __attribute__((noreturn, format(printf, 4, 5)));

@@ -8,7 +8,7 @@
 		const struct call *call)
 #define UNUSED ((void)r, (void)args, (void)call)
 
-/* A needle: a string that must be there. */
+/* An argument that must be a string. */
 static struct string *needed(struct render *r, struct value v, const char *what)
 {
 	struct string *s = argument_string(r, v, what);
@@ -47,7 +47,8 @@ static bool is_given(struct value v)
 	return v.kind != VALUE_MISSING && v.kind != VALUE_NONE;
 }
 
-/* Start and end of a search, in characters as Python counts them, as bytes; false when they exclude each other. */
+/* Start and end of a search, in characters as Python counts them, as bytes; false when they exclude
+ * each other. */
 static bool range_of(
 	struct render *r, struct string *s, const struct value *bounds, size_t *from, size_t *to)
 {

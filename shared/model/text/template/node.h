@@ -1,19 +1,20 @@
 /*
- * The syntax tree of a template, in the arena of its template. It is constant after parsing.
+ * The syntax tree of a template, in the template's arena. parser.c makes it, and the interpreter
+ * reads it. It is constant after parsing, so any number of threads may render it.
  */
 #pragma once
 
 #include "shared/model/text/template/value.h"
 
 /*
- * Which fields a kind uses:
+ * The fields that each kind uses:
  *   DATA           text
  *   OUTPUT         a: expression to print
  *   FOR            a: target, b: items, c: condition or NULL; body, others (else); flag: recursive
  *   IF             a: condition; body, others (an elif is an IF of its own in there, with flag)
  *   SET            a: target, b: value
  *   SET_BLOCK      a: target, b: filter around it or NULL; body
- *   MACRO          text: name, args: parameters (NAME), defaults: of the last of them; body; uses_*
+ *   MACRO          text: name, args: parameters (NAME), defaults: of the last ones; body; uses_*
  *   CALL_BLOCK     a: the call; args, defaults, body as of a macro
  *   FILTER_BLOCK   a: filter chain around the body
  *   WITH           args: targets, defaults: values; body
@@ -22,7 +23,7 @@
  *   CONST          constant
  *   MEMBER         a . text
  *   ITEM           a [ b ]
- *   SLICE          a [ args[0] : args[1] : args[2] ], NULL where left out
+ *   SLICE          a [ args[0] : args[1] : args[2] ], NULL if left out
  *   CALL           a ( args, named, rest: *rest, named_rest: **named_rest )
  *   FILTER, TEST   a | text ( the same ); a is NULL for the block that a filter is around
  *   UNARY, BINARY  op; a, b

@@ -1,4 +1,5 @@
-/* Arithmetic as Python has it: // and % round down, / gives a float, strings and lists add and repeat. */
+/* Arithmetic, as in Python: // and % round down, / gives a float, strings and lists add and repeat.
+ */
 #include "shared/model/text/template/strings.h"
 
 #include <math.h>
@@ -116,13 +117,13 @@ static struct value numbers(struct render *r, enum node_op op, struct value a, s
 	double rest = float_modulo(x, y);
 	if (op == OP_MOD)
 		return value_float(rest);
-	/* As CPython: the quotient of what is left without the rest, to the nearest integer below. */
+	/* As in CPython: the quotient of what is left without the remainder, rounded down. */
 	double quotient = (x - rest) / y, whole = floor(quotient);
 	return value_float(
 		quotient == 0 ? copysign(0, x / y) : whole + (quotient - whole > 0.5 ? 1 : 0));
 }
 
-/* Text that is marked safe stays so by escaping what is added to it. */
+/* Text that is marked safe stays safe: what is added to it is escaped. */
 static struct value add_strings(struct render *r, const struct string *a, const struct string *b)
 {
 	struct builder out;

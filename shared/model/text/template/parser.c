@@ -89,8 +89,8 @@ static bool at_end_name(const struct parser *p, const char *const ends[])
 	return false;
 }
 
-/* Data, prints and statements up to a tag with one of these names, whose name is then the current token. start: the tag
- * that it ends, for the message. */
+/* Data, prints and statements up to a tag with one of these names, whose name is then the current
+ * token. start: the tag that it ends, for the message. */
 static void body(struct parser *p, struct node_list *list, const char *const ends[],
 	const struct token *start)
 {

@@ -1,5 +1,9 @@
-/* From tokens to the syntax tree. parser.c has the statements, parser_expression.c and
- * parser_primary.c the expressions. */
+/*
+ * From tokens to the syntax tree, by recursive descent. parser.c has the statements,
+ * parser_expression.c and parser_primary.c the expressions. Only template.c calls parser_run; the
+ * other functions are for the parser's own files. Errors end the work with the position of the
+ * token (arena_fail).
+ */
 #pragma once
 
 #include "shared/model/text/template/lexer.h"
@@ -10,8 +14,8 @@ struct parser {
 	const struct source *source;
 	const struct token *token; /* the current one */
 	uint32_t depth; /* how deep statements and expressions are nested */
-	uint32_t loops; /* around the current statement, within its macro */
-	/* the innermost one around; while it is parsed, its field c holds the next outer one */
+	uint32_t loops; /* number of loops around the current statement, within its macro */
+	/* the innermost macro around; while it is parsed, its field c holds the next outer one */
 	struct node *macro;
 };
 
@@ -20,15 +24,18 @@ void parser_run(struct arena *arena, const struct source *source, const struct t
 
 void parser_fail(struct parser *p, const struct token *at, const char *format, ...)
 	__attribute__((noreturn, format(printf, 3, 4)));
+/* Call both around everything that recurses: they bound the depth. */
 void parser_enter(struct parser *p);
 void parser_leave(struct parser *p);
 struct node *parser_node(struct parser *p, enum node_kind kind, const struct token *at);
 void parser_list_add(struct parser *p, struct node_list *list, struct node *node);
+/* at: true when the current token is this one. skip: also goes on to the next token. */
 bool parser_at_name(const struct parser *p, const char *name);
 bool parser_skip(struct parser *p, enum token_type type);
 bool parser_skip_name(struct parser *p, const char *name);
-/* Fails with a message: what was expected here, and what was found. */
+/* Fails with a message of what was expected here and what was found. */
 void parser_unexpected(struct parser *p, const char *what) __attribute__((noreturn));
+/* Skips a token of this type and returns it; fails if the current token is another. */
 const struct token *parser_expect(struct parser *p, enum token_type type, const char *what);
 
 struct node *parser_expression(struct parser *p, bool with_condition);

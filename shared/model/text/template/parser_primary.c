@@ -1,4 +1,5 @@
-/* What operators stand between: names, literals, and what follows them in dots, brackets and parentheses. */
+/* The operands of operators: names and literals, with the attributes, indices and calls that follow
+ * them. */
 #include "shared/model/text/template/parser.h"
 
 #include <string.h>
@@ -43,7 +44,7 @@ static struct node *parse_name(struct parser *p)
 	return node;
 }
 
-/* Strings beside each other are one. */
+/* Adjacent strings are joined. */
 static struct node *parse_string(struct parser *p)
 {
 	const struct token *start = p->token++;
@@ -183,7 +184,7 @@ static struct node *parse_member(struct parser *p, struct node *of)
 
 static void add_named(struct parser *p, struct node *node)
 {
-	/* Grown one by one: calls have few. */
+	/* Grows by one each time: calls have few named arguments. */
 	node->named = arena_grow(
 		p->arena, node->named, node->n_named, node->n_named + 1, sizeof(*node->named));
 	struct named_node *named = &node->named[node->n_named];

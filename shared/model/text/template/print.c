@@ -60,7 +60,7 @@ void print_float(struct render *r, struct builder *b, double f)
 	}
 }
 
-/* Whether it is content of a message in parts of text: objects of the type "text". */
+/* True for message content in text parts: a list of objects of the type "text". */
 static bool is_text_parts(struct render *r, const struct list *list)
 {
 	for (size_t i = 0; i < list->n; i++) {
@@ -186,7 +186,7 @@ static void print_named(struct builder *b, const char *what, const struct string
 	builder_char(b, '>');
 }
 
-/* repr() of what is not a string, and str() too. */
+/* repr(), and str(), of values that are not strings. */
 static void print_other(struct render *r, struct builder *b, struct value v)
 {
 	switch (v.kind) {

@@ -135,7 +135,7 @@ struct value scope_get(struct render *r, const struct string *name)
 	uint64_t n_scopes = 0;
 	for (struct scope *scope = r->scope; scope; scope = scope->parent) {
 		struct binding *binding = binding_of(r, scope, name);
-		/* Few are looked through at the price of the name's own step. */
+		/* A few scopes are included in the step of the name itself. */
 		if (++n_scopes % 8 == 0)
 			render_charge(r, 1);
 		if (binding)

@@ -1,5 +1,7 @@
 /*
- * The state of one rendering, shared by the files of the interpreter; no other file includes it.
+ * The state of one rendering, and the functions that the interpreter's files share; no other file
+ * includes it. A rendering belongs to one thread. Values and strings live in its arena until its
+ * end. Errors end the rendering (render_fail), so functions return no codes.
  */
 #pragma once
 
@@ -21,7 +23,7 @@ struct scope {
 	struct scope *parent;
 	struct binding *bindings;
 	size_t n, capacity;
-	bool captured; /* by a macro that was defined in it */
+	bool captured; /* a macro that was defined in it needs it later */
 };
 
 struct loop {
@@ -29,7 +31,7 @@ struct loop {
 	size_t index;
 	int64_t depth;
 	struct value changed; /* what loop.changed() saw last, a tuple */
-	const struct node *node; /* of a recursive loop, else NULL */
+	const struct node *node; /* the node of a recursive loop; NULL for others */
 	struct scope *scope;
 };
 
@@ -42,7 +44,7 @@ struct render {
 	uint32_t at; /* offset in the source of what is being evaluated */
 	struct scope *scope;
 	struct builder *out;
-	struct dict *variables; /* those that the caller passes */
+	struct dict *variables; /* the variables that the caller passes */
 	const struct tm *now;
 	bool wrote_parts, wrote_values; /* for template_text */
 	locale_t locale; /* for upper and lower case beyond ASCII; 0 until needed */
@@ -89,6 +91,7 @@ void render_enter(struct render *r);
 void render_leave(struct render *r);
 /* Fails when v is undefined, with a message that names it. */
 void render_need_defined(struct render *r, struct value v);
+/* The undefined value of a name, or of attribute or element `name` in a value of this type. */
 struct value render_undefined(struct render *r, const char *type, struct value name);
 struct value render_undefined_hint(struct render *r, const char *hint);
 
@@ -114,7 +117,7 @@ struct value exec_loop(struct render *r, const struct node *node, struct value i
 	struct scope *scope, int64_t depth);
 struct value call_value(struct render *r, struct value callee, const struct call *call);
 void call_evaluate(struct render *r, const struct node *node, struct call *call);
-/* extra: one more named argument (caller), or NULL. */
+/* Calls the CALL node. extra: one more named argument (caller), or NULL. */
 struct value call_node(struct render *r, const struct node *node, const struct pair *extra);
 struct value call_function(struct render *r, const struct function *function, struct value self,
 	const struct call *call);

@@ -166,7 +166,8 @@ static struct list *split_words_last(struct render *r, struct string *s, int64_t
 	struct list *words = split_words(r, s, -1), *list = list_new(r, 0);
 	size_t first = max >= 0 && words->n > (size_t)max ? words->n - (size_t)max : 0;
 	if (first) {
-		/* The words before the last ones stay together, with the space between and before them. */
+		/* The words before the last ones stay together, with the space between and before
+		 * them. */
 		const struct string *last = words->items[first - 1].s;
 		size_t end = (size_t)(last->data - s->data) + last->bytes;
 		add_part(r, list, s, 0, end);

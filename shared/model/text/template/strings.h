@@ -1,4 +1,4 @@
-/* Operations on strings that filters and methods share. */
+/* Operations on strings that filters and methods share. Results are in the rendering's arena. */
 #pragma once
 
 #include "shared/model/text/template/render.h"
@@ -22,7 +22,7 @@ struct list *strings_split_last(
 struct list *strings_lines(struct render *r, struct string *s, bool keep_ends);
 struct string *strings_case(struct render *r, struct string *s, enum unicode_case how);
 struct string *strings_capitalize(struct render *r, struct string *s);
-/* As Python's str.title: a letter that does not follow a letter begins a word. */
+/* Like Python's str.title: a letter that does not follow a letter begins a word. */
 struct string *strings_title(struct render *r, struct string *s);
 /* Adds `left` and `right` copies of fill at the two ends. */
 struct string *strings_pad(

@@ -23,7 +23,7 @@ const struct template_limits template_limits_default = {
 	.memory_bytes = 256 << 20,
 };
 
-/* Line ends become \n; one at the very end is not printed. */
+/* Line ends become \n; a line end at the very end is dropped. */
 static void copy_source(struct template *t, const char *source, size_t bytes)
 {
 	char *text = arena_array(&t->arena, bytes, 1);
@@ -91,7 +91,8 @@ static int render(struct render *r, const struct template_input *input, struct b
 	builder_init(b, &r->arena, r->limits->output_bytes);
 	r->out = b;
 	r->variables = dict_new(r);
-	/* transformers passes these two to every template: None, not undefined, where there are none. */
+	/* transformers passes these two to every template: None, not undefined, when there are
+	 * none. */
 	dict_set_text(r, r->variables, "tools", value_none());
 	dict_set_text(r, r->variables, "documents", value_none());
 	json_load_members(r, r->variables, input->data, false);
@@ -101,7 +102,7 @@ static int render(struct render *r, const struct template_input *input, struct b
 	return 0;
 }
 
-/* Out of the arena into memory of the caller's. */
+/* Copies the text out of the arena into memory that the caller frees. */
 static int copy_out(const struct builder *b, struct template_text *out, struct error *err)
 {
 	out->data = malloc(b->bytes + 1);
@@ -122,7 +123,8 @@ static int copy_out(const struct builder *b, struct template_text *out, struct e
 	return 0;
 }
 
-/* Limits of memory and of a text know no position: it is what was being evaluated then. */
+/* Errors of limits (memory, the size of a text) have no position of their own: what was being
+ * evaluated at that moment is named. */
 static int add_position(struct render *r, int rc, struct error *err)
 {
 	size_t line, column;

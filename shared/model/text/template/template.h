@@ -3,9 +3,10 @@
  * transformers does (trim_blocks, lstrip_blocks, loop controls, its tojson, raise_exception,
  * strftime_now and the sandbox in which lists and dicts are constant). The differences: integers
  * have 64 bits; include, import, extends, block and autoescape are refused by name, as are filters
- * that no model uses. A template is read-only after parsing. A rendering uses the calling thread's
- * stack, and memory that is all freed at its end. Templates come with model files, so no template
- * can make it crash, hang or use memory without limit.
+ * that no model uses. A template is read-only after parsing, so any number of threads may render
+ * it. A rendering uses the calling thread's stack, and memory that is all freed at its end.
+ * Templates come with model files, so no template can make it crash, hang or use memory without
+ * limit.
  */
 #pragma once
 
@@ -28,7 +29,7 @@ struct template_limits {
 };
 extern const struct template_limits template_limits_default;
 
-/* Every name that the template reads from outside is a key of one of these. */
+/* Every name that the template reads from outside is a key of `data` or of `trusted`. */
 struct template_input {
 	/* object: messages, tools and whatever else a caller sends; its strings are not trusted.
 	 * tools and documents, when missing, are none, not undefined, as transformers passes
@@ -43,7 +44,7 @@ struct template_text {
 	char *data; /* malloc'd, with a NUL at the end */
 	size_t bytes;
 	/* [bytes] 1: written by the template (or trusted), 0: from data. Special tokens are
-	 * recognised only in the former. A usual role and the text of a number count as the
+	 * recognised only in bytes with 1. A usual role and the text of a number count as the
 	 * template's. */
 	uint8_t *literal;
 	/* A list of parts of text ({"type": "text", ...}) was written in Python's notation, which

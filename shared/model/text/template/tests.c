@@ -1,4 +1,4 @@
-/* What can stand behind "is". */
+/* The tests: what can stand behind "is". */
 #include "shared/model/text/template/unicode.h"
 
 #define TEST(name)                                                                           \
@@ -51,7 +51,8 @@ static const struct string *name_text(struct render *r, struct value v)
 SIMPLE_TEST(is_filter, filter_find(name_text(r, v)))
 SIMPLE_TEST(is_test, test_find(name_text(r, v)))
 
-/* Python's identity: what is equal and cannot be told apart is one object where that matters to templates. */
+/* Python's identity: what is equal and cannot be told apart is one object where that matters to
+ * templates. */
 TEST(is_same)
 {
 	UNUSED;
@@ -86,7 +87,7 @@ SIMPLE_TEST(is_odd, remainder_of(r, v, value_int(2)) == 1)
 SIMPLE_TEST(is_even, remainder_of(r, v, value_int(2)) == 0)
 SIMPLE_TEST(is_divisible, remainder_of(r, v, args[0]) == 0)
 
-/* Has letters with case, and all of them in this one. */
+/* True when s has letters with case, and all of them are in this case. */
 static bool has_case(struct render *r, const struct string *s, bool upper)
 {
 	bool any = false;

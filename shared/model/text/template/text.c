@@ -28,7 +28,7 @@ void builder_reserve(struct builder *b, size_t bytes)
 	b->capacity = capacity;
 }
 
-/* The mask begins with the first byte that is of another origin than those before it. */
+/* There is a mask from the first byte on whose origin differs from that of the bytes before it. */
 static void note_origin(struct builder *b, size_t bytes, const uint8_t *mask, bool literal)
 {
 	bool mixed = mask || (literal ? b->any_data : b->any_literal);
@@ -240,7 +240,8 @@ struct string *text_strip(struct arena *arena, const struct string *s, const str
 		from += n;
 	}
 	while (right && to > from) {
-		/* Back to where a character begins that ends here; else the last byte is one of its own. */
+		/* Goes back to the beginning of a character that ends here; if there is none, the
+		 * last byte is a character of its own. */
 		size_t start = to - 1;
 		while (start > from && to - start < 4 && (s->data[start] & 0xC0) == 0x80)
 			start--;

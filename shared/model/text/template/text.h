@@ -1,6 +1,7 @@
 /*
- * Strings of the template language, and how they are composed. Characters are code points; a byte
- * that is not UTF-8 counts as one.
+ * Strings of the template language, and the builder that composes them, in an arena. Each byte
+ * keeps its origin: the template or the conversation (struct string in value.h). Characters are
+ * code points; a byte that is not UTF-8 counts as one.
  */
 #pragma once
 
@@ -17,7 +18,7 @@ struct builder {
 };
 
 void builder_init(struct builder *b, struct arena *arena, size_t max_bytes);
-/* Makes room for this many more bytes. */
+/* Makes room for this many more bytes; fails beyond max_bytes. */
 void builder_reserve(struct builder *b, size_t bytes);
 void builder_add(struct builder *b, const char *data, size_t bytes, bool literal);
 void builder_text(struct builder *b, const char *text); /* the template's own */
@@ -35,9 +36,9 @@ struct string *text_slice(struct arena *arena, const struct string *s, size_t fr
 
 bool text_equal(const struct string *a, const struct string *b);
 bool text_is(const struct string *s, const char *text);
-/* By code points, which for UTF-8 is by bytes. */
+/* < 0, 0, > 0, by code points, which for UTF-8 is by bytes. */
 int text_compare(const struct string *a, const struct string *b);
-/* Whether the template wrote byte i. */
+/* True when the template wrote byte i. */
 bool text_literal_at(const struct string *s, size_t i);
 
 /* The number of bytes of the character at data (bytes > 0), and its code point; for an invalid byte

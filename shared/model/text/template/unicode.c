@@ -16,7 +16,8 @@ bool unicode_is_printable(struct render *r, uint32_t c)
 {
 	if (c < 0x7F)
 		return c >= 0x20;
-	/* Format characters count as printable in C; Python escapes them, other spaces and what is no character. */
+	/* Format characters count as printable in C. Python escapes them, and other spaces, and
+	 * code points that are no characters. */
 	if (text_is_space(c) || c == 0xAD || (c >= 0x200B && c <= 0x200F) ||
 		(c >= 0x202A && c <= 0x202E) || (c >= 0x2060 && c <= 0x206F) || c == 0xFEFF ||
 		(c >= 0xD800 && c < 0xF900) || (c >= 0xFFF9 && c <= 0xFFFB) || c >= 0xE0000)

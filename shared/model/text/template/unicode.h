@@ -1,4 +1,5 @@
-/* Case and classes of characters beyond ASCII, from the C library's C.UTF-8 locale. */
+/* Case and classes of characters beyond ASCII, from the C library's C.UTF-8 locale, which the
+ * rendering opens when it first needs it. */
 #pragma once
 
 #include "shared/model/text/template/render.h"

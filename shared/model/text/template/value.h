@@ -1,6 +1,7 @@
 /*
- * Values of the template language, which are Python's: their kinds, comparison and containers. All
- * are in the arena of one rendering.
+ * Values of the template language, which are Python's: their kinds, comparison and containers. They
+ * live in the arena of one rendering. A function that cannot do what it is asked ends the rendering
+ * with a message.
  */
 #pragma once
 
@@ -134,7 +135,7 @@ static inline struct value value_dict(struct dict *dict)
 {
 	return (struct value){.kind = VALUE_DICT, .dict = dict};
 }
-/* Whether it is an int, or a bool, which counts as one in Python. */
+/* True for an int, and for a bool, which counts as one in Python. */
 static inline bool value_is_int(struct value v)
 {
 	return v.kind == VALUE_INT || v.kind == VALUE_BOOL;
