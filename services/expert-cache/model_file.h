@@ -15,7 +15,7 @@
 struct service;
 
 struct model_file {
-	struct region region; /* that of the digest; header NULL: there is none */
+	struct region region; /* the region "digest"; header NULL: there is none */
 	struct digest digest;
 	struct gguf_news news;
 	uint64_t state; /* last logged */

@@ -1,7 +1,7 @@
 /*
- * Whether prefetches that rest on one source of hints pay: how many of those that were read were
- * used by the run they were for, and how many were read in vain. A source that does not pay is left
- * alone for a while and then tried again, because text changes. Part of a policy.
+ * Tells whether prefetches that rest on one source of hints pay: how many of the experts that were
+ * read were used by the run they were for, and how many were read in vain. A source that does not
+ * pay is left alone for a while and then tried again, because text changes. Part of a policy.
  */
 #pragma once
 

@@ -120,8 +120,8 @@ double expectation_without_far(
  * their experts, valid until the next call of any function here. */
 uint32_t expectation_supersede(
 	struct expectation *expectation, const struct cache_hint *hint, const uint16_t **experts);
-/* Adds a hint. The expert's estimate is new; those of other experts of its layer are updated by
- * expectation_refresh. */
+/* Adds a hint. The expert's estimate is new; the estimates of other experts of its layer are
+ * updated by expectation_refresh. */
 void expectation_hint(struct expectation *expectation, const struct cache_hint *hint);
 /* The same for the run after the next. It must affect neither the next run's estimates nor what is
  * learnt from it, and counts when that run is over. */

@@ -32,7 +32,7 @@ void heap_set(struct heap *heap, uint32_t id, double key);
 void heap_remove(struct heap *heap, uint32_t id);
 /* The id with the least key, or HEAP_NONE. */
 uint32_t heap_top(const struct heap *heap);
-/* The id with the least key below `bound` among those that may() allows, or HEAP_NONE. Examines
+/* The id with the least key below `bound` among the ids that may() allows, or HEAP_NONE. Examines
  * only ids that may() refuses and their children. */
 uint32_t heap_least(
 	const struct heap *heap, double bound, bool (*may)(void *arg, uint32_t id), void *arg);

@@ -102,8 +102,8 @@ struct cache_policy_ops {
 	 * although its layer has not run since. NULL: it is wanted. */
 	bool (*obsolete)(void *policy, const struct cache_prefetch *prefetch, uint64_t now_ns);
 	uint32_t (*queued)(const void *policy); /* number of waiting prefetches */
-	/* The resident slot to evict for `want`, among those that may() allows. SLOT_NONE when it
-	 * allows none, or when nothing resident is worth less than a prefetch (why ==
+	/* The resident slot to evict for `want`, among the slots that may() allows. SLOT_NONE when
+	 * it allows none, or when nothing resident is worth less than a prefetch (why ==
 	 * LOAD_PREFETCH); a demand always gets a slot if there is one. */
 	uint32_t (*victim)(void *policy, const struct cache_prefetch *want, enum load_reason why,
 		bool (*may)(void *arg, uint32_t slot), void *arg);

@@ -1,6 +1,7 @@
 /*
- * Least recently used, by activation: the policy of Mixtral-Offloading (Eliseev and Mazur, arXiv 2312.17238, section 3.1),
- * over all layers at once. Takes every hint, but those for layers beyond the next.
+ * Evicts the least recently used expert of all layers together: the policy of Mixtral-Offloading
+ * (Eliseev and Mazur, arXiv 2312.17238, section 3.1). A use is an activation. Takes every hint,
+ * except hints of gates for layers beyond the next.
  */
 #include "services/expert-cache/policies/published/lru.h"
 

@@ -1,21 +1,27 @@
 /*
- * SP-MoE (arXiv 2510.10302): hints of the drafting stage (the draft model's attention output of layer l through the
- * target's router of layer l) for the layers below the cutoff layer, which section 3.2's solver finds from what is
- * measured (cutoff.h); least recently used eviction (section 4.4). The experts of one layer are issued one after the other,
- * the layers in order (section 3.3, batched I/O: with as many evictions); the transfer worker is the paper's
- * prefetcher thread, the ring of hints its task queue, whose publication is the checkpoint of algorithm 2.
+ * SP-MoE (arXiv 2510.10302). Takes the hints of the drafting stage: the draft model's attention
+ * output of layer l through the target's router of layer l. Prefetches them for the layers below
+ * the cutoff layer, which section 3.2's solver finds from measured times (cutoff.h). Evicts the
+ * least recently used expert (section 4.4). The experts of one layer are issued one after the
+ * other, and the layers in order (section 3.3, batched I/O: with as many evictions). The transfer
+ * worker is the paper's prefetcher thread; the ring of hints is its task queue, whose publication
+ * is the checkpoint of algorithm 2.
  *
- * Where the paper is silent: N_l, the experts of layer l that have to be loaded, is a running mean of what hints of a
- * drafting stage asked for that was not resident; L is solved anew when an input has moved by a tenth; what has not been
- * issued when its layer is verified is obsolete; nothing is held back until the times are known.
+ * Our choices where the paper is silent. N_l, the number of experts of layer l that must be loaded,
+ * is a running mean over drafting stages: experts that hints asked for and that were not resident.
+ * L is solved anew when an input has changed by a tenth. A prefetch that was not issued when its
+ * layer is verified is obsolete. Nothing is held back until the times are known.
  *
- * k is the router's own, as the paper has it but for Mixtral 8x7B, of whose two experts it takes one: "we get high accuracy in
- * critical expert predictions with k = 1, and the size of one expert in Mixtral 8x7B (336 MB) is far larger than that in other
- * models (150 MB in Phi-MoE and 16 MB in Deepseek), resulting in significantly higher costs when prefetching errors" (section
- * 3.2). That is what they found with one model and no rule for others, and what it is founded on is not so here: quantised
- * (Q4_0) such an expert is 99 MB, less than the one of Phi-MoE whose k they leave as it is, and what it takes on the link in use is
- * measured (t_io) and lowers the cutoff. Nor do hints say who was first: they are made for whatever policy there is, each
- * expert once a pass, so that the second choice of one token may be the first of the next.
+ * k is the router's own. So it is in the paper, except for Mixtral 8x7B, where the paper takes one
+ * of the two experts: "we get high accuracy in critical expert predictions with k = 1, and the size
+ * of one expert in Mixtral 8x7B (336 MB) is far larger than that in other models (150 MB in Phi-MoE
+ * and 16 MB in Deepseek), resulting in significantly higher costs when prefetching errors" (section
+ * 3.2). We do not follow this. It is a finding for one model, not a rule for others, and its reason
+ * does not hold here: quantised (Q4_0) such an expert has 99 MB, less than Phi-MoE's, for which the
+ * paper keeps k; and what an expert takes on the link in use is measured (t_io) and lowers the
+ * cutoff. Besides, hints do not tell which expert was a token's first choice: they are made for
+ * every policy alike, each expert once per pass, and the second choice of one token may be the
+ * first of the next.
  */
 #include "services/expert-cache/policies/published/cutoff.h"
 #include "services/expert-cache/policies/published/lru.h"
@@ -23,7 +29,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Of the running mean of N_l, per verification. */
+/* Weight of a verification in the running mean of N_l. */
 #define SMOOTHING 0.125
 #define DRIFT 0.1
 
@@ -31,7 +37,7 @@ struct sp_moe {
 	struct lru lru; /* first: its functions take it for the policy */
 	uint32_t n_layers, cutoff;
 	uint64_t iteration;
-	uint32_t layer; /* that runs */
+	uint32_t layer; /* the layer that runs */
 	bool running;
 	struct cache_measures now, solved; /* solved: what the cutoff was found from */
 	double solved_experts; /* the sum of N_l then */
@@ -136,7 +142,8 @@ static void sp_moe_use(void *policy, const struct cache_use *use)
 	lru_use(policy, use);
 }
 
-/* The layer decides when it is issued, its score among its layer: scores are probabilities, or are made to look so. */
+/* Earlier layers come first; within a layer the score decides. Scores are probabilities, or are
+ * made to look like them. */
 static float rank(const struct sp_moe *sp, uint32_t layer, float score)
 {
 	float within = score > 0 ? score / (1 + score) : 0;

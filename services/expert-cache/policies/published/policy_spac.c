@@ -1,28 +1,36 @@
 /*
- * MoE-SpAc (arXiv 2603.09983): one integer utility per expert (algorithm 1: utility.h) decides what is prefetched and what
- * goes; the threshold tau from the balancer (section 3.3: balancer.h) decides what is hot.
- * - Prefetching (section 3.4, appendix D): each expert is pushed into the queue of its utility when its layer has run, with it or
- *   without. Queues are first in first out, and served from K_u down to tau.
- * - Eviction (section 3.4): residents in an ordered set by score. A prefetch takes the place of what scores below tau only,
- *   a demand of the lowest there is.
- * - An expert in use is frozen at K_u + 1 (appendix D), which is behind everything else, and after use most are at 0,
- *   "thus quickly recycled".
- * Takes no hints: the paper looks at what verifications chose.
+ * MoE-SpAc (arXiv 2603.09983). One integer utility per expert (algorithm 1: utility.h) decides what
+ * is prefetched and what is evicted. The threshold tau from the balancer (section 3.3: balancer.h)
+ * decides which experts are hot.
  *
- * Where the paper is silent, or meant for experts that the host computes:
- * - After use: "most" go to 0. Those that are not hot do; a hot one (utility >= tau) keeps its utility as its score, as section
- *   3.4 has it of all residents. With all of them at 0 the hot ones are read anew for each verification
- *   (bench/results/cache-policies.md).
- * - What is resident waits in no queue. Given up, it goes into that of its utility at once: pushed only when its layer has run, it
- *   would be missed by that run first.
- * - A queue is full at some length: then what is worth less makes room, the last pushed first.
- * - Within a score what was tagged first goes first.
- * - The paper's gamma is a constant; here K changes from step to step. gamma is the mean length of the last drafts, rounded
- *   (GAMMA_SMOOTHING), so that it follows the K in force and a single draft that was cut short does not move it. f is scaled to
- *   gamma + 1 tokens. Algorithm 1 begins anew with the first draft; after that, scores are kept when gamma changes. Before
- *   there is a draft a step is as good as one token's, and gamma is the least there can be, 1.
- *   A score is of the last step of the expert's layer.
- * - What is not resident is always brought on demand (there is no host to compute it): balancer.h.
+ * - Prefetching (section 3.4, appendix D): when a layer has run, each of its experts is pushed into
+ *   the queue of its utility, whether it was used or not. Queues are first in, first out. They are
+ *   served from K_u down to tau.
+ * - Eviction (section 3.4): residents form an ordered set by score. A prefetch replaces only an
+ *   expert with a score below tau; a demand replaces the expert with the lowest score.
+ * - An expert in use is frozen at K_u + 1 (appendix D), above all others. After use most are set to
+ *   0, "thus quickly recycled".
+ *
+ * Takes no hints: the paper uses what verifications chose.
+ *
+ * Our choices where the paper is silent, or means experts that the host computes:
+ *
+ * - After use, experts that are not hot are the "most" that go to 0. A hot one (utility >= tau)
+ *   keeps its utility as its score, as section 3.4 says of all residents. If all went to 0, the hot
+ *   ones would be read anew for each verification (bench/results/cache-policies.md).
+ * - A resident expert waits in no queue. When it is evicted it enters the queue of its utility at
+ *   once. If it were pushed only after its layer has run, that run would miss it.
+ * - A queue has a greatest length. When it is full, an expert of a lower utility makes room, the
+ *   last one that was pushed.
+ * - Among experts with the same score, the one that was tagged first is evicted first.
+ * - The paper's gamma is a constant; here K changes from step to step. So gamma is the rounded mean
+ *   length of the last drafts (GAMMA_SMOOTHING): it follows K, and a single draft that was cut
+ *   short does not move it. f is scaled to gamma + 1 tokens. Algorithm 1 begins anew with the first
+ *   draft; after that, scores are kept when gamma changes. Before the first draft a step counts as
+ *   one token, and gamma has its least value, 1. A score refers to the last step of the expert's
+ *   layer.
+ * - An expert that is not resident is always loaded on demand, because there is no host to compute
+ *   it: balancer.h.
  */
 #include "services/expert-cache/policies/published/balancer.h"
 #include "services/expert-cache/policies/id_lists.h"
@@ -33,33 +41,34 @@
 
 enum { FROZEN = UTILITY_BOUND + 1, POOLS };
 
-/* Of the running means the balancer works with, per layer and step. */
+/* Weight of a layer's step in the running means that the balancer works with. */
 #define SMOOTHING (1. / 32)
-/* gamma until a draft was measured: with K_u <= gamma a score says whether the last step used it. */
+/* gamma until a draft was measured. K_u <= gamma, so a score then only tells whether the last step
+ * used the expert. */
 #define GAMMA_FIRST 1
 /* Weight of one step's draft in their mean length. */
 #define GAMMA_SMOOTHING (1. / 8)
-/* How far the mean must be from gamma before gamma changes: more than rounding takes, so that a mean near one half does not
- * make gamma change at every step. */
+/* The distance of the mean from gamma at which gamma changes. It is more than rounding accounts
+ * for, so that a mean near one half does not change gamma at every step. */
 #define GAMMA_CHANGE 0.75
 
 struct spac {
 	struct residents residents;
 	struct utility utility;
 	struct id_lists pool; /* slots by score: the ordered set, of POOLS values */
-	struct id_lists queue; /* experts by utility: prefetches that wait */
+	struct id_lists queue; /* waiting prefetches: experts by utility */
 	uint32_t n_layers, n_moe, n_experts, n_experts_used, queue_max;
 	uint32_t threshold; /* tau */
 	uint32_t gamma;
 	double draft_mean; /* drafted tokens of a step; 0 until a draft was measured */
 	struct cache_measures measures;
 	double used[UTILITY_BOUND +
-		    1]; /* distinct experts of a layer and step, by utility: means */
+		    1]; /* mean number of distinct experts of a layer and step, by utility */
 	/* The layer that runs. */
 	bool running;
 	uint32_t layer;
 	uint64_t iteration;
-	uint32_t tokens; /* chosen, over all experts */
+	uint32_t tokens; /* times that an expert was chosen, over all tokens */
 	uint16_t *frequency; /* [n_experts] */
 };
 
@@ -113,7 +122,8 @@ static int spac_create(const struct cache_policy_shape *shape, void **out, struc
 	return 0;
 }
 
-/* Algorithm 1 starts with gamma known: what was counted before it was, of a prompt mostly, is forgotten. */
+/* Algorithm 1 needs gamma from its start. What was counted before gamma was known, mostly during a
+ * prompt, is forgotten. */
 static void begin_anew(struct spac *spac, uint32_t gamma)
 {
 	spac->gamma = gamma;
@@ -128,7 +138,8 @@ static void begin_anew(struct spac *spac, uint32_t gamma)
 			id_lists_append(&spac->pool, 0, slot);
 }
 
-/* With a lower bound, everything that was counted, waits or is tagged above it is now at it. */
+/* When the bound (K_u) falls, everything that was counted, waits or is tagged above it moves to it.
+ */
 static void follow_gamma(struct spac *spac, uint32_t gamma)
 {
 	utility_follow(&spac->utility, spac->gamma, gamma);
@@ -146,7 +157,7 @@ static void follow_gamma(struct spac *spac, uint32_t gamma)
 	}
 }
 
-/* Once a step, of the draft that it verifies or, with K = 0, of the last one there was. */
+/* Call once per step, for the draft that it verifies or, with K = 0, for the last draft. */
 static void follow_drafts(struct spac *spac)
 {
 	double change;
@@ -190,7 +201,8 @@ static uint32_t waiting(const struct spac *spac)
 	return n;
 }
 
-/* For one more of this utility, at the price of the last of a lower one. */
+/* Makes room in the queues for one more expert of this utility; removes the last one of a lower
+ * utility if need be. False: there is no room. */
 static bool make_room(struct spac *spac, uint32_t score)
 {
 	if (waiting(spac) < spac->queue_max)
@@ -205,7 +217,8 @@ static bool make_room(struct spac *spac, uint32_t score)
 	return false;
 }
 
-/* To the end of the queue of its utility. Scores of 0 are never prefetched: tau is 1 at least. */
+/* Puts an expert at the end of the queue of its utility. Scores of 0 are never prefetched, because
+ * tau is at least 1. */
 static void enqueue(struct spac *spac, uint32_t id)
 {
 	uint32_t score = score_of(spac, id);
@@ -235,7 +248,7 @@ static void balance(struct spac *spac)
 	spac->threshold = balancer_threshold(&inputs);
 }
 
-/* f at gamma + 1 tokens; a token chooses n_experts_used experts. */
+/* f, scaled to gamma + 1 tokens. A token chooses n_experts_used experts. */
 static uint32_t scaled(const struct spac *spac, uint32_t expert)
 {
 	uint32_t tokens = spac->tokens / spac->n_experts_used;
@@ -246,8 +259,8 @@ static uint32_t scaled(const struct spac *spac, uint32_t expert)
 	return scaled < UINT32_MAX ? (uint32_t)scaled : UINT32_MAX;
 }
 
-/* Algorithm 1 for each expert of the layer that has run, and what appendix D does with it: the tag of what was used, the
- * queue of what is not resident, whether it was used or not. */
+/* Runs algorithm 1 for each expert of the layer that has run, and what appendix D does with the
+ * result: tags the experts that were used, and queues those that are not resident, used or not. */
 static void end_layer(struct spac *spac)
 {
 	uint32_t distinct[UTILITY_BOUND + 1] = {0};
@@ -255,7 +268,7 @@ static void end_layer(struct spac *spac)
 		uint32_t id = residents_id(&spac->residents, spac->layer, e);
 		bool used = spac->frequency[e] > 0;
 		distinct[score_of(spac, id)] += used;
-		/* Neither before nor now: D is 0, which changes nothing. */
+		/* If it was used neither before nor now, D is 0, which changes nothing. */
 		if (used || spac->utility.of[id].frequency > 0) {
 			uint32_t score = utility_step(&spac->utility, id, scaled(spac, e));
 			tag(spac, id, used && score < spac->threshold ? 0 : score);
@@ -275,7 +288,7 @@ static void begin_layer(struct spac *spac, const struct cache_use *use)
 		return;
 	if (spac->running)
 		end_layer(spac);
-	/* Layers run in order: this one begins a step. */
+	/* Layers run in order, so this one begins a step. */
 	if (spac->running && use->layer <= spac->layer)
 		follow_drafts(spac);
 	spac->running = true;
@@ -354,7 +367,7 @@ static void spac_put_back(void *policy, const struct cache_prefetch *prefetch)
 	struct spac *spac = policy;
 	uint32_t id = residents_id(&spac->residents, prefetch->layer, prefetch->expert);
 	enqueue(spac, id);
-	/* It was the first. */
+	/* It was the first of its queue. */
 	if (id_lists_list(&spac->queue, id) != ID_NONE)
 		id_lists_prepend(&spac->queue, score_of(spac, id), id);
 }

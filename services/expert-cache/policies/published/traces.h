@@ -43,7 +43,7 @@ int traces_init(struct traces *traces, const struct cache_policy_shape *shape, s
 void traces_exit(struct traces *traces);
 
 /* The sequence of a session, begun if it is new. Other sequences that were silent for some passes
- * end; when there are too many, the one that was silent longest ends. */
+ * end; when there are too many, the sequence that was silent longest ends. */
 struct trace_live *traces_of(struct traces *traces, uint64_t session, uint64_t iteration);
 /* Counts `tokens` more of the sequence's tokens that chose the expert. */
 void traces_count(struct traces *traces, struct trace_live *live, uint32_t layer, uint32_t expert,
