@@ -17,7 +17,7 @@ struct command {
 const struct command *commands_find(int n, char **words, int *n_words);
 /* The name of the command, such as "knob set". */
 const char *commands_name(const struct command *command, char *out, size_t bytes);
-/* Whether it is the first word of commands with two words. */
+/* True when it is the first word of commands with two words. */
 bool commands_is_group(const char *word);
 /* Prints that there is no such command, and the commands that exist, or the nearest one; EX_USAGE.
  */

@@ -102,7 +102,7 @@ int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 
 /* Reads a number of decimal digits alone, up to max. */
 bool ctl_number(const char *text, uint64_t max, uint64_t *number);
-/* Whether a text could name a session: a number, a name (proquint.h), or the beginning of a name.
+/* True when a text could name a session: a number, a name (proquint.h), or the beginning of a name.
  */
 bool ctl_session_text(const char *text);
 /* Prints that it could not; EX_USAGE. */
@@ -127,8 +127,8 @@ json_t *ctl_policy_json(
 	const Outrider__PolicyState *state, const Outrider__Sessions *sessions, bool all);
 /* Asks for the verifier's sessions; NULL when it does not answer. Freed with bus_free. */
 Outrider__Envelope *ctl_ask_sessions(struct ctl *ctl);
-/* Whether the session is live. The policy-controller cannot tell, as it is not told of a session's
- * end. */
+/* True when the session is live. The policy-controller cannot tell, as it is not told of a
+ * session's end. */
 bool ctl_is_live(const Outrider__Sessions *sessions, uint64_t uid);
 json_t *ctl_decision_json(const Outrider__PolicyDecision *d);
 /* Prints and frees root. An exit status; if root is NULL because memory was exhausted, prints a

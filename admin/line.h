@@ -29,7 +29,7 @@ struct line {
 	bool help, version;
 };
 
-/* Whether the line asks for JSON, even if it is wrong elsewhere, so that errors are printed as
+/* True when the line asks for JSON, even if it is wrong elsewhere, so that errors are printed as
  * JSON. */
 bool line_wants_json(int argc, char **argv);
 

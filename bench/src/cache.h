@@ -1,11 +1,15 @@
 /*
  * outrider-bench cache: routing traces of real runs, and what every policy of the expert cache
  * would have done with them.
- *   record  decodes the prompts of a workload with a model and a drafter, in this process, and writes
- *           which experts each layer of each pass needed, what was hinted, and how long it computed
- *   synth   writes a trace without a model: uniform, skewed, or with changing phases
- *   profile writes how often the traces used each expert, for --profile and the setting of that name
- *   replay  runs policies over traces with a model of the link, and prints them next to Belady's bound
+ *
+ *   record   decodes the prompts of a workload with a model and a drafter, in this process, and
+ *            writes which experts each layer of each pass needed, what was hinted, and how long it
+ *            computed
+ *   synth    writes a trace without a model: uniform, skewed, or with changing phases
+ *   profile  writes how often the traces used each expert, for --profile and the setting of that
+ *            name
+ *   replay   runs policies over traces with a model of the link, and prints them next to Belady's
+ *            bound
  */
 #pragma once
 

@@ -1,4 +1,5 @@
 #pragma once
 
-/* outrider-bench gateway: what HTTP costs beside the SDK, of the same answers of one service. */
+/* outrider-bench gateway: the cost of HTTP, compared with the SDK, for the same answers of one
+ * service. */
 int bench_gateway(int argc, char **argv);

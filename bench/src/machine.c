@@ -33,7 +33,7 @@ void machine_begin(const struct kernels *kernels, const char *asked, uint32_t *t
 	engine_say_if_slow("outrider-bench", kernels, asked, *threads);
 }
 
-/* The widest instructions that the kernels use here. */
+/* The widest instruction set that the kernels use here. */
 static const char *instructions(void)
 {
 	const char *best = kernels_select("auto", NULL)->name;

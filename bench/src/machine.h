@@ -1,6 +1,6 @@
 /*
- * The machine on which a measurement was made, as all results describe it; and `outrider-bench
- * machine`, which bench/facts.py calls.
+ * Describes the machine on which a measurement is made, in the form that all results share; and
+ * `outrider-bench machine`, which bench/facts.py calls. Main thread.
  */
 #pragma once
 
@@ -9,9 +9,9 @@
 
 struct kernels;
 
-/* Call before a measurement. 0 threads becomes one per core that this process may use, within its
- * CPU time. Prints notices to standard error about what is slow here, as outrider-model does.
- * kernels: or NULL; asked: the option's value, or NULL. */
+/* Call before a measurement. *threads 0 becomes the best number here: one per core that this
+ * process may use, within its quota of CPU time. Prints notices to standard error about what is
+ * slow here, as outrider-model does. kernels: or NULL; asked: the option's value, or NULL. */
 void machine_begin(const struct kernels *kernels, const char *asked, uint32_t *threads);
 
 enum { MACHINE_THREADS_BYTES = 64 };

@@ -15,7 +15,7 @@ static double middle(const double *values, uint32_t n)
 	return median(copy, n);
 }
 
-/* Medians of the rounds, and means of what does not depend on time. */
+/* Medians of times over the rounds, and means of figures that do not depend on time. */
 struct figures {
 	double s, bytes_s, kv_s, expert_s, roofline_s, read_gb_s;
 	double bytes, expert_bytes, kv_bytes, int8_ops, experts;
@@ -60,7 +60,8 @@ static json_t *decode(const struct model_bench *b, const struct series *s)
 		"kv_ms", 1e3 * f.kv_s, "distinct_experts", f.experts, "read_gb_s", f.read_gb_s);
 }
 
-/* What the context beyond the first depth costs, over the time its keys and values need. */
+/* The time that the context beyond the first depth costs, divided by the least time in which its
+ * keys and values can be read. */
 static json_t *decode_deeper(const struct model_bench *b, uint32_t i)
 {
 	json_t *row = decode(b, &b->decode[i]);

@@ -22,7 +22,8 @@ struct series {
 
 struct passes {
 	struct engine engine;
-	/* [1 + most][n_layers][n_experts]: of the pass that runs, then of those of a series */
+	/* [1 + most][n_layers][n_experts]: first of the pass that runs, then of the passes of a
+	 * series */
 	uint16_t *chosen;
 	uint64_t random; /* decides the tokens */
 	struct peaks_memory memory;

@@ -1,19 +1,20 @@
 /*
- * Cascade's published figures (the paper's section is given with each) beside what the simulator makes of the same
- * policy. Three kinds of figures are kept apart:
+ * Compares Cascade's published figures (the paper's section is given with each) with the results of
+ * the simulator for the same policy. Three kinds of figures are kept apart:
  *
- * - A fit: the curve or the acceptance of this very cell was chosen to give it. It shows how well the choice succeeded and
- *   says nothing about the simulator.
- * - A prediction: the paper states the number, and nothing was chosen to give it. It is judged by its error beside the
- *   error of the emptiest prediction there is, "as fast as K = 0". Where that one is right within LITTLE the figure cannot
- *   tell a simulator from none, and is left out of the skill.
- * - A bound: the paper states only that a speed is at most or at least so much.
+ * - A fit: the curve or the acceptance of this very cell was chosen to give the figure. It shows
+ *   how well the choice succeeded, and tells nothing about the simulator.
+ * - A prediction: the paper states the figure, and nothing was chosen to give it. Its error is
+ *   compared with the error of the simplest prediction, "as fast as K = 0". If that one is right
+ *   within LITTLE, the figure does not test a simulator, and is left out of the skill.
+ * - A bound: the paper states only that a speed is at most or at least some value.
  *
- * skill = 1 - (sum of |ln(simulated / published)|) / (sum of |ln(published)|) over the predictions that tell something: 1 is
- * a simulator without error, 0 is no better than "as fast as K = 0", less is worse.
+ * skill = 1 - (sum of |ln(simulated / published)|) / (sum of |ln(published)|), over the predictions
+ * that test a simulator: 1 is a simulator without error, 0 is no better than "as fast as K = 0",
+ * and below 0 is worse.
  *
- * Figures that the paper does not state, that are averages over cells with unknown curves, or that belong to draft trees
- * are not here.
+ * Left out are figures that the paper does not state, averages over cells with unknown curves, and
+ * figures for draft trees.
  */
 #include "bench/src/policy_sim.h"
 
@@ -36,7 +37,7 @@ static const struct figure {
 	double published;
 	enum kind kind;
 	const char *note;
-	int trial, set; /* 0: as set */
+	int trial, set; /* 0: as in the settings */
 } figures[] = {
 	{"mixtral-code", "ngram-code", "static:3", "2.5: 39% faster", 1.39, FIT, NULL, 0, 0},
 	{"mixtral-math", "ngram-math", "static:3", "2.5: 54% slower", 1 / 1.54, FIT, NULL, 0, 0},
@@ -114,7 +115,8 @@ static int ratio_of(const char *curve_name, const char *process_name, const char
 	return r;
 }
 
-/* The mean over a list of processes; a curve "mixtral-*" is that of each process's task. */
+/* The mean over a list of processes. For a curve "mixtral-*", each process has the curve of its
+ * task. */
 static int simulate(const struct figure *f, const char *policy, const struct sim_options *options,
 	uint32_t sessions, const struct settings *settings, double *out, struct error *err)
 {
@@ -142,7 +144,8 @@ static int simulate(const struct figure *f, const char *policy, const struct sim
 	return 0;
 }
 
-/* Whether "as fast as K = 0" would be far from the published figure. */
+/* True when "as fast as K = 0" is far from the published figure, so that the figure tests a
+ * simulator. */
 static bool tells(const struct figure *f)
 {
 	return f->kind == PREDICTION && fabs(1 / f->published - 1) > LITTLE;
@@ -180,10 +183,10 @@ static json_t *figure_json(const struct figure *f, const char *of, double simula
 	return row;
 }
 
-/* Judgement of the predictions for which "as fast as K = 0" is far off: of all, or of cascade's
- * alone. */
+/* Judges the predictions for which "as fast as K = 0" is far off: all of them, or only cascade's.
+ */
 struct judgement {
-	uint32_t n, closer; /* closer than "as fast as K = 0" */
+	uint32_t n, closer; /* closer: how many are closer than "as fast as K = 0" */
 	double error, error_of_k0; /* sums of |ln| */
 };
 

@@ -82,7 +82,8 @@ int outrider_request_set_uid(struct outrider_request *request, uint64_t uid);
  * messages are appended. Text is UTF-8, at most 2 MiB, and is copied. */
 int outrider_request_set_prompt(struct outrider_request *request, const char *text);
 int outrider_request_set_tokens(struct outrider_request *request, const int32_t *tokens, size_t n);
-/* role: "system", "user", "assistant", "tool", "developer" or "function". All messages together have at most 2 MiB. */
+/* role: "system", "user", "assistant", "tool", "developer" or "function". All messages together
+ * have at most 2 MiB. */
 int outrider_request_add_message(
 	struct outrider_request *request, const char *role, const char *text);
 /* A whole message as a JSON object, for what role and text cannot express: tool_calls, content that
@@ -95,10 +96,12 @@ int outrider_request_set_variables(struct outrider_request *request, const char 
 
 /* 0 (the default): until the model ends or the context is full. */
 void outrider_request_set_max_tokens(struct outrider_request *request, uint32_t max_tokens);
-/* Sampling. The order: logit biases are added; the repetition penalty is applied, then the frequency and the presence penalty, then DRY; what
- * a grammar forbids is taken out; at temperature 0 the greatest logit is taken, whatever the rest says; else the logits are divided by
- * the temperature, and top-n-sigma, then top-k, then top-p (of what top-k left), then min-p (against the most probable), then XTC
- * say which tokens remain. One of those is drawn. outrider(1), SAMPLING, has the formulas. */
+/* Sampling, in this order. Logit biases are added. The repetition penalty is applied, then the
+ * frequency and the presence penalty, then DRY. Tokens that a grammar forbids are removed. At
+ * temperature 0 the greatest logit is taken, and the filters have no effect. Otherwise the logits
+ * are divided by the temperature; top-n-sigma, top-k, top-p (of the tokens that top-k left), min-p
+ * (relative to the most probable token) and XTC remove tokens, in turn; and one of the remaining
+ * tokens is drawn. outrider(1), SAMPLING, has the formulas. */
 
 /* 0 (the default) is greedy; else 1e-30 to 100. */
 int outrider_request_set_temperature(struct outrider_request *request, float temperature);
@@ -107,24 +110,29 @@ int outrider_request_set_top_k(
 int outrider_request_set_top_p(
 	struct outrider_request *request, float top_p); /* more than 0, up to 1, which is off */
 int outrider_request_set_min_p(struct outrider_request *request, float min_p); /* 0..1; 0: off */
-/* penalty: more than 0, up to 10; 1 is off. window: how many of the last tokens count, up to 1048576; 0: all. */
+/* penalty: more than 0, up to 10; 1: off. window: how many of the last tokens count, up to 1048576;
+ * 0: all. */
 int outrider_request_set_repeat(struct outrider_request *request, float penalty, uint32_t window);
-/* OpenAI's penalties, -2 to 2; 0 is off. A token that the answer has already loses `presence` once, and `frequency` for each time.
- * The prompt does not count. */
+/* OpenAI's penalties, -2 to 2; 0: off. The logit of a token that is in the answer already is
+ * lowered by `presence` once, and by `frequency` for each time that it occurs. The prompt does not
+ * count. */
 int outrider_request_set_presence_penalty(struct outrider_request *request, float penalty);
 int outrider_request_set_frequency_penalty(struct outrider_request *request, float penalty);
-/* DRY, as llama.cpp has it. Where the last n tokens came before, among the last `window` tokens (0: all, of the prompt too), the token
- * that followed them then loses multiplier * base^(n - allowed), if n is at least `allowed`. multiplier: 0 to 100; 0: off. base: 1 to
- * 100, usually 1.75. allowed: 1 to 256, usually 2. window: up to 1048576. */
+/* DRY, as in llama.cpp. If the last n tokens occurred before, among the last `window` tokens (0:
+ * all tokens; prompts count), the token that followed them then loses multiplier * base^(n -
+ * allowed), provided that n is at least `allowed`. multiplier: 0 to 100; 0: off. base: 1 to 100,
+ * usually 1.75. allowed: 1 to 256, usually 2. window: up to 1048576. */
 int outrider_request_set_dry(struct outrider_request *request, float multiplier, float base,
 	uint32_t allowed, uint32_t window);
-/* A text that no repetition goes across: a token that has it ends one. The first call replaces the usual ones: newline, ":", "\"" and
- * "*". All together, each with one byte more, up to 127 bytes. */
+/* Adds a text across which no repetition counts: a token that contains it ends one. The first call
+ * replaces the usual texts: newline, ":", "\"" and "*". All together have up to 127 bytes, counting
+ * one more for each. */
 int outrider_request_add_dry_breaker(struct outrider_request *request, const char *text);
-/* 0 to 100; 0: off. Tokens stay whose logit is within n standard deviations of the greatest. */
+/* 0 to 100; 0: off. Keeps the tokens whose logit is within n standard deviations of the greatest.
+ */
 int outrider_request_set_top_n_sigma(struct outrider_request *request, float n);
-/* With this probability (0 to 1; 0: off), all tokens go whose probability reaches the threshold (more than 0, up to 0.5), but the
- * least probable of them. */
+/* With this probability (0 to 1; 0: off), removes all tokens whose probability reaches the
+ * threshold (more than 0, up to 0.5), except the least probable of them. */
 int outrider_request_set_xtc(struct outrider_request *request, float probability, float threshold);
 /* 0 by default: the same request gives the same answer, sampled or not. */
 void outrider_request_set_seed(struct outrider_request *request, uint64_t seed);
@@ -144,8 +152,8 @@ int outrider_request_set_grammar(
 	struct outrider_request *request, const char *kind, const char *source);
 /* Generates beyond end-of-text tokens. */
 void outrider_request_set_ignore_eos(struct outrider_request *request, bool ignore);
-/* The text of events then includes that of control tokens in their places, except that of the token
- * which ends the answer. For programs that read what a model writes between them. */
+/* Events then include the text of control tokens in its place, except for the token that ends the
+ * answer. For programs that read what a model writes between control tokens. */
 void outrider_request_set_control_text(struct outrider_request *request, bool wanted);
 /* Counted from outrider_start(); 0: none. It holds whatever outrider_set_wait() allows: the service
  * ends the answer (OUTRIDER_END_DEADLINE); if the service is away or hangs, outrider_next() fails
@@ -163,7 +171,8 @@ int outrider_request_set_draft_tree(
 	struct outrider_request *request, uint32_t tokens, uint32_t width);
 /* "auto" (the default), "none", "ngram", "model" or "replay". */
 int outrider_request_set_draft_method(struct outrider_request *request, const char *name);
-/* "gumbel" (the default: the same tokens whatever is drafted) or "maximal" (the same distribution). */
+/* "gumbel" (the default: the same tokens whatever is drafted) or "maximal" (the same distribution).
+ */
 int outrider_request_set_coupling(struct outrider_request *request, const char *name);
 /* What "replay" proposes: a recorded continuation, each of whose tokens is replaced by a wrong one
  * with probability `error`. */
@@ -171,8 +180,9 @@ int outrider_request_set_replay(
 	struct outrider_request *request, const int32_t *tokens, size_t n, float error);
 /* Events then carry a 64-bit hash of the logits behind each token. */
 void outrider_request_set_logits_hash(struct outrider_request *request, bool wanted);
-/* Events then carry the log probability of each token and of the `top` (0 to 20) most likely ones at its place; -1, the default: none.
- * They are the model's own, before biases, penalties, temperature and filters. */
+/* Events then carry the log probability of each token, and of the `top` (0 to 20) most likely
+ * tokens at its place; -1 (the default): none. These are the model's own, before biases, penalties,
+ * temperature and filters. */
 int outrider_request_set_logprobs(struct outrider_request *request, int top);
 
 /* Streams. */
@@ -229,8 +239,9 @@ struct outrider_event {
 	enum outrider_end end;
 	const char *stop; /* the stop string that ended it, or "" */
 	const char *message; /* why, for OUTRIDER_END_ERROR, or "" */
-	/* Where the request wanted them: n_logprobs entries for each token, 1 + top; first its own, whose text is what it adds to the
-	 * output (nothing for most control tokens), then the most likely ones, which control tokens may be among. */
+	/* If the request wants log probabilities: n_logprobs = 1 + top entries for each token. The
+	 * first is the token's own; its text is what the token adds to the output (nothing for most
+	 * control tokens). Then come the most likely tokens, control tokens included. */
 	size_t n_logprobs;
 	const struct outrider_logprob *logprobs; /* [n_tokens][n_logprobs] */
 };
@@ -248,8 +259,8 @@ struct outrider_usage {
 	size_t n_lossy;
 	const char *const *lossy; /* lossy settings an operator had turned on */
 	uint32_t restarts; /* of the service, that this stream went through */
-	uint32_t
-		cached_tokens; /* of the prompt, that were there from other requests that begin alike */
+	/* tokens of the prompt that were there already, from other requests that begin alike */
+	uint32_t cached_tokens;
 };
 
 /* Sends the request; *stream then belongs to the caller. -EINVAL when the request has no input.
@@ -358,8 +369,9 @@ struct outrider_process {
 	int answers; /* 0: it does not answer, and only name, pid and state are known */
 };
 
-/* Asks every process at once, and the gateway where one runs, within timeout_ms; a negative one counts
- * as 0. A process that does not answer is "down" or "no answer" (yet); the call succeeds all the same. */
+/* Asks every process at once, and the gateway if one runs. Waits at most timeout_ms; a negative
+ * value counts as 0. A process that does not answer is "down" or "no answer" (yet); the call
+ * succeeds all the same. */
 int outrider_status(const char *runtime_dir, int timeout_ms, struct outrider_status **status);
 size_t outrider_status_count(const struct outrider_status *status);
 /* NULL if i is too large or status is NULL; valid until the status is freed. */

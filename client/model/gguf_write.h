@@ -38,7 +38,7 @@ void gguf_write_key_bool(struct gguf_write *w, const char *key, bool value);
 /* n elements must follow, written by gguf_write_string or gguf_write_u32. */
 void gguf_write_key_array(
 	struct gguf_write *w, const char *key, enum gguf_value_type element, uint64_t n);
-/* The record of a tensor. Its data, of `bytes` bytes, will come after those of earlier tensors,
+/* The record of a tensor. Its data, of `bytes` bytes, will come after the data of earlier tensors,
  * each padded to the alignment. */
 void gguf_write_tensor(struct gguf_write *w, const char *name, uint32_t n_dims, const uint64_t *ne,
 	uint32_t type, uint64_t bytes);

@@ -26,7 +26,7 @@ struct synth_type {
 };
 /* NULL: the type cannot be drawn. */
 const struct synth_type *synth_type_find(uint32_t type);
-/* Whether synth_blocks_anchor works for the type: not where its grid has no equal weights. */
+/* True when synth_blocks_anchor works for the type; false if its grid has no equal weights. */
 bool synth_type_has_anchor(const struct synth_type *type);
 
 struct synth_blocks {

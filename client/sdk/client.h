@@ -29,7 +29,7 @@ struct outrider {
 	uint64_t requests; /* counts the requests sent, and numbers them */
 	struct outrider_stream *streams;
 	struct outrider_stream *buckets[CLIENT_BUCKETS]; /* the same streams, by uid */
-	uint32_t n_open; /* those of them that have not ended */
+	uint32_t n_open; /* streams that have not ended */
 	/* For ready.c: the streams that have an event for the caller, and the descriptor that shows
 	 * it; -1: there is none, because it was not asked for. */
 	struct outrider_stream *line, **line_end;

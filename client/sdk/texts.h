@@ -7,8 +7,8 @@
 
 #include "client/sdk/client.h"
 
-/* Whether the envelope belongs to a question: the answer to the waiting one is kept, and *envelope
- * set to NULL; any other is freed. */
+/* True when the envelope belongs to a question: the answer to the waiting one is kept, and
+ * *envelope set to NULL; any other is freed. */
 bool texts_take(struct outrider *client, Outrider__Envelope **envelope);
 /* Asks the question again, because it may have been lost with the former connection. */
 void texts_connected(struct outrider *client);

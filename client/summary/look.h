@@ -1,6 +1,7 @@
 /*
- * One look at a whole service: each process, the verifier's sessions, the policy's view of them, the cache's counters. For the
- * programs of this project; it is no part of the library's interface.
+ * One look at a whole service: each process, the verifier's sessions, the policy's view of them,
+ * the cache's counters. For the programs of this project; not part of the SDK's interface. Any
+ * thread.
  */
 #pragma once
 
@@ -17,23 +18,24 @@ struct look {
 	uint64_t at_ns;
 };
 
-/* Asks each process, timeout_ms at most for each question. zmq: a context (bus_context). -errno, which outrider_error() explains;
- * *look is freed with look_free in any case. */
+/* Asks each process, and waits at most timeout_ms for each answer. zmq: a context (bus_context).
+ * Returns -errno with the reason in outrider_error(). In any case the caller frees *look with
+ * look_free. */
 int look_at(const char *runtime_dir, void *zmq, int timeout_ms, struct look *look);
 void look_free(struct look *look);
 
-/* What each said; NULL without an answer. */
+/* The answer of each process; NULL if it gave none. */
 const Outrider__Sessions *look_sessions(const struct look *look);
 const Outrider__PolicyState *look_policy(const struct look *look);
 const Outrider__CacheStats *look_cache(const struct look *look);
 /* The policy's view of a session; NULL: it knows none. */
 const Outrider__PolicySession *look_session(const struct look *look, uint64_t uid);
 
-/* Drafted tokens per iteration, a mean that fades: below it what was drafted is long ago. */
+/* Drafted tokens per iteration, a mean that fades. Below this value the last draft was long ago. */
 #define LOOK_DRAFTED_LEAST 0.01
-/* Whether its last iterations drafted: what drafts bring is known. */
+/* True when its last iterations drafted, so that it is known what drafts bring. */
 bool look_drafts(const Outrider__PolicySession *session);
-/* Tokens per iteration over the time of an iteration as a multiple of one at K = 0 (Cascade, section 4), all three of the same
- * row: the session's last iterations against those at K = 0 that were measured last. 0: not known, or nothing was drafted in
- * them. */
+/* Cascade's utility (section 4): tokens per iteration, divided by the time of an iteration as a
+ * multiple of an iteration's time at K = 0. Compares the session's last iterations with the last
+ * ones that were measured at K = 0. 0: unknown, or none of the last iterations drafted. */
 double look_utility(const Outrider__PolicySession *session);

@@ -38,7 +38,7 @@ struct draft_ops {
 extern const struct draft_ops draft_none, draft_ngram, draft_replay, draft_by_model;
 extern const struct draft_ops *const draft_methods_all[]; /* the last one is NULL */
 
-/* The method for a session: the one that its request names, else the configured one (fallback).
+/* The method for a session: the method that its request names, else the configured one (fallback).
  * `auto` is the draft model where it can be used (one is loaded and the session fits it), else
  * n-grams. A session that asks for the model where it cannot be used gets n-grams too. */
 const struct draft_ops *draft_method_for(const struct draft_context *context,

@@ -29,12 +29,12 @@ bool foresight_follow(struct draft_session *s, struct draft_context *context,
 /* Call when a draft was asked for: drops what was not compared yet. */
 void foresight_forget(struct draft_session *s);
 
-/* Whether foresight is asked for and the comparison of tokens tells what would be accepted. It does
- * not with maximal coupling, where acceptance is random and depends on q. */
+/* True when foresight is asked for and the comparison of tokens tells what would be accepted. It
+ * does not with maximal coupling, where acceptance is random and depends on q. */
 bool foresight_wanted(const struct draft_session *s);
-/* Drops the model's comparisons: those of another pass follow. */
+/* Drops the model's comparisons, because comparisons of another pass follow. */
 void foresight_begin(struct draft_session *s);
-/* Adds one token to the model's comparisons: the one that the model would have drafted, its
- * confidence, and the one that was generated. Does nothing when FORESIGHT_TOKENS drafts are held
+/* Adds one place to the model's comparisons: the token that the model would have drafted there, its
+ * confidence, and the token that was generated. Does nothing when FORESIGHT_TOKENS drafts are held
  * and the last one is over. */
 void foresight_add(struct draft_session *s, int32_t drafted, float confidence, int32_t came);

@@ -1,9 +1,10 @@
 /*
- * The grammars of sessions whose output is constrained, for drafts that the verifier need not throw away. Compiling one and
- * reading the target's tokens take up to seconds, so a thread does it: until it is done, and where it cannot be done, a session
- * is drafted for as one without a grammar. Nothing but speed depends on it: the verifier has a grammar of its own.
+ * The grammars of sessions with constrained output: they keep drafts to tokens that the verifier
+ * may accept. To compile one, and to read the target's tokens, takes up to seconds, so a thread
+ * does it. Until it has finished, or if it fails, drafts are made as if the session had no grammar.
+ * Only speed depends on this: the verifier has a grammar of its own.
  *
- * All functions but the thread's are the draft thread's.
+ * All functions are called on the draft thread.
  */
 #pragma once
 

@@ -32,5 +32,5 @@ int handlers_open(struct handlers *handlers, struct daemon *daemon, struct broke
 	struct worker *worker, struct drafter_config *config, const struct options *options,
 	struct error *err);
 void handlers_close(struct handlers *handlers);
-/* Sets the state line of the daemon from those of links and worker. Loop thread. */
+/* Sets the state line of the daemon from the states of links and worker. Loop thread. */
 void handlers_update_state(struct handlers *handlers);

@@ -55,7 +55,7 @@ void hints_exit(struct hints *hints);
  * both are there. */
 int hints_attach(
 	struct hints *hints, struct region *experts, struct region *region, struct error *err);
-/* Whether the expert cache wants hints of this source and they can be made. */
+/* True when the expert cache wants hints of this source and they can be made. */
 bool hints_wanted(const struct hints *hints, enum hint_source source);
 /* Call for each request. iteration: of the first layer with experts of the pass that the request is
  * for. */
@@ -97,6 +97,6 @@ void hints_token(struct hints *hints, uint32_t layer, const struct rows *hidden,
 /* Learns from at most max entries of the ring. Returns how many it took. */
 uint32_t hints_learn(struct hints *hints, struct ring *routings, uint32_t max);
 /* Hints for n tokens of the session, tokens[first] and those after it, committed or drafted. The
- * estimate is for all the tokens of the pass: these and those of earlier calls. */
+ * estimate is for all the tokens of the pass: these tokens and the tokens of earlier calls. */
 void hints_history(struct hints *hints, const struct draft_session *s, const int32_t *tokens,
 	uint32_t first, uint32_t n);

@@ -61,7 +61,7 @@ int draft_target_tokenizer(
  * at the start. */
 void draft_model_tune(struct draft_model *m, const struct drafter_config *config);
 
-/* Whether the session can be drafted for: it fits the model's context, and its tokens are in the
+/* True when the session can be drafted for: it fits the model's context, and its tokens are in the
  * vocabulary. */
 bool draft_model_fits(const struct draft_model *m, const struct draft_session *s);
 /* Call after session_follow, with its *kept: drops the positions of tokens that were contradicted,

@@ -19,13 +19,13 @@ struct peaks {
 	/* the same for 16-bit products, in pairs: for attention over keys and values in blocks */
 	double int16_gop_s;
 	double f32_gop_s; /* float32 fma, two operations */
-	double bf16_gop_s; /* products of pairs of bfloat16 summed in float32, which the kernels do not use (numerics.md says why);
-			      0: no such instruction */
+	/* products of pairs of bfloat16, summed in float32, which the kernels do not use
+	 * (numerics.md has the reason); 0: no such instruction */
+	double bf16_gop_s;
 };
 
 /* The peak that applies to a product with weights of this type, by the arithmetic that numerics.md
- * defines: that of bytes for quantised weights, that of float32 for all others, bfloat16 included.
- */
+ * defines: 8-bit products for quantised weights, float32 for all others, bfloat16 included. */
 double peaks_gop_s(const struct peaks *peaks, const struct tensor_type_info *type);
 
 /* The same for attention over keys and values of this type, with these dimensions: scores of

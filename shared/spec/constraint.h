@@ -45,17 +45,19 @@ enum constraint_said {
  * already is skipped. constraint NULL: CONSTRAINT_MORE. */
 enum constraint_said constraint_token(struct constraint *constraint, uint32_t index, int32_t token);
 
-/* Which nodes of a draft behind the newest output token the grammar allows (kept[], for draft_keep;
- * *n of them), and which tokens may follow: allowed[0] behind the newest token, allowed[1 + i]
+/* Finds which nodes of a draft behind the newest output token the grammar allows (kept[0..*n-1],
+ * for draft_keep), and which tokens may follow: allowed[0] behind the newest token, allowed[1 + i]
  * behind the i-th kept node. They are valid until the next call. draft NULL: there is none. False:
  * memory ran out, allowed[0] is NULL and nothing is kept; the output is broken. */
 bool constraint_draft(struct constraint *constraint, const struct draft_reply *draft,
 	const uint64_t **allowed, const uint16_t **kept, uint32_t *n);
 
-/* For who drafts, behind n tokens after the newest output token: the tokens that may follow, until the next call. NULL: those
- * tokens are not allowed, or there was no room; then nothing is known of what may follow. */
+/* For drafters: the tokens that may follow n tokens behind the newest output token. Valid until the
+ * next call. NULL: these n tokens are not allowed, or there was no room; it is then unknown what
+ * may follow. */
 const uint64_t *constraint_ahead(struct constraint *constraint, const int32_t *tokens, uint32_t n);
-/* How many of n tokens behind the newest output token the grammar allows, the first ones. */
+/* How many of n tokens behind the newest output token the grammar allows, counted from the first.
+ */
 uint32_t constraint_allows(struct constraint *constraint, const int32_t *tokens, uint32_t n);
 
 bool constraint_broken(const struct constraint *constraint);

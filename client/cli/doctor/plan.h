@@ -16,7 +16,7 @@ struct plan {
 	uint32_t context; /* tokens of a session */
 	uint64_t kv_bytes;
 	struct room room; /* what is left for experts, and why */
-	/* the memory that budget auto takes, and that of all experts. Dense: 0 */
+	/* the memory that budget auto takes, and the memory of all experts. Dense: 0 */
 	uint64_t budget_bytes, all_bytes;
 	double share; /* of the experts in memory; 1 for a dense model */
 	uint64_t least_bytes; /* of memory, for the smallest service */

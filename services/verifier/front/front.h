@@ -19,7 +19,7 @@
 
 struct backend;
 
-/* The client's side of one session. Its index is that of its slot and page. */
+/* The client's side of one session. Its slot and its page have the same index. */
 struct front_session {
 	bool used;
 	uint64_t uid;
@@ -57,8 +57,8 @@ struct front {
 	struct bus_server *socket;
 	struct slot slots[LIMIT_SESSIONS];
 	struct front_session sessions[LIMIT_SESSIONS];
-	/* One bit per index. The engine sets those of sessions with news; the others are looked at
-	 * only by the timer. */
+	/* One bit per index. The engine sets the bits of sessions with news; the others are looked
+	 * at only by the timer. */
 	_Atomic uint64_t changed[BITS_WORDS(LIMIT_SESSIONS)];
 	/* sessions of which not everything could be sent */
 	uint64_t again[BITS_WORDS(LIMIT_SESSIONS)];
@@ -150,7 +150,7 @@ struct places_round {
 	bool counted;
 	int64_t waiting; /* the result of places_waiting(front, 0) */
 };
-/* How many sessions wait in addition to those that fit in a batch, if there were this many more;
+/* How many sessions wait beyond the sessions that fit in a batch, if there were this many more;
  * negative: so many more fit. */
 int64_t places_waiting(struct front *front, uint32_t more);
 /* Returns a free index. If there is none, other sessions are made to give theirs up: finished ones
@@ -181,7 +181,7 @@ void admission_dropped(void *arg, const struct shelved *kept);
 void admission_gone(struct front *front, const struct bus_address *client);
 /* Ends a request that has not become a session. */
 void admission_cancel(struct front *front, struct inbox_entry *entry);
-/* Gives places, and texts to read, to those that wait. */
+/* Gives places, and texts to read, to sessions that wait. */
 void admission_work(struct front *front);
 /* The limits by which a request's text is read. */
 struct request_limits admission_limits(struct front *front);

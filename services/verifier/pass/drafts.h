@@ -24,7 +24,7 @@ struct drafts {
 	 * draft_wait, the drafter is asked for nothing for a while, unless it answers. */
 	uint64_t silent_ns;
 	uint32_t n_out; /* requests that were not answered yet */
-	uint32_t n_awaited; /* those of them for which this round waits */
+	uint32_t n_awaited; /* how many of them this round waits for */
 	uint64_t round;
 	uint32_t n_vocab;
 	uint64_t refused; /* replies that failed a check */
@@ -52,8 +52,8 @@ struct drafts {
 };
 
 /* generation: this process's; replies to requests of an earlier one are never taken for replies to
- * ours. Replies in the ring are for a predecessor and are dropped. payload is that of the
- * region "draft", supports that of the region "supports". */
+ * ours. Replies in the ring are for a predecessor and are dropped. payload, supports: the payloads
+ * of the regions "draft" and "supports". */
 int drafts_init(struct drafts *drafts, void *payload, size_t bytes, void *supports,
 	uint64_t generation, uint32_t n_vocab, const struct tuning *tuning, struct error *err);
 

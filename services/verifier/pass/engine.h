@@ -61,8 +61,8 @@ struct engine {
 	void *commands_mem;
 	struct ring commands_in, commands_out; /* the front's end and the engine's end */
 
-	/* Live sessions, oldest first, and those of them that may run, in the order in which they
-	 * are served. */
+	/* Live sessions, oldest first, and the live sessions that may run, in the order in which
+	 * they are served. */
 	struct sched_session *live[LIMIT_SESSIONS], *order[LIMIT_SESSIONS];
 	uint32_t n_live, n_order,
 		n_ended; /* n_ended: how many of live[] have ended and are still to be removed */

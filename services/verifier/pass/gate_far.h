@@ -41,5 +41,5 @@ static inline bool gate_far_busy(const struct gate_far *far)
 }
 /* Goes on with the prediction: to its end, with the pool of far->router (`all`), or for some
  * microseconds. True: far->router has the experts predicted for *layer, *ahead layers with experts
- * behind the one that runs. Call while gate_far_busy. */
+ * behind the layer that runs. Call while gate_far_busy. */
 bool gate_far_look(struct gate_far *far, bool all, uint32_t *layer, uint32_t *ahead);

@@ -51,7 +51,7 @@ static inline bool part_accepts(const struct pass_part *part)
 struct pass {
 	/* the largest pass that there is memory for; fixed at the start */
 	struct forward_limits max;
-	struct pass_part *parts; /* [LIMIT_SESSIONS]; after build only those that take part */
+	struct pass_part *parts; /* [LIMIT_SESSIONS]; after build only sessions that take part */
 	uint32_t n_parts;
 	/* Set by build: the batch, whose rows are one part after the other. */
 	struct batch_token *batch; /* [max.n_batch] */

@@ -5,8 +5,8 @@
  *
  * The worth of a token is the probability that the path to it is accepted: the product, along the
  * path, of the drafter's confidences, each corrected by how often tokens of that depth were
- * accepted in this session so far. Among tokens of equal worth those that come earlier in their
- * drafts are kept first, so a child is never kept without its parent. Worth decides how fast
+ * accepted in this session so far. Among tokens of equal worth the tokens that come earlier in
+ * their drafts are kept first, so a child is never kept without its parent. Worth decides how fast
  * answers come, never which tokens they have.
  */
 #pragma once

@@ -33,10 +33,10 @@ struct sched_limits {
 	uint32_t rows; /* rows of logits of one session in a pass */
 };
 
-/* Puts those of n sessions (oldest first) that may run into order[n] and sets their ranks. Returns
- * how many. Clients take turns: first the oldest session of each, then the second of each, and so
- * on; within a turn the older session is served first. Sessions with `aside` have turns of their
- * own, behind all others. Takes time linear in n. */
+/* Of n sessions (oldest first), puts the sessions that may run into order[n], and sets their ranks.
+ * Returns how many. Clients take turns: first the oldest session of each, then the second of each,
+ * and so on; within a turn the older session is served first. Sessions with `aside` have turns of
+ * their own, behind all others. Takes time linear in n. */
 uint32_t sched_order(
 	struct sched_session *const *sessions, uint32_t n, struct sched_session **order);
 

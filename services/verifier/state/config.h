@@ -13,8 +13,8 @@
  * CPUs there are. Checks the relations between keys. -EINVAL names the key. */
 int verifier_config_resolve(struct verifier_config *config, struct error *err);
 
-/* How many session pages are used at a time: those of running and waiting sessions, and of finished
- * ones that are kept. The other pages are never touched and cost no memory. Changes with the
+/* How many session pages are used at a time: by running and waiting sessions, and by finished ones
+ * that are kept. The other pages are never touched and cost no memory. Changes with the
  * configuration. */
 uint32_t verifier_config_places(const struct verifier_config *config);
 
