@@ -1,4 +1,5 @@
-/* A directory with the files of a made-up machine: control groups and memory. For tests with cmocka, one at a time. */
+/* A directory with the files of a made-up machine: control groups and memory. For tests with
+ * cmocka, one at a time. */
 #pragma once
 
 #include "shared/base/cgroup.h"

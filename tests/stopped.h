@@ -1,4 +1,5 @@
-/* Stops the test itself, as who presses ^Z or closes the lid does: another process does it, and wakes it again. */
+/* Stops the test itself, as who presses ^Z or closes the lid does: another process does it, and
+ * wakes it again. */
 #pragma once
 
 #include <signal.h>
@@ -6,8 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* This process is stopped `times` times for so long, the first time 100 ms from now; then `also` (0: none), which was stopped
- * before, is woken, 300 ms later. Returns the pid of who does it, for stopped_end. */
+/* This process is stopped `times` times for so long, the first time 100 ms from now; then `also`
+ * (0: none), which was stopped before, is woken, 300 ms later. Returns the pid of who does it, for
+ * stopped_end. */
 static inline pid_t stopped_begin(int times, unsigned ms, pid_t also)
 {
 	pid_t self = getpid(), pid = fork();

@@ -1,6 +1,7 @@
 /*
- * A scripted service in the test's own thread, and a client of it that has a request of three tokens. The SDK does nothing outside its
- * calls, so the service says exactly what a test wants said, in the order it wants.
+ * A scripted service in the test's own thread, and a client of it that has a request of three
+ * tokens. The SDK does nothing outside its calls, so the service says exactly what a test wants
+ * said, in the order it wants.
  */
 #pragma once
 

@@ -163,7 +163,8 @@ static inline void fake_copy(struct fake_drafted *to, const struct draft_reply *
 	}
 }
 
-/* The next reply if it is there, checked as the verifier does; wait: within 20 s (a sanitizer may be watching). */
+/* The next reply if it is there, checked as the verifier does; wait: within 20 s (a sanitizer may
+ * be watching). */
 static inline bool fake_take(struct fake *f, struct fake_drafted *out, bool wait)
 {
 	struct doorbell *bell = &f->rings.replies.shared->bell;
@@ -200,7 +201,8 @@ static inline bool fake_reply(struct fake *f, struct fake_drafted *reply)
 	return fake_take(f, reply, true);
 }
 
-/* One session's draft from everything it has committed. What was foreseen for requests before may come first. */
+/* One session's draft from everything it has committed. What was foreseen for requests before may
+ * come first. */
 static inline struct fake_drafted fake_draft(struct fake *f, uint32_t i, uint32_t k)
 {
 	struct session_page *page = session_at(f->header, f->header, i);

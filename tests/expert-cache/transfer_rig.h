@@ -1,4 +1,5 @@
-/* Store, transfer worker and the verifier's expert source together, on the demo model, in one process. */
+/* Store, transfer worker and the verifier's expert source together, on the demo model, in one
+ * process. */
 #pragma once
 
 #include "services/expert-cache/transfer.h"
@@ -164,8 +165,8 @@ static inline void expect_part(const struct expert_tensor *tensor, uint32_t expe
 	free(tiles);
 }
 
-/* One layer as the forward pass asks for it: every view's bytes are the file's, each expert comes once.
- * Returns how many views pointed into the slots. */
+/* One layer as the forward pass asks for it: every view's bytes are the file's, each expert comes
+ * once. Returns how many views pointed into the slots. */
 static inline uint32_t run_layer(struct rig *rig, uint32_t layer, uint32_t first, uint32_t n)
 {
 	uint16_t experts[LIMIT_EXPERTS], tokens[LIMIT_EXPERTS];
@@ -191,7 +192,8 @@ static inline uint32_t run_layer(struct rig *rig, uint32_t layer, uint32_t first
 			expect_part(&l->up, experts[index], place_at(views[i].up), views[i].layout);
 			expect_part(
 				&l->down, experts[index], place_at(views[i].down), views[i].layout);
-			/* The source maps the region elsewhere; the file's mapping is where the tensors are. */
+			/* The source maps the region elsewhere; the file's mapping is where the
+			 * tensors are. */
 			from_slots += place_at(views[i].gate) != in_file(&l->gate, experts[index]);
 		}
 		returned += (uint32_t)k;

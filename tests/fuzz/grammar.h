@@ -1,5 +1,5 @@
-/* A grammar and a text, from one input: the source, a NUL, the text. It compiles or says why not; following the text, what the
- * matcher says of a state holds, before and after compaction. */
+/* A grammar and a text, from one input: the source, a NUL, the text. It compiles or says why not;
+ * following the text, what the matcher says of a state holds, before and after compaction. */
 #pragma once
 
 #include "shared/model/grammar/matcher.h"

@@ -1,4 +1,5 @@
-/* A process that registers as the test says it should: a client of libzmq's at an admin endpoint, with a card of any content. */
+/* A process that registers as the test says it should: a client of libzmq's at an admin endpoint,
+ * with a card of any content. */
 #pragma once
 
 #include "shared/ipc/bus.h"

@@ -1,7 +1,7 @@
 /*
- * What the kernel tests share: a generator, comparison to the bit, the backends this CPU can run, and LANES and
- * BLOCKS of numerics.md written again as plainly as they are stated there (with libm's fmaf), independent of the
- * templates that all backends, scalar included, are made from.
+ * What the kernel tests share: a generator, comparison to the bit, the backends this CPU can run,
+ * and LANES and BLOCKS of numerics.md written again as plainly as they are stated there (with
+ * libm's fmaf), independent of the templates that all backends, scalar included, are made from.
  */
 #pragma once
 
@@ -70,7 +70,8 @@ static inline void assert_same_floats(const float *a, const float *b, size_t n, 
 				(double)a[i], bits_from(a[i]), (double)b[i], bits_from(b[i]));
 }
 
-/* The i-th backend this CPU supports, NULL after the last. Those it lacks are named once, as skipped. */
+/* The i-th backend this CPU supports, NULL after the last. Those it lacks are named once, as
+ * skipped. */
 static inline const struct kernels *backend(size_t i)
 {
 	static bool told;
@@ -172,7 +173,8 @@ static inline int bits_at(const uint8_t *p, uint32_t bit, uint32_t n)
 	return p[bit / 8] >> bit % 8 & ((1 << n) - 1);
 }
 
-/* The types in blocks of 32: where d, m, the fifth bits and the weights begin, and what is taken off. */
+/* The types in blocks of 32: where d, m, the fifth bits and the weights begin, and what is taken
+ * off. */
 static inline void reference_run_32(
 	enum tensor_type type, const uint8_t *block, struct reference_run *run)
 {
@@ -220,7 +222,8 @@ static inline int reference_six_bits(const uint8_t *p, uint32_t i)
 	       16 * bits_at(p, 8 * (j - 4 + 4 * minimum) + 6, 2);
 }
 
-/* Run s of a block of 256. The weights of all are in parts of 128 but for Q4_K's and Q5_K's of 64. */
+/* Run s of a block of 256. The weights of all are in parts of 128 but for Q4_K's and Q5_K's of 64.
+ */
 static inline void reference_run_256(
 	enum tensor_type type, const uint8_t *block, uint32_t s, struct reference_run *run)
 {
@@ -352,7 +355,8 @@ static inline float reference_product(
 	return cols > 1024 ? total + acc : acc;
 }
 
-/* The same row with float32 activations: LANES of its float32 values, what the backend "reference" computes. */
+/* The same row with float32 activations: LANES of its float32 values, what the backend "reference"
+ * computes. */
 static inline float reference_product_f32(
 	enum tensor_type type, const uint8_t *row, uint32_t cols, const struct activation *x)
 {

@@ -1,6 +1,7 @@
 /*
- * Runs of the types whose weights are found in a grid, of the ternary ones and of NVFP4, as plainly as BLOCKS of numerics.md
- * states them, each weight from its bits. The grids' entries are those of kernels/cpu: the golden blocks hold every one.
+ * Runs of the types whose weights are found in a grid, of the ternary ones and of NVFP4, as plainly
+ * as BLOCKS of numerics.md states them, each weight from its bits. The grids' entries are those of
+ * kernels/cpu: the golden blocks hold every one.
  */
 #pragma once
 
@@ -84,7 +85,8 @@ static inline int fours_weight(enum tensor_type type, const uint8_t *b, uint32_t
 		type, code_of(kernels_grid_iq3_s[index], i % 4), field_at(b + 74, 32 * s + i, 1));
 }
 
-/* Weight w of a block of TQ1_0: its byte is a fraction, ceil(256 * n / 243) with n in base three. */
+/* Weight w of a block of TQ1_0: its byte is a fraction, ceil(256 * n / 243) with n in base three.
+ */
 static inline int ternary_weight(const uint8_t *b, uint32_t w)
 {
 	uint32_t byte = w < 160 ? b[w % 32] : w < 240 ? b[32 + w % 16] : b[48 + w % 4];

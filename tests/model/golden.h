@@ -1,6 +1,7 @@
 /*
- * What the tests against the golden models share: the JSON beside them, prompts with what a hook saw of the routing,
- * and comparison with the numbers of the reference (tests/data/golden/README.md).
+ * What the tests against the golden models share: the JSON beside them, prompts with what a hook
+ * saw of the routing, and comparison with the numbers of the reference
+ * (tests/data/golden/README.md).
  */
 #pragma once
 
@@ -34,7 +35,8 @@ struct routes {
 	uint32_t k, first;
 	float hidden
 		[17]
-		[1024]; /* [layer]: the last token's residual stream before it; behind the last layer too */
+		/* [layer]: the last token's residual stream before it; behind the last layer too */
+		[1024];
 	uint32_t n_embd;
 };
 
@@ -132,8 +134,8 @@ static inline bool was_chosen(json_int_t layer, size_t token, json_int_t expert)
 	return found;
 }
 
-/* exact: the order and the weights too. The margins only speak of who is chosen, so 8-bit activations may swap two that
- * both are. */
+/* exact: the order and the weights too. The margins only speak of who is chosen, so 8-bit
+ * activations may swap two that both are. */
 static inline void check_routing(const json_t *routing, bool exact)
 {
 	size_t l, t, j;

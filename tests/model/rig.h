@@ -1,4 +1,5 @@
-/* What the tests of the engine share: a model with everything a forward pass needs, and ways to run tokens. */
+/* What the tests of the engine share: a model with everything a forward pass needs, and ways to run
+ * tokens. */
 #pragma once
 
 #include "kernels/cpu/steps/backend_cpu.h"
@@ -114,7 +115,8 @@ static inline void rig_seq(struct rig *rig, struct kv_seq *seq)
 	assert_int_equal(kv_seq_init(seq, ++rig->next_owner, RIG_CONTEXT), 0);
 }
 
-/* Runs and commits ids after seq's committed tokens, `chunk` per pass; logits ([n][n_vocab]) may be NULL. */
+/* Runs and commits ids after seq's committed tokens, `chunk` per pass; logits ([n][n_vocab]) may be
+ * NULL. */
 static inline void rig_chain(struct rig *rig, struct kv_seq *seq, const int32_t *ids, uint32_t n,
 	uint32_t chunk, float *logits)
 {

@@ -46,7 +46,8 @@ static inline double base_ns(const struct policy_state *s)
 	return base.ns;
 }
 
-/* n iterations at the K the policy asks for, of the given time and tokens. Returns decisions made. */
+/* n iterations at the K the policy asks for, of the given time and tokens. Returns decisions made.
+ */
 static inline uint32_t feed(struct policy_state *s, uint32_t n, uint64_t us, uint32_t emitted)
 {
 	uint32_t decisions = 0;

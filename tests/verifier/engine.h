@@ -1,6 +1,6 @@
 /*
- * An engine in the test's own process, on the demo model and the CPU's back end, whose passes the test runs one by one. The drafter
- * is a thread of the test's that drafts what it is told to.
+ * An engine in the test's own process, on the demo model and the CPU's back end, whose passes the
+ * test runs one by one. The drafter is a thread of the test's that drafts what it is told to.
  */
 #pragma once
 
@@ -34,8 +34,9 @@ struct engine_rig {
 	_Atomic uint64_t news[ENGINE_CHANGED_WORDS];
 	struct engine *engine;
 	uint32_t woken;
-	/* The drafter. Of each session (by its page): how many of the right tokens it drafts, how sure it says it is, whether it
-	 * keeps silent; and what it was asked for when it answered last. */
+	/* The drafter. Of each session (by its page): how many of the right tokens it drafts, how
+	 * sure it says it is, whether it keeps silent; and what it was asked for when it answered
+	 * last. */
 	pthread_t thread;
 	_Atomic bool stop;
 	struct draft_rings rings;
@@ -170,7 +171,8 @@ static inline void engine_rig_close(struct engine_rig *rig)
 	model_free(&rig->model);
 }
 
-/* A session of n_prompt tokens, which it has from its index, and of as many as RIG_TOKENS. k: fixed. */
+/* A session of n_prompt tokens, which it has from its index, and of as many as RIG_TOKENS. k:
+ * fixed. */
 static inline struct engine_session *engine_rig_begin(
 	struct engine_rig *rig, uint32_t index, uint32_t n_prompt, int32_t k)
 {

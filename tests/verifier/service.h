@@ -1,6 +1,6 @@
 /*
- * What the tests of the whole verifier share: the real process, a client on the bus, and a drafter of the test's own
- * that keeps its regions and drafts from known answers.
+ * What the tests of the whole verifier share: the real process, a client on the bus, and a drafter
+ * of the test's own that keeps its regions and drafts from known answers.
  */
 #pragma once
 
@@ -45,7 +45,8 @@ struct answer {
 	uint64_t hash[SERVICE_OUT_MAX];
 };
 
-/* The same tokens without any service: one at a time, K = 0, one thread, the scalar kernels' bits. */
+/* The same tokens without any service: one at a time, K = 0, one thread, the scalar kernels' bits.
+ */
 static inline void answer_make(struct rig *rig, struct answer *a, uint64_t seed, uint32_t n_prompt,
 	float temperature, uint32_t n)
 {
@@ -326,8 +327,8 @@ static inline uint64_t call_uid(const Outrider__Envelope *e)
 	}
 }
 
-/* Takes messages for the calls until it is enough or the time is over, of which a pause of the machine is no part; returns
- * whether it was enough. */
+/* Takes messages for the calls until it is enough or the time is over, of which a pause of the
+ * machine is no part; returns whether it was enough. */
 static inline bool calls_until(struct service *s, struct call *calls, size_t n,
 	bool (*enough)(const struct call *calls, size_t n), uint64_t timeout_ns)
 {
@@ -372,7 +373,8 @@ static inline void call_check(const struct call *c)
 		assert_memory_equal(c->hash, c->answer->hash, c->n * sizeof(*c->hash));
 }
 
-/* ---- A drafter of the test's own: proposes from the answers, wrongly at every `wrong`-th position. ---- */
+/* ---- A drafter of the test's own: proposes from the answers, wrongly at every `wrong`-th
+ * position. ---- */
 
 struct drafter {
 	struct daemon *daemon;
@@ -454,7 +456,8 @@ static inline void drafter_fill(
 		int parent = (int)i - 1;
 		int32_t token = a->token[at + i];
 
-		/* A tree: the second token is a false brother of the first, and the third goes on from the first. */
+		/* A tree: the second token is a false brother of the first, and the third goes on
+		 * from the first. */
 		if (d->tree && i == 1) {
 			parent = -1;
 			token = (a->token[at] + 1) % 4096;
@@ -533,8 +536,8 @@ struct drafter_order {
 	struct answer answers[SERVICE_ANSWERS];
 };
 
-/* Its own program from the start, not a fork of this one: it makes threads, and so has this process, which the thread
- * sanitizer does not allow. */
+/* Its own program from the start, not a fork of this one: it makes threads, and so has this
+ * process, which the thread sanitizer does not allow. */
 static inline void service_drafter_as(struct service *s, struct drafter_order *order,
 	const struct answer *answers, uint32_t n_answers)
 {
