@@ -15,7 +15,7 @@ static int (*const mixer_loaders[])(struct loader *l, uint32_t i, struct layer *
 	[MIX_DELTA_NET] = load_delta_net,
 };
 
-static int load_layer(struct loader *l, uint32_t i)
+int load_layer(struct loader *l, uint32_t i)
 {
 	const struct model_config *c = &l->model->config;
 	struct layer *layer = &l->model->layers[i];
@@ -31,7 +31,7 @@ static int load_layer(struct loader *l, uint32_t i)
 
 /* The embedding has a row for each token of the vocabulary. The tokenizer's list, if there is one,
  * must agree. */
-static int read_vocabulary(struct loader *l)
+int load_read_vocabulary(struct loader *l)
 {
 	struct model_config *c = &l->model->config;
 	name_tensor(l, "token_embd.weight");
@@ -74,7 +74,7 @@ static int load_factors(struct loader *l, const char *name, const float **factor
 	return rc;
 }
 
-static int load_rope_factors(struct loader *l)
+int load_rope_factors(struct loader *l)
 {
 	struct rope_config *rope = &l->model->config.rope;
 	int rc = load_factors(l, "rope_freqs", &rope->factors);
@@ -118,7 +118,7 @@ static void skip_prediction_blocks(struct loader *l)
 	}
 }
 
-static int check_unused(struct loader *l)
+int load_check_unused(struct loader *l)
 {
 	int rc = 0;
 	for (size_t i = 0; !rc && i < gguf_n_tensors(l->gguf); i++) {
@@ -149,7 +149,7 @@ static int load_tensors(struct loader *l)
 {
 	struct model *m = l->model;
 	struct model_config *c = &m->config;
-	int rc = gguf_problem(l->gguf, read_vocabulary(l), l->err);
+	int rc = gguf_problem(l->gguf, load_read_vocabulary(l), l->err);
 	if (!rc)
 		rc = load_matrix(l, c->n_vocab, c->n_embd, &m->embedding);
 	if (!rc)
@@ -180,7 +180,7 @@ static int load_tensors(struct loader *l)
 	skip_prediction_blocks(l);
 	if (!rc)
 		rc = load_scales(l);
-	return rc ? rc : check_unused(l);
+	return rc ? rc : load_check_unused(l);
 }
 
 /* Like gguf_scan_small, for what a packed file hides from it. */
@@ -264,6 +264,7 @@ void model_free(struct model **model)
 		free(m->memory);
 	}
 	free(m->layers);
+	free(m->head);
 	gguf_close(&m->gguf);
 	free(m);
 	*model = NULL;

@@ -12,7 +12,12 @@
 #include "shared/model/arch/model_mla.h"
 
 /* How a layer mixes tokens: attention.c, attention_mla.c and delta_net.c of shared/model/pass. */
-enum mixer { MIX_ATTENTION, MIX_MLA, MIX_DELTA_NET };
+enum mixer {
+	MIX_ATTENTION,
+	MIX_MLA,
+	MIX_DELTA_NET,
+	MIX_EAGLE3, /* attention whose input is a token and a state (head.h) */
+};
 
 enum qk_norm {
 	QK_NORM_NONE,
@@ -195,9 +200,11 @@ struct model {
 	struct model_config config;
 	struct matrix embedding; /* {n_vocab, n_embd} */
 	const float *output_norm, *output_norm_bias; /* [n_embd]; bias or NULL */
-	struct matrix output; /* {n_vocab, n_embd}; the embedding if they are tied */
+	/* {n_vocab, n_embd}; the embedding if they are tied. A draft head may have fewer rows. */
+	struct matrix output;
 	const float *output_bias; /* [n_vocab] or NULL */
 	struct layer *layers; /* [n_layers], owned */
+	struct head *head; /* set if it is a draft head (head.h); owned */
 	struct model_memory *memory; /* owned: widened vectors, and offsets of experts */
 	uint64_t memory_bytes; /* size of that memory */
 	uint64_t expert_bytes_total; /* all experts of all layers */

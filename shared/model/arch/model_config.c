@@ -138,16 +138,21 @@ static int read_parts(struct keys *k, struct model_config *c)
 
 int model_read_config(const struct gguf *gguf, struct model_config *config, struct error *err)
 {
-	struct keys k = {.gguf = gguf, .err = err};
-	const uint64_t n_before = gguf_n_problems(gguf);
+	const struct arch *arch = NULL;
 	*config = (struct model_config){0};
 	int rc = check_kind(gguf, err);
 	if (!rc)
-		rc = read_arch(gguf, &k.arch, err);
-	if (rc || !k.arch)
-		return rc;
-	config->arch = k.arch;
-	rc = read_parts(&k, config);
+		rc = read_arch(gguf, &arch, err);
+	return rc || !arch ? rc : model_read_config_as(gguf, arch, config, err);
+}
+
+int model_read_config_as(const struct gguf *gguf, const struct arch *arch,
+	struct model_config *config, struct error *err)
+{
+	struct keys k = {.gguf = gguf, .arch = arch, .err = err};
+	const uint64_t n_before = gguf_n_problems(gguf);
+	*config = (struct model_config){.arch = arch};
+	int rc = read_parts(&k, config);
 	if (rc)
 		return rc;
 	if (k.arch->mixer == MIX_MLA)

@@ -10,6 +10,9 @@
 /* Fills in all of *config except n_vocab and the rope factors, which follow from tensors. Errors
  * name the key. */
 int model_read_config(const struct gguf *gguf, struct model_config *config, struct error *err);
+/* The same for an architecture that the caller knows. */
+int model_read_config_as(const struct gguf *gguf, const struct arch *arch,
+	struct model_config *config, struct error *err);
 
 enum { LIMIT_FEED_FORWARD = 1 << 20, KEY_BYTES = 128 };
 

@@ -87,6 +87,8 @@ int load_expert_biases(struct loader *l, uint32_t layer, const struct group *gro
 /* Loads the scales of matrices that are loaded already: NAME.scale for NAME.weight
  * (model_scales.c). */
 int load_scales(struct loader *l);
+/* The same for the matrices of one layer. */
+int load_layer_scales(struct loader *l, uint32_t i);
 
 /* Loads blk.LAYER.ffn_exps.packed of a packed model (pack.h). */
 int load_packed_experts(struct loader *l, uint32_t i, struct layer *layer);
@@ -104,3 +106,11 @@ int load_delta_net(struct loader *l, uint32_t i, struct layer *layer);
 
 /* Loads the feed-forward of one layer, dense or routed, without its norm. */
 int load_feed_forward(struct loader *l, uint32_t i, struct layer *layer);
+
+/* Parts of loading that draft heads have too (model.c). load_layer fills l->model->layers[i] from
+ * block i. load_read_vocabulary sets config.n_vocab from token_embd. load_check_unused refuses
+ * tensors that nothing has loaded. */
+int load_layer(struct loader *l, uint32_t i);
+int load_read_vocabulary(struct loader *l);
+int load_rope_factors(struct loader *l);
+int load_check_unused(struct loader *l);

@@ -155,7 +155,7 @@ static int refuse_scaled_pairs(struct loader *l, uint32_t i)
 	return 0;
 }
 
-static int load_layer_scales(struct loader *l, uint32_t i)
+int load_layer_scales(struct loader *l, uint32_t i)
 {
 	struct layer *layer = &l->model->layers[i];
 	int rc = refuse_scaled_pairs(l, i);

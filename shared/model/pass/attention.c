@@ -166,11 +166,10 @@ static size_t q_width(const struct model_config *config)
 	return (size_t)config->n_heads * config->head_dim * (config->arch->q_gate ? 2 : 1);
 }
 
-static void project(struct forward *f)
+static void project(struct forward *f, struct inputs in)
 {
 	const struct model_config *config = &f->model->config;
 	const struct layer *layer = &f->model->layers[f->layer];
-	struct inputs in = inputs_of(f, f->h, f->h_q8, config->n_embd);
 	size_t kv_width = (size_t)config->n_kv_heads * config->head_dim;
 	const struct step_product products[] = {
 		product_of(&layer->q, in, floats_of(f, f->q, q_width(config))),
@@ -182,7 +181,7 @@ static void project(struct forward *f)
 	f->queue->ops->products(f->queue, &step);
 }
 
-void attention_layer(struct forward *f)
+void attention_from(struct forward *f, struct inputs in)
 {
 	const struct model_config *config = &f->model->config;
 	const struct layer *layer = &f->model->layers[f->layer];
@@ -213,9 +212,15 @@ void attention_layer(struct forward *f)
 		.out_q8 =
 			matrix_quantised(&layer->o) ? q8_of(f, f->att_q8, width) : (struct rows){0},
 	};
-	mixer_norm(f, matrix_quantised(&layer->q) || matrix_quantised(&layer->k) ||
-			      matrix_quantised(&layer->v));
-	project(f);
+	project(f, in);
 	f->queue->ops->attend(f->queue, &step);
 	mixer_out(f, &layer->o, inputs_of(f, f->att, f->att_q8, width));
+}
+
+void attention_layer(struct forward *f)
+{
+	const struct layer *layer = &f->model->layers[f->layer];
+	mixer_norm(f, matrix_quantised(&layer->q) || matrix_quantised(&layer->k) ||
+			      matrix_quantised(&layer->v));
+	attention_from(f, inputs_of(f, f->h, f->h_q8, f->model->config.n_embd));
 }

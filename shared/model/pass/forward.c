@@ -56,7 +56,10 @@ static void layout(struct forward *f, struct carve *c)
 	f->cos_sin = carve_at(c, T * config->n_rot, one);
 	f->oracle = carve_at(c, (size_t)f->limits.n_oracle * config->n_experts * D, one);
 	f->oracle_rest = carve_at(c, f->limits.n_oracle * D, one);
-	f->logits = carve_at(c, (size_t)(f->limits.n_logits + pick_rows(f)) * config->n_vocab, one);
+	f->logits = carve_at(
+		c, (size_t)(f->limits.n_logits + pick_rows(f)) * f->model->output.rows, one);
+	if (f->model->head)
+		head_layout(f, c);
 	if (f->delta)
 		delta_layout(f, c);
 }
@@ -75,6 +78,8 @@ static void layout_batch(struct forward *f, struct carve *c)
 	CARVE(c, f->affected, f->limits.n_budgets > 0 ? T : 0);
 	CARVE(c, f->lists, (size_t)f->limits.n_budgets * f->model->config.n_experts);
 	CARVE(c, f->oracle_pairs, (size_t)f->limits.n_oracle * f->model->config.n_experts);
+	if (f->model->head)
+		head_layout_batch(f, c);
 	if (f->delta)
 		delta_layout_batch(f, c);
 }
@@ -167,7 +172,7 @@ static struct queue_limits queue_limits(const struct forward *f)
 						  : 0,
 		.delta_d_k = delta->d_k,
 		.delta_drafts = f->limits.n_drafts,
-		.pick_vocab = f->limits.n_picks > 0 ? config->n_vocab : 0,
+		.pick_vocab = f->limits.n_picks > 0 ? f->model->output.rows : 0,
 	};
 }
 
@@ -326,7 +331,7 @@ static void output_logits(
 	struct forward *f, uint32_t first, uint32_t n_rows, uint32_t row, bool last)
 {
 	const struct model *model = f->model;
-	uint32_t n = model->config.n_embd, n_vocab = model->config.n_vocab;
+	uint32_t n = model->config.n_embd, n_vocab = model->output.rows;
 	struct rows h = floats_of(f, f->h, n), q8 = {0};
 	struct rows logits =
 		floats_of(f, f->logits + (size_t)row * n_vocab * sizeof(float), n_vocab);
@@ -354,7 +359,7 @@ static void output_picks(struct forward *f, uint32_t first, uint32_t n)
 {
 	uint64_t start = clock_ns();
 	const struct step_pick step = {
-		.logits = floats_of(f, f->logits, f->model->config.n_vocab),
+		.logits = floats_of(f, f->logits, f->model->output.rows),
 		.rows = f->picks,
 		.first = first,
 		.n = n,
@@ -404,6 +409,7 @@ static void (*const mixers[])(struct forward *f) = {
 	[MIX_ATTENTION] = attention_layer,
 	[MIX_MLA] = mla_layer,
 	[MIX_DELTA_NET] = delta_layer,
+	[MIX_EAGLE3] = head_attention,
 };
 
 static int queue_layers(struct forward *f)
@@ -456,6 +462,8 @@ int forward_begin(struct forward *forward, const struct batch_token *tokens, uin
 	}
 	section_begin(f);
 	embed(f);
+	if (f->model->head)
+		head_begin(f);
 	rc = queue_layers(f);
 	if (rc < 0) {
 		/* Nothing that was queued may still run when this returns. */
@@ -464,6 +472,8 @@ int forward_begin(struct forward *forward, const struct batch_token *tokens, uin
 		return rc;
 	}
 	uint64_t at = clock_ns();
+	if (f->model->head)
+		head_end(f);
 	output(f);
 	section_end(f);
 	f->stats.output_ns = clock_ns() - at - f->stats.pick_ns;
@@ -503,8 +513,7 @@ void forward_replay(struct forward *forward)
 
 const float *forward_logits(const struct forward *forward, uint32_t i)
 {
-	const struct rows logits =
-		floats_of(forward, forward->logits, forward->model->config.n_vocab);
+	const struct rows logits = floats_of(forward, forward->logits, forward->model->output.rows);
 	return (const float *)(const void *)(logits.buffer->host + logits.offset +
 					     forward->logit_row[i] * logits.stride);
 }

@@ -61,7 +61,12 @@ struct forward {
 	rows_at oracle, oracle_rest; /* [n_oracle][n_experts][D], [n_oracle][D] */
 	rows_at logits; /* [n_logits + FORWARD_PICKS][n_vocab]; the kept ones come first */
 
+	/* Of a draft head (head.c), in f->memory: two rows of [D], or the taps, beside each other */
+	rows_at wide, wide_q8; /* [T][max(2 D, head->n_state)] */
+
 	/* In f->batch: */
+	float *head_taps; /* [T][head->n_state], EAGLE-3 only */
+	float *head_states, *head_out; /* [T][D] */
 	struct step_token *step_tokens; /* [T] */
 	/* [n_logits + n_picks] tokens whose logits are kept, then those that are only picked
 	 * from */
@@ -161,6 +166,10 @@ void mixer_norm(struct forward *f, bool quantised);
 void mixer_out(struct forward *f, const struct matrix *w, struct inputs in);
 /* f->out = attention(norm(x)) of the layer; ffn_layer adds it. */
 void attention_layer(struct forward *f);
+/* The part of it behind the norm: the layer's queries, keys and values come from `in`. */
+void attention_from(struct forward *f, struct inputs in);
+/* Like attention_layer, for a MIX_EAGLE3 layer. */
+void head_attention(struct forward *f);
 /* Like attention_layer, for a MIX_MLA layer. */
 void mla_layer(struct forward *f);
 /* moe_budget.c: checks the budgets of the pass that begins; -EINVAL. */
@@ -174,3 +183,9 @@ struct step_expert moe_expert(
 /* x += f->out, then x += ffn(norm(x)) of the layer; -EIO. A section is under way before and after.
  */
 int ffn_layer(struct forward *f);
+
+/* head.c: memory for draft heads; what comes between the embedding and the layer, and behind it. */
+void head_layout(struct forward *f, struct carve *c);
+void head_layout_batch(struct forward *f, struct carve *c);
+void head_begin(struct forward *f);
+void head_end(struct forward *f);

@@ -44,6 +44,7 @@ void next_mixer(const struct forward *f, uint32_t index, struct step_next *next)
 	const struct matrix *const first[][STEP_NEXT] = {
 		[MIX_ATTENTION] = {&l->q, &l->k, &l->v},
 		[MIX_MLA] = {&l->mla.kv_a, l->mla.q_a.data ? &l->mla.q_a : &l->q},
+		[MIX_EAGLE3] = {&l->q, &l->k, &l->v},
 		[MIX_DELTA_NET] = {&d->qkv, &d->z, &d->mixed, &d->ba, &d->alpha, &d->beta},
 	};
 	uint32_t n = 0;
