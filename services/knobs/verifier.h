@@ -24,6 +24,7 @@ struct verifier_config {
 	int64_t sessions_max, queue_max, client_requests;
 	bool admit; /* false: no new session is started */
 	int64_t kv_tokens; /* 0 = chosen from sessions_max and context */
+	int64_t prefix_tokens; /* -1 = no limit */
 	int64_t prefill_chunk;
 	int experts; /* enum verifier_experts */
 	int weights; /* enum verifier_weights */

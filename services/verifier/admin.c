@@ -140,6 +140,12 @@ void admin_detail(void *arg, struct daemon_details *to)
 	daemon_detail(to, "recent_tokens", "%llu", (unsigned long long)recent);
 	daemon_detail(to, "recent_ns", "%llu", (unsigned long long)recent_ns);
 	daemon_detail(to, "kv_held_tokens", "%llu", (unsigned long long)held);
+	daemon_detail(to, "kv_kept_tokens", "%llu",
+		(unsigned long long)atomic_load_explicit(
+			&front->engine->kept_tokens, memory_order_relaxed));
+	daemon_detail(to, "cached_tokens", "%llu",
+		(unsigned long long)atomic_load_explicit(
+			&front->engine->cached_total, memory_order_relaxed));
 	daemon_detail(to, "drafted", "%llu", (unsigned long long)drafted);
 	daemon_detail(to, "accepted", "%llu", (unsigned long long)accepted);
 	daemon_detail(to, "sessions", "%u running, %u waiting, %u kept",

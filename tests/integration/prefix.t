@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Sessions whose prompts begin alike share the KV pages of that beginning. Their answers are those of sessions that are alone, whoever
-ends first, with few pages, and with the verifier killed meanwhile; afterwards every page is to be had again."""
+ends first, with few pages, and with the verifier killed meanwhile; afterwards every page is to be had again. Pages of ended sessions
+are found by later ones, also after the verifier was killed, until they are needed."""
 import os
 import re
 import sys
@@ -8,7 +9,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import DRAFTS, SAMPLED, SANITIZED, Service, Tap, difference, prompts, reference, seeded
+from outrider_test import DRAFTS, SAMPLED, SANITIZED, Service, Tap, difference, prompts, reference, seeded, until
 
 KILLS = int(os.environ.get("OUTRIDER_TEST_KILLS", 3 if SANITIZED else 10))
 TOKENS = 40 if SANITIZED else 120
@@ -29,12 +30,17 @@ def request(m, i):
             "draft_method": random.choice(("ngram", "model")), "logits_hash": random.random() < 0.5, **(modes[m] or {})}
 
 
+def kept_tokens(service):
+    verifier = next(p for p in service.status() if p["name"] == "verifier")
+    return verifier["details"]["kv_kept_tokens"] if verifier.get("details") else -1
+
+
 def wrong(keys, results):
     return [f"{key}: {what}" for key, result in zip(keys, results) if (what := difference(result, expected[key]))]
 
 
 def shared(service):
-    return [int(n) for n in re.findall(r"shares its first (\d+) tokens", service.whole_log())]
+    return [int(n) for n in re.findall(r"finds its first (\d+) tokens in the KV cache", service.whole_log())]
 
 
 def some():
@@ -72,4 +78,50 @@ with Service(draft=DRAFTS["small"], sets=SETS, options=("-v",)) as service:
     tap.ok(all(len(r["tokens"]) == 500 - len(p) for r, p in zip(results, apart))
            and service.whole_log().count("gives up its KV pages") == before, "afterwards every page is free",
            f"{[r.get('error') for r in results]}\n{service.log_text()[-1500:]}")
+
+# Conversations: each turn's prompt is all that was said, and a new question.
+def turns(service, kill):
+    """What each of three turns found in the KV cache, how many tokens it could have found, and which answers are wrong."""
+    found, possible, wrong = [], [], []
+    for chat in range(3):
+        said = list(same[:40 + 10 * chat])
+        for turn in range(3):
+            said += tails[chat][:12] if turn else []
+            before = len(shared(service))
+            ask = {"tokens": said, "max_tokens": 50, "seed": 7 + turn, "k": (0, 3, 7)[turn], "ignore_eos": True, "draft_method": "ngram",
+                   **(SAMPLED if chat == 1 else {})}
+            result = service.swarm([ask])[0]
+            want = reference(said, 50, SAMPLED if chat == 1 else None, seed=7 + turn, extra=("--ignore-eos",))
+            if (what := difference(result, want)):
+                wrong.append(f"chat {chat}, turn {turn}: {what}")
+            found.append((shared(service)[before:] or [0])[0])
+            possible.append((len(said) - 1) // 32 * 32)
+            said += result["tokens"]
+            if kill:
+                service.kill("verifier")
+                service.wait_ready()
+    return found, possible, wrong
+
+
+with Service(draft=DRAFTS["small"], sets=("verifier.context=512", "verifier.kv_tokens=2048"), options=("-v",)) as service:
+    for kill in (False, True):
+        found, possible, bad = turns(service, kill)
+        # The last token of an answer has no place in the cache, and a page that ends with it is computed again.
+        tap.ok(not bad and all(f >= p - 32 for i, (f, p) in enumerate(zip(found, possible)) if i % 3),
+               f"what was said is found in the next turn{' after the verifier was killed' if kill else ''}: the same bytes",
+               f"{found} of {possible}\n" + "\n".join(bad) + service.log_text()[-1500:])
+    kept = kept_tokens(service)
+    long = [{"tokens": prompts(1, longest=60)[0], "max_tokens": 400, "seed": s, "k": 0, "ignore_eos": True} for s in range(4)]
+    answers = service.swarm(long, concurrent=4)
+    left = kept_tokens(service)
+    tap.ok(0 < kept <= 2048 and left <= 2048 and all(len(a["tokens"]) == 400 for a in answers) and "gives up" not in service.whole_log(),
+           "kept pages give way to running sessions", f"{kept}, {left}, {[a.get('error') for a in answers]}")
+    service.ctl("knob", "set", "prefix_tokens=64")
+    until(lambda: kept_tokens(service) <= 64)
+    few = kept_tokens(service)
+    service.ctl("knob", "set", "prefix_tokens=0")
+    until(lambda: kept_tokens(service) == 0)
+    found, _, bad = turns(service, False)
+    tap.ok(not bad and 0 < few <= 64 and not any(found) and kept_tokens(service) == 0,
+           "prefix_tokens limits them, and 0 keeps none", f"{few}, {found}, {bad}")
 tap.done()

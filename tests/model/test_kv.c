@@ -469,9 +469,10 @@ static bool is_in_meta(const struct kv *kv, const unsigned char *at, uint32_t tu
 	const unsigned char *meta = (const unsigned char *)page;
 	const unsigned char *before = (const unsigned char *)&page->before;
 	const unsigned char *chain = (const unsigned char *)&page->chain;
+	const unsigned char *name = (const unsigned char *)&page->domain; /* the last fields */
 	return at >= meta && at < meta + sizeof(*page) &&
 	       !(at >= before && at < before + sizeof(page->before)) &&
-	       !(at >= chain && at < chain + sizeof(page->chain));
+	       !(at >= chain && at < chain + sizeof(page->chain)) && at < name;
 }
 
 /* How much a successor gets of a sequence of 100 tokens of which one byte somewhere became another: `full` of them fill turns. */

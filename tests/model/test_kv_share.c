@@ -1,7 +1,7 @@
 /*
  * Shared pages against a plain model: sequences are lists of tokens, and a cell holds what follows from all tokens up to its own.
  * Whatever is appended, rejected, shared, truncated, ended and taken over by a successor, every position has its own content,
- * every page is somebody's or free, and the counts are those of the chains.
+ * every page is somebody's, kept or free, and the counts are those of the chains.
  */
 #include "shared/model/kv/kv_internal.h"
 #include "shared/model/kv/kv_prefix.h"
@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 
 enum { PAGES = 24, CELLS = PAGES * KV_PAGE_CELLS, SEQS = 6, RECORDS = SEQS, CONTEXT = 300 };
+
+#define DOMAIN 5
 
 /* What a sequence ought to be. In memory that a killed process leaves behind. */
 struct list {
@@ -30,6 +32,7 @@ struct world {
 	struct list *lists; /* [SEQS] */
 	struct kv_seq seqs[SEQS];
 	uint64_t random, next_owner;
+	uint32_t kept_max;
 	bool checked; /* kv_check */
 	bool traced; /* stops around the operations, for who steps through them */
 };
@@ -139,6 +142,34 @@ static void count_pages(struct world *w, const struct kv_seq *seq, uint32_t *own
 	assert_int_equal(seq->n + n_spare, seq->n_pages * KV_PAGE_CELLS);
 }
 
+/* Kept pages: their number, and those without pages behind them in the list. */
+static void count_kept(const struct kv *kv)
+{
+	uint32_t n_kept = 0, n_last = 0, last = KV_NONE, behind[PAGES] = {0};
+	for (uint32_t p = 0; p < PAGES; p++) {
+		uint32_t before = kv->pages[p].before;
+		if (!kv->pages[p].shared || kv->pages[p].owner == 0)
+			continue;
+		if (before != KV_NONE)
+			behind[before]++;
+		n_kept += kv->pages[p].kept;
+	}
+	for (uint32_t p = kv->kept_first; p != KV_NONE; last = p, p = kv->pages[p].next, n_last++) {
+		assert_true(p < PAGES && n_last < PAGES);
+		assert_true(kv->pages[p].kept && behind[p] == 0 && kv->pages[p].prev == last);
+	}
+	assert_int_equal(kv->kept_last, last);
+	for (uint32_t p = 0; p < PAGES; p++) {
+		assert_int_equal(kv->pages[p].behind, behind[p]);
+		n_last -= kv->pages[p].kept && behind[p] == 0;
+		if (kv->pages[p].kept)
+			assert_true(kv->pages[p].shared && atomic_load(&kv->meta[p].owner) != 0);
+	}
+	assert_int_equal(n_last, 0);
+	assert_int_equal(kv->n_kept, n_kept);
+	assert_true(n_kept <= kv->kept_max);
+}
+
 /* Between operations: every count is what the sequences say. */
 static void check_counts(struct world *w)
 {
@@ -167,10 +198,11 @@ static void check_counts(struct world *w)
 	assert_int_equal(kv->n_free, n_free);
 	assert_int_equal(n_records + kv->n_free_records, kv->layout.n_records);
 	for (uint32_t p = 0; p < PAGES; p++) {
-		assert_int_equal(owners[p] + (refs[p] > 0), 1);
+		assert_int_equal(owners[p] + (refs[p] > 0) + kv->pages[p].kept, 1);
 		if (kv->pages[p].shared)
 			assert_int_equal(kv->pages[p].refs, refs[p]);
 	}
+	count_kept(kv);
 }
 
 static void open_cache(struct world *w, bool fresh)
@@ -184,6 +216,7 @@ static void open_cache(struct world *w, bool fresh)
 	if (w->checked)
 		kv_check(&w->kv);
 	assert_int_equal(kv_prefix_init(&w->kv), 0);
+	kv_keep_max(&w->kv, w->kept_max);
 }
 
 static void start(struct world *w, uint32_t s)
@@ -227,15 +260,15 @@ static void append(struct world *w, uint32_t s)
 	list->n = seq->n + n_accepted;
 	mark(w);
 	kv_commit(&w->kv, seq, accepted, n_accepted, rejected, n_rejected);
+	kv_prefix_enter(&w->kv, seq, DOMAIN, list->tokens);
 	mark(w);
-	kv_prefix_enter(&w->kv, seq, list->tokens);
 	list->kept = seq->n;
 }
 
 /* Takes over what is there of these tokens. */
 static uint32_t prefix(struct world *w, uint32_t s, const int32_t *tokens, uint32_t n)
 {
-	uint32_t tip, found = kv_prefix_find(&w->kv, &w->seqs[s], tokens, n, &tip);
+	uint32_t tip, found = kv_prefix_find(&w->kv, &w->seqs[s], DOMAIN, tokens, n, &tip);
 	assert_true(kv_prefix_share(&w->kv, &w->seqs[s], tip));
 	assert_int_equal(w->seqs[s].n, found);
 	return found;
@@ -276,7 +309,7 @@ static void truncate_one(struct world *w, uint32_t s)
 {
 	struct kv_seq *seq = &w->seqs[s];
 	uint32_t n = below(w, seq->n + 1), first = n / KV_PAGE_CELLS * KV_PAGE_CELLS;
-	bool room = w->kv.n_free > 0;
+	bool room = w->kv.n_free + w->kv.n_kept > 0;
 	w->lists[s].kept = first;
 	w->lists[s].n = seq->n;
 	mark(w);
@@ -297,7 +330,7 @@ static void step(struct world *w)
 		share(w, s);
 	else if (what < 8)
 		truncate_one(w, s);
-	else if (what == 8)
+	else if (what == 8 || (what == 9 && w->kept_max > 0))
 		stop(w, s);
 	else
 		append(w, s);
@@ -329,7 +362,7 @@ static void succeed(struct world *w, bool torn)
 		if (w->lists[s].owner == 0)
 			continue;
 		check_content(w, &w->seqs[s], &w->lists[s]);
-		kv_prefix_enter(&w->kv, &w->seqs[s], w->lists[s].tokens);
+		kv_prefix_enter(&w->kv, &w->seqs[s], DOMAIN, w->lists[s].tokens);
 	}
 }
 
@@ -347,9 +380,11 @@ static void *shared_memory(size_t bytes)
 	return memory;
 }
 
-static void world_open(struct world *w, uint64_t seed, bool checked, uint32_t v_dim)
+static void world_open(
+	struct world *w, uint64_t seed, bool checked, uint32_t v_dim, uint32_t kept_max)
 {
 	memset(w, 0, sizeof(*w));
+	w->kept_max = kept_max;
 	w->random = seed;
 	w->checked = checked;
 	w->layout = (struct kv_layout){.n_layers = 2,
@@ -376,6 +411,8 @@ static void world_close(struct world *w)
 {
 	for (uint32_t s = 0; s < SEQS; s++)
 		kv_seq_exit(&w->kv, &w->seqs[s]);
+	assert_int_equal(w->kv.n_free + w->kv.n_kept, PAGES);
+	kv_keep_max(&w->kv, 0);
 	assert_int_equal(w->kv.n_free, PAGES);
 	assert_int_equal(w->kv.n_free_records, RECORDS);
 	for (uint32_t cell = 0; cell < CELLS; cell++)
@@ -387,13 +424,16 @@ static void world_close(struct world *w)
 static void every_cell_holds_what_its_tokens_make_it(void **state)
 {
 	(void)state;
-	uint32_t shared = 0;
-	for (uint64_t seed = 0; seed < 12; seed++) {
+	uint32_t shared = 0, revived = 0;
+	static const uint32_t kept_max[] = {0, PAGES, 5, PAGES, 1};
+	for (uint64_t seed = 0; seed < 20; seed++) {
 		struct world w;
-		world_open(&w, seed, seed % 2, seed % 3 ? 4 : 0);
+		world_open(&w, seed, seed % 2, seed % 3 ? 4 : 0, kept_max[seed % 5]);
 		for (int i = 0; i < 1500; i++) {
+			uint32_t n_kept = w.kv.n_kept, n_free = w.kv.n_free;
 			step(&w);
 			check_counts(&w);
+			revived += w.kv.n_kept < n_kept && w.kv.n_free >= n_free;
 			for (uint32_t p = 0; p < PAGES; p++)
 				shared += w.kv.pages[p].refs > 1;
 			for (uint32_t s = 0; i % 8 == 0 && s < SEQS; s++)
@@ -408,6 +448,7 @@ static void every_cell_holds_what_its_tokens_make_it(void **state)
 	}
 	/* That much was shared that the above means something. */
 	assert_true(shared > 3000);
+	assert_true(revived > 100);
 }
 
 /* Does some work, and then one operation that the parent steps through. */
@@ -432,6 +473,8 @@ static void check_successor(const struct world *w, unsigned char *map, struct li
 	succeed(&heir, true);
 	for (uint32_t s = 0; s < SEQS; s++)
 		kv_seq_exit(&heir.kv, &heir.seqs[s]);
+	assert_int_equal(heir.kv.n_free + heir.kv.n_kept, PAGES);
+	kv_keep_max(&heir.kv, 0);
 	assert_int_equal(heir.kv.n_free, PAGES);
 	kv_exit(&heir.kv);
 }
@@ -477,7 +520,7 @@ static void a_process_that_dies_loses_no_page(void **state)
 	(void)state;
 	for (uint64_t seed = 0; seed < 48; seed++) {
 		struct world w;
-		world_open(&w, seed, seed % 4 == 3, 4);
+		world_open(&w, seed, seed % 4 == 3, 4, seed % 3 ? PAGES : 0);
 		pid_t pid = fork();
 		assert_true(pid >= 0);
 		if (pid == 0)
@@ -493,7 +536,7 @@ static void a_process_that_dies_loses_no_page(void **state)
 
 static void opened(struct world *w)
 {
-	world_open(w, 1, false, 4);
+	world_open(w, 1, false, 4, 0);
 	for (uint32_t s = 0; s < SEQS; s++)
 		start(w, s);
 }
@@ -505,11 +548,11 @@ static void fill(struct world *w, uint32_t s, uint32_t n)
 	struct list *list = &w->lists[s];
 	assert_int_equal(kv_take(&w->kv, &w->seqs[s], n, cells), 0);
 	for (uint32_t i = 0; i < n; i++, list->n++) {
-		list->tokens[list->n] = (int32_t)list->n;
+		list->tokens[list->n] = (int32_t)(s * 1000 + list->n);
 		each_word(w, cells[i], content(list, list->n), true);
 	}
 	kv_commit(&w->kv, &w->seqs[s], cells, n, NULL, 0);
-	kv_prefix_enter(&w->kv, &w->seqs[s], list->tokens);
+	kv_prefix_enter(&w->kv, &w->seqs[s], DOMAIN, list->tokens);
 }
 
 static void whole_pages_are_shared_and_the_rest_is_copied(void **state)
@@ -604,6 +647,106 @@ static void a_prefix_is_found_by_its_tokens_alone(void **state)
 	world_close(&w);
 }
 
+/* Three conversations, of which the second continues the first, end; the room is enough for all. */
+static void pages_are_kept_until_they_are_needed(void **state)
+{
+	struct world w;
+	uint32_t tip;
+	(void)state;
+	world_open(&w, 1, false, 4, PAGES);
+	for (uint32_t s = 0; s < 3; s++)
+		start(&w, s);
+	fill(&w, 0, 128);
+	w.lists[1].n = prefix(&w, 1, w.lists[0].tokens, 128);
+	memcpy(w.lists[1].tokens, w.lists[0].tokens, sizeof(w.lists[0].tokens));
+	fill(&w, 1, 64);
+	w.lists[2].n = 0;
+	w.lists[2].tokens[0] = 77;
+	append(&w, 2);
+	struct list first = w.lists[0], second = w.lists[1];
+	stop(&w, 0);
+	assert_int_equal(w.kv.n_kept, 0);
+	stop(&w, 2);
+	stop(&w, 1);
+	check_counts(&w);
+	assert_true(w.kv.n_kept >= 6);
+	/* Another domain finds nothing. */
+	start(&w, 0);
+	assert_int_equal(
+		kv_prefix_find(&w.kv, &w.seqs[0], DOMAIN + 1, second.tokens, 192, &tip), 0);
+	/* A successor finds all of it. */
+	die(&w);
+	memset(w.seqs, 0, sizeof(w.seqs));
+	w.lists[0].n = w.lists[0].kept = 0;
+	succeed(&w, false);
+	assert_true(w.kv.n_kept >= 6);
+	assert_int_equal(prefix(&w, 0, second.tokens, 192), 192);
+	check_content(&w, &w.seqs[0], &second);
+	w.lists[0] = second;
+	w.lists[0].owner = w.seqs[0].owner;
+	check_counts(&w);
+	/* What lies behind a sequence that goes back is not overwritten. */
+	kv_truncate(&w.kv, &w.seqs[0], 96);
+	w.lists[0].n = 96;
+	fill(&w, 0, 40);
+	start(&w, 1);
+	assert_int_equal(prefix(&w, 1, second.tokens, 192), 192);
+	check_content(&w, &w.seqs[1], &second);
+	check_counts(&w);
+	stop(&w, 1);
+	stop(&w, 0);
+	/* New sequences take pages of their ends, and the beginnings last. */
+	start(&w, 2);
+	start(&w, 4);
+	start(&w, 5);
+	uint32_t kept = w.kv.n_kept;
+	for (uint32_t i = 0; w.kv.n_kept + 2 > kept; i++)
+		fill(&w, i % 3 == 0 ? 2 : 3 + i % 3, KV_PAGE_CELLS);
+	check_counts(&w);
+	start(&w, 3);
+	assert_true(prefix(&w, 3, first.tokens, 128) >= 96);
+	stop(&w, 3);
+	world_close(&w);
+}
+
+/* Two compute the same tokens side by side, in steps that end at different places; then they part. */
+static void what_is_computed_twice_is_kept_once(void **state)
+{
+	struct world w;
+	(void)state;
+	for (uint32_t parts = 0; parts < 130; parts += 13) {
+		opened(&w);
+		for (uint32_t n = 0; n < 130; n += 10) {
+			for (uint32_t s = 0; s < 2; s++) {
+				uint32_t cells[70], more = s == 1 && n % 60 == 0 ? 60
+							   : s == 0		 ? 10
+										 : 0;
+				more = w.lists[s].n + more > 130 ? 130 - w.lists[s].n : more;
+				assert_int_equal(kv_take(&w.kv, &w.seqs[s], more, cells), 0);
+				for (uint32_t i = 0; i < more; i++) {
+					struct list *list = &w.lists[s];
+					uint32_t at = list->n++;
+					list->tokens[at] =
+						(int32_t)(at < parts ? at : at + 1000 * s);
+					each_word(&w, cells[i], content(list, at), true);
+				}
+				kv_commit(&w.kv, &w.seqs[s], cells, more, NULL, 0);
+				kv_prefix_enter(&w.kv, &w.seqs[s], DOMAIN, w.lists[s].tokens);
+				check_counts(&w);
+			}
+		}
+		uint32_t same = parts / KV_PAGE_CELLS * KV_PAGE_CELLS;
+		assert_memory_equal(w.seqs[0].cell, w.seqs[1].cell, same * sizeof(uint32_t));
+		for (uint32_t s = 0; s < 2; s++) {
+			assert_int_equal(w.seqs[s].n, 130);
+			assert_int_equal(w.seqs[s].n_shared, 128);
+			check_content(&w, &w.seqs[s], &w.lists[s]);
+		}
+		assert_int_equal(w.kv.n_free, PAGES - 10 + parts / KV_PAGE_CELLS);
+		world_close(&w);
+	}
+}
+
 static void windows_and_states_are_not_shared(void **state)
 {
 	struct world w;
@@ -618,7 +761,7 @@ static void windows_and_states_are_not_shared(void **state)
 	w.kv.layout.states.n_layers = 0;
 	world_close(&w);
 	/* Nor does anything happen in a cache without records. */
-	world_open(&w, 1, false, 4);
+	world_open(&w, 1, false, 4, PAGES);
 	kv_exit(&w.kv);
 	w.layout.n_records = 0;
 	open_cache(&w, true);
@@ -637,10 +780,10 @@ static void windows_and_states_are_not_shared(void **state)
 static void a_damaged_map_takes_nothing_wrong_over(void **state)
 {
 	(void)state;
-	uint32_t whole = 0;
+	uint32_t whole = 0, found = 0;
 	for (uint64_t seed = 0; seed < 600; seed++) {
 		struct world w;
-		world_open(&w, seed, true, 4);
+		world_open(&w, seed, true, 4, seed % 2 ? PAGES : 0);
 		for (uint32_t s = 0; s < 3; s++)
 			start(&w, s);
 		fill(&w, 0, 140);
@@ -660,6 +803,10 @@ static void a_damaged_map_takes_nothing_wrong_over(void **state)
 		}
 		for (uint32_t s = 0; s < SEQS; s++)
 			w.lists[s].kept = 0;
+		/* Its pages are kept, but for those that another one has. */
+		struct list ended = w.lists[1];
+		if (seed % 4 == 1)
+			stop(&w, 1);
 		unsigned char *map = w.map;
 		die(&w);
 		if (seed % 3 == 0) {
@@ -677,9 +824,16 @@ static void a_damaged_map_takes_nothing_wrong_over(void **state)
 		}
 		succeed(&w, true);
 		whole += w.seqs[0].n == 128 && w.seqs[1].n == 128;
+		start(&w, 3);
+		ended.n = prefix(&w, 3, ended.tokens, ended.n);
+		w.lists[3] = ended;
+		w.lists[3].owner = w.seqs[3].owner;
+		check_content(&w, &w.seqs[3], &ended);
+		check_counts(&w);
+		found += seed % 4 == 1 && ended.n == 128;
 		world_close(&w);
 	}
-	assert_true(whole > 50);
+	assert_true(whole > 50 && found > 30);
 }
 
 int main(void)
@@ -690,6 +844,8 @@ int main(void)
 		cmocka_unit_test(whole_pages_are_shared_and_the_rest_is_copied),
 		cmocka_unit_test(a_truncated_sequence_goes_back_to_a_page_where_none_is_free),
 		cmocka_unit_test(a_prefix_is_found_by_its_tokens_alone),
+		cmocka_unit_test(pages_are_kept_until_they_are_needed),
+		cmocka_unit_test(what_is_computed_twice_is_kept_once),
 		cmocka_unit_test(windows_and_states_are_not_shared),
 		cmocka_unit_test(a_damaged_map_takes_nothing_wrong_over),
 	};

@@ -3,6 +3,7 @@
 #include "services/verifier/pass/engine.h"
 
 #include "shared/base/clock.h"
+#include "shared/base/counter.h"
 #include "shared/base/log.h"
 #include "shared/model/text/breakers.h"
 
@@ -26,17 +27,19 @@ static void put_out(struct engine *engine, struct sched_session *victim)
 		s->part->put_out = true;
 }
 
-/* Notes, when a session starts, how many of its tokens have pages of other sessions. Only the first
- * start counts: at a later one the session had computed these tokens itself. */
-static void note_shared(const struct engine *engine, const struct engine_session *s)
+/* Notes, when a session starts, how many of its tokens have pages of other or ended sessions. Only
+ * the first start counts: at a later one the session had computed these tokens itself. */
+static void note_shared(struct engine *engine, const struct engine_session *s)
 {
 	uint32_t shared = s->waits ? s->seq.n : 0;
 
 	if (shared > 0)
 		log_session(LOG_LEVEL_INFO, s->uid, engine->iteration,
-			"shares its first %u tokens with other sessions", shared);
-	if (s->slot->usage.started_ns == 0 && s->n_tokens == s->page->n_prompt)
-		atomic_store_explicit(&s->page->cached, shared, memory_order_relaxed);
+			"finds its first %u tokens in the KV cache", shared);
+	if (s->slot->usage.started_ns != 0 || s->n_tokens != s->page->n_prompt)
+		return;
+	counter_add(&engine->cached_total, shared);
+	atomic_store_explicit(&s->page->cached, shared, memory_order_relaxed);
 }
 
 /* Allocates n cells for a session, with pages of others if necessary. first: the batch is still

@@ -116,6 +116,8 @@ int engine_create(const struct engine_options *options, struct engine **out, str
 	if (rc == 0 && kv_prefix_init(&engine->kv) != 0)
 		rc = error_set(err, ENOMEM, "no memory to look up prefixes of sessions");
 	if (rc == 0)
+		kv_keep_max(&engine->kv, engine->tuning->prefix_pages);
+	if (rc == 0)
 		rc = create_experts(engine, err);
 	if (rc == 0)
 		rc = drafts_init(&engine->drafts, region_payload(&regions->draft), draft_bytes(),
@@ -157,7 +159,7 @@ static void enter(struct engine *engine, uint32_t index)
 static void recover_kv(struct engine *engine, struct engine_session *s, uint32_t limit)
 {
 	kv_adopt(&engine->kv, &s->seq, limit);
-	kv_prefix_enter(&engine->kv, &s->seq, s->page->tokens);
+	kv_prefix_enter(&engine->kv, &s->seq, 0, s->page->tokens);
 }
 
 void engine_recover(struct engine *engine, uint32_t index, bool kv_kept)
@@ -356,6 +358,7 @@ static void take_tuning(struct engine *engine)
 	engine->drafts.tuning = t;
 	engine->looked_ns = 0; /* ahead_max decides which sessions are paused */
 	set_spin(engine);
+	kv_keep_max(&engine->kv, t->prefix_pages);
 	if (engine->cached != NULL)
 		experts_cached_tune(engine->cached, t->expert_spin, t->expert_patience);
 

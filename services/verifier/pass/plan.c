@@ -84,6 +84,8 @@ void pass_sweep(struct engine *engine, const struct pass *pass)
 	}
 	look_at_changed(engine, now_ns);
 	engine_tidy(engine);
+	atomic_store_explicit(&engine->kept_tokens, (uint64_t)engine->kv.n_kept * KV_PAGE_CELLS,
+		memory_order_relaxed);
 }
 
 /* A session that is about to start takes over pages of other sessions that contain the beginning of
@@ -93,7 +95,7 @@ static void take_over_prefix(struct engine *engine, struct engine_session *s)
 {
 	uint32_t n = (s->sched.recorded ? s->sched.n_prompt : s->sched.n_tokens) - 1, tip;
 
-	if (kv_prefix_find(&engine->kv, &s->seq, s->page->tokens, n, &tip) == s->seq.n)
+	if (kv_prefix_find(&engine->kv, &s->seq, 0, s->page->tokens, n, &tip) == s->seq.n)
 		return;
 	if (s->seq.owner == 0 &&
 		kv_seq_init(&s->seq, s->uid, (uint32_t)engine->o.config->context) != 0)

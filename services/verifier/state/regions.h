@@ -15,7 +15,7 @@
 #include "shared/spec/slots.h"
 
 #define KV_REGION "kv"
-#define KV_REGION_LAYOUT 8
+#define KV_REGION_LAYOUT 9
 
 /* The payload of "kv": this, then the map and the store of the KV cache (kv.h). */
 struct kv_region_header {

@@ -1,5 +1,7 @@
 #include "services/verifier/state/tuning.h"
 
+#include "shared/model/kv/kv.h"
+
 #include <stdlib.h>
 
 int tuning_of(const struct verifier_config *config, struct tuning *out, struct error *err)
@@ -14,6 +16,9 @@ int tuning_of(const struct verifier_config *config, struct tuning *out, struct e
 		.sessions_max = (uint32_t)config->sessions_max,
 		.prefill_chunk = (uint32_t)config->prefill_chunk,
 		.ahead_max = (uint32_t)config->ahead_max,
+		.prefix_pages = config->prefix_tokens < 0
+					? KV_PAGES_MAX
+					: (uint32_t)(config->prefix_tokens / KV_PAGE_CELLS),
 		.default_k = (uint32_t)config->default_k,
 		.follow_at_zero = config->follow_at_zero,
 	};

@@ -102,6 +102,8 @@ static void give_spare(struct kv *kv, struct kv_seq *seq, uint32_t cell)
 
 uint32_t kv_page_take(struct kv *kv, struct kv_seq *seq)
 {
+	if (kv->n_free == 0)
+		kv_keep_less(kv);
 	uint32_t page = kv->free_page;
 	kv->free_page = kv->pages[page].next;
 	kv->n_free--;
@@ -189,7 +191,7 @@ int kv_init(struct kv *kv, void *map, struct buffer *store, const struct kv_layo
 	kv->layout = *layout;
 	kv->meta = map;
 	kv->records = (struct kv_record *)(void *)(bytes + parts.records);
-	kv->free_page = KV_NONE;
+	kv->free_page = kv->kept_first = kv->kept_last = KV_NONE;
 	if (allocate(kv, layout) < 0) {
 		kv_exit(kv);
 		return error_set(
@@ -293,7 +295,7 @@ int kv_take(struct kv *kv, struct kv_seq *seq, uint32_t n, uint32_t *cells)
 {
 	uint32_t short_by = n > seq->n_spare ? n - seq->n_spare : 0;
 	uint32_t pages = (uint32_t)(((uint64_t)short_by + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS);
-	if (pages > kv->n_free || !kv_windows_left(kv, n) ||
+	if (pages > kv->n_free + kv->n_kept || !kv_windows_left(kv, n) ||
 		(uint64_t)n + in_flight(seq) > seq->n_max - seq->n + LIMIT_DRAFT_NODES)
 		return -ENOSPC;
 	if (kv_states(kv) && !seq->state.held &&
@@ -351,5 +353,5 @@ void kv_truncate(struct kv *kv, struct kv_seq *seq, uint32_t n)
 
 uint32_t kv_free_cells(const struct kv *kv, const struct kv_seq *seq)
 {
-	return seq->n_spare + kv->n_free * KV_PAGE_CELLS;
+	return seq->n_spare + (kv->n_free + kv->n_kept) * KV_PAGE_CELLS;
 }

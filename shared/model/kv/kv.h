@@ -17,7 +17,8 @@
  * to whole turns (KV_TURN) and to a cache line, so that what one attention job reads is contiguous.
  * Nothing here points into the store: vectors are known by their offsets.
  *
- * A page stays with its sequence until kv_seq_exit, and is free again when no sequence has it.
+ * A page stays with its sequence until kv_seq_exit, and is free again when no sequence has it. Shared
+ * pages may be kept beyond that, for later sequences that begin with the same tokens (kv_keep.c).
  */
 #pragma once
 
@@ -80,6 +81,10 @@ struct kv_page_meta {
 	_Atomic int32_t position[KV_PAGE_CELLS];
 	/* checksums of its turns of cells, see kv_sums.h; 0: none yet */
 	_Atomic uint64_t sums[KV_SUMS];
+	/* if shared and filed (kv_prefix.h): its domain and tokens, and a checksum of them and of
+	 * chain */
+	_Atomic uint64_t domain, name;
+	_Atomic int32_t token[KV_PAGE_CELLS];
 };
 
 /* A sequence with shared pages, as a successor finds it. owner 0: free record. */
@@ -92,16 +97,20 @@ struct kv_record {
 /* What the running process knows of a page. */
 struct kv_page {
 	uint64_t owner; /* 0: free */
-	/* if not shared: 1, for its sequence; if shared: the number of pages behind it and of
-	 * sequences that end in it */
+	/* if not shared: 1, for its sequence; if shared: the number of sequences that end in it and
+	 * of pages behind it that have references themselves */
 	uint32_t refs;
+	uint32_t behind; /* number of shared pages behind it; counted after kv_reclaim */
 	uint32_t before;
 	/* of a sequence's own page: a bit for each cell that holds nothing and is not in flight */
 	uint32_t spare;
-	/* in the list of its sequence's own pages, or of the free ones; KV_NONE: end */
+	/* in the list of its sequence's own pages, of the free ones, or of the kept ones without
+	 * pages behind them; KV_NONE: end */
 	uint32_t next, prev;
 	uint32_t next_spare; /* in the list of its sequence's own pages with spare cells */
 	bool shared;
+	bool kept; /* no sequence has it */
+	bool unchecked; /* kept, from a predecessor: its positions are not known yet */
 };
 
 struct kv {
@@ -117,6 +126,9 @@ struct kv {
 	size_t k_head_bytes,
 		v_head_bytes; /* all cells of one layer and head; v's is 0 when it lies in k */
 	uint32_t free_page, n_free; /* the first of the free pages, and their number */
+	/* Kept pages: the list of those without pages behind them, the longest unused first; their
+	 * number and the largest number, all included. */
+	uint32_t kept_first, kept_last, n_kept, kept_max;
 	uint32_t *free_records, n_free_records; /* owned */
 	struct kv_left *left; /* of kv_adopt.c, in a successor, until kv_reclaim; owned */
 	struct kv_prefixes *prefixes; /* kv_prefix.h; NULL: prefixes are not looked up; owned */
@@ -173,7 +185,8 @@ void kv_check(struct kv *kv);
 /* Makes an empty sequence for n_max tokens, with LIMIT_DRAFT_NODES more in flight. -EINVAL: owner
  * is 0, or n_max not in 1..LIMIT_CONTEXT. */
 int kv_seq_init(struct kv_seq *seq, uint64_t owner, uint32_t n_max);
-/* Returns all pages of the sequence; shared ones when no other sequence has them. */
+/* Returns all pages of the sequence. Shared ones that no other sequence has are kept if they are
+ * filed and there is room for them (kv_keep_max), else freed. */
 void kv_seq_exit(struct kv *kv, struct kv_seq *seq);
 /* Frees the sequence's memory in this process. Its pages stay its own, for a successor. */
 void kv_seq_forget(struct kv_seq *seq);
@@ -210,7 +223,10 @@ void kv_commit(struct kv *kv, struct kv_seq *seq, const uint32_t *accepted, uint
  * layers, positions that the newest usable state does not cover; all positions when the window
  * before n is gone; and what kv_share says. See seq->n. */
 void kv_truncate(struct kv *kv, struct kv_seq *seq, uint32_t n);
-/* spare cells, and those of free pages */
+/* The largest number of kept pages from now on; 0, as after kv_init: none is kept. Frees those that
+ * are too many. */
+void kv_keep_max(struct kv *kv, uint32_t pages);
+/* spare cells, and those of free and of kept pages, which give way */
 uint32_t kv_free_cells(const struct kv *kv, const struct kv_seq *seq);
 
 /* Offset in the store of cell 0's vector, for a layer (index among those with KV) and head. Cell c

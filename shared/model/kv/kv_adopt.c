@@ -1,7 +1,7 @@
 /*
  * Takes over what a predecessor left. kv_left_init reads every page and record once and files them
  * by owner. kv_adopt takes over one sequence's: first its chain of shared pages, then its own
- * pages. kv_reclaim frees the rest. All together is linear in the number of pages, because a shared
+ * pages. kv_reclaim keeps (kv_keep.c) or frees the rest. All together is linear in the number of pages, because a shared
  * page is checked only for the first sequence that has it. Nothing that is read is used for memory
  * accesses before it is checked, and the check is made on a copy.
  */
@@ -76,7 +76,7 @@ int kv_left_init(struct kv *kv)
 	return 0;
 }
 
-static void read_positions(const struct kv *kv, uint32_t page, int32_t *positions)
+void kv_read_positions(const struct kv *kv, uint32_t page, int32_t *positions)
 {
 	/* Acquire pairs with the release in kv_marker_set: the keys and values behind a marker are
 	 * complete. */
@@ -87,7 +87,7 @@ static void read_positions(const struct kv *kv, uint32_t page, int32_t *position
 
 /* The place in a chain of a page whose positions are exactly those of one page; 0 is the first. -1:
  * it has others, or not all. */
-static int64_t place_of(const int32_t *positions)
+int64_t kv_place_of(const int32_t *positions)
 {
 	uint32_t seen = 0;
 	int32_t place = positions[0] / KV_PAGE_CELLS;
@@ -106,12 +106,12 @@ static bool may_stand(const struct kv *kv, uint32_t page, uint64_t owner, int64_
 	int32_t positions[KV_PAGE_CELLS];
 	if (!kv->pages[page].shared && kv->pages[page].owner != owner)
 		return false;
-	read_positions(kv, page, positions);
-	return place_of(positions) == place;
+	kv_read_positions(kv, page, positions);
+	return kv_place_of(positions) == place;
 }
 
 /* True when the page was linked behind `before`. */
-static bool is_linked(const struct kv *kv, uint32_t page, uint32_t before)
+bool kv_is_linked(const struct kv *kv, uint32_t page, uint32_t before)
 {
 	struct kv_page_meta *meta = &kv->meta[page];
 	uint64_t sums[KV_SUMS];
@@ -130,14 +130,14 @@ static uint32_t find_chain(struct kv *kv, uint32_t tip, uint64_t owner)
 {
 	int32_t positions[KV_PAGE_CELLS];
 	uint32_t behind = KV_NONE, page = tip;
-	read_positions(kv, tip, positions);
-	for (int64_t place = place_of(positions); place >= 0; place--) {
+	kv_read_positions(kv, tip, positions);
+	for (int64_t place = kv_place_of(positions); place >= 0; place--) {
 		if (page == KV_NONE || kv->pages[page].owner == 0 ||
 			!may_stand(kv, page, owner, place))
 			return KV_NONE;
 		uint32_t before =
 			atomic_load_explicit(&kv->meta[page].before, memory_order_relaxed);
-		if (!is_linked(kv, page, before))
+		if (!kv_is_linked(kv, page, before))
 			return KV_NONE;
 		kv->pages[page].next = behind;
 		behind = page;
@@ -146,12 +146,12 @@ static uint32_t find_chain(struct kv *kv, uint32_t tip, uint64_t owner)
 	return page == KV_NONE ? behind : KV_NONE;
 }
 
-/* True when the page's content matches its checksums; then its positions are known. */
-static bool check_page(struct kv *kv, uint32_t page)
+bool kv_check_page(struct kv *kv, uint32_t page, int64_t place)
 {
 	int32_t positions[KV_PAGE_CELLS];
-	read_positions(kv, page, positions);
-	if (place_of(positions) < 0)
+	kv_read_positions(kv, page, positions);
+	int64_t found = kv_place_of(positions);
+	if (found < 0 || (place >= 0 && found != place))
 		return false;
 	for (uint32_t i = 0; i < KV_SUMS; i++)
 		if (!kv_sums_hold(
@@ -186,7 +186,7 @@ static void adopt_chain(struct kv *kv, struct kv_seq *seq, uint32_t record, uint
 		/* Another sequence has taken it over already: it was checked then, and so were
 		 * those before it. */
 		if (kv->pages[page].refs == 0) {
-			if (!check_page(kv, page))
+			if (!kv_check_page(kv, page, -1))
 				break;
 			hold(kv, page, last);
 		} else if (kv->pages[page].before != last) {
@@ -222,7 +222,7 @@ static void adopt_page(struct kv *kv, struct kv_seq *seq, uint32_t page, uint32_
 	kv->pages[page].refs = 1;
 	kv_own_add(kv, seq, page);
 	seq->n_pages++;
-	read_positions(kv, page, positions);
+	kv_read_positions(kv, page, positions);
 	for (uint32_t i = 0; i < KV_SUMS; i++)
 		held[i] = kv_sums_hold(kv, seq->owner, page * KV_SUMS + i, &positions[i * KV_TURN]);
 	for (uint32_t i = 0; i < KV_PAGE_CELLS; i++) {
@@ -303,8 +303,10 @@ void kv_reclaim(struct kv *kv)
 		atomic_store_explicit(&kv->records[i].owner, 0, memory_order_release);
 		kv->free_records[kv->n_free_records++] = i;
 	}
+	kv_keep_left(kv);
 	for (uint32_t page = kv->layout.n_pages; page-- > 0;)
-		if (kv->pages[page].owner != 0 && kv->pages[page].refs == 0)
+		if (kv->pages[page].owner != 0 && kv->pages[page].refs == 0 &&
+			!kv->pages[page].kept)
 			kv_page_free(kv, page);
 	if (kv_states(kv))
 		recurrent_reclaim(kv_states(kv));

@@ -1,6 +1,7 @@
 /*
  * What the files of the cache share: kv_layout.c (where everything lies), kv.c (pages and cells),
- * kv_share.c (shared pages) and kv_adopt.c (what a predecessor left). No other file includes it.
+ * kv_share.c (shared pages), kv_keep.c (those that no sequence has), kv_prefix.c (how they are found)
+ * and kv_adopt.c (what a predecessor left). No other file includes it.
  */
 #pragma once
 
@@ -48,6 +49,10 @@ void kv_publish(struct kv *kv, struct kv_seq *seq);
 /* Continues a sequence with the shared pages up to this one, which lies behind its tip. It must
  * have no tokens but those in its shared pages. False when there is no free record. */
 bool kv_attach(struct kv *kv, struct kv_seq *seq, uint32_t tip);
+/* Replaces shared pages of the sequence, from the position `first` on, by those up to `tip`, which
+ * hold the same tokens behind the same page; tip: no more pages than the sequence has. False, and
+ * nothing is done, when another sequence has one of its pages. */
+bool kv_merge(struct kv *kv, struct kv_seq *seq, uint32_t first, uint32_t tip);
 /* The sequence gives up all shared pages and its record. */
 void kv_detach(struct kv *kv, struct kv_seq *seq);
 /* Goes back from seq->n_shared positions, which must be all it has, to n, or to the beginning of
@@ -58,6 +63,32 @@ uint64_t kv_tip_pack(const struct kv *kv, uint64_t owner, uint32_t page);
 uint32_t kv_tip_unpack(const struct kv *kv, uint64_t owner, uint64_t tip);
 /* The value that a page's chain must have, with these sums and behind the page `before`. */
 uint64_t kv_chain_of(const struct kv *kv, uint32_t before, uint64_t owner, const uint64_t *sums);
+
+/* Keeps or frees a shared page that has just lost its last reference. */
+void kv_keep(struct kv *kv, uint32_t page);
+/* A kept page gets its first reference: it is not kept any more. */
+void kv_keep_end(struct kv *kv, uint32_t page);
+/* Frees the kept page that was unused for the longest time. There must be one. */
+void kv_keep_less(struct kv *kv);
+/* Keeps what a predecessor had filed and no sequence has taken over; counts the pages behind each
+ * page. Call after all sequences were taken over. Nothing is kept when there is no memory for it. */
+void kv_keep_left(struct kv *kv);
+/* Checks a kept page of a predecessor before its first use, which needs its positions; `before` was
+ * checked. False: its content is damaged. */
+bool kv_keep_check(struct kv *kv, uint32_t page);
+/* The positions of a page as the map says, and their place: see kv_adopt.c. */
+void kv_read_positions(const struct kv *kv, uint32_t page, int32_t *positions);
+int64_t kv_place_of(const int32_t *positions);
+/* True when the page was linked behind `before`. */
+bool kv_is_linked(const struct kv *kv, uint32_t page, uint32_t before);
+/* True when the page's content matches its checksums and it stands at this place of a chain, or at
+ * any (-1); then its positions are known. */
+bool kv_check_page(struct kv *kv, uint32_t page, int64_t place);
+/* True when the page is filed, and so can be found. */
+bool kv_prefix_has(const struct kv *kv, uint32_t page);
+/* Files a predecessor's page under the tokens that the map gives for it. False: they are not valid,
+ * or another page holds them. */
+bool kv_prefix_refile(struct kv *kv, uint32_t page);
 
 /* Files the pages and records that a predecessor left by their owner. */
 int kv_left_init(struct kv *kv);

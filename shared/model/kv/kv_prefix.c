@@ -8,7 +8,7 @@
 #include <string.h>
 
 struct filed {
-	uint64_t hash;
+	uint64_t hash, domain;
 	uint32_t next, prev; /* in its bucket; KV_NONE */
 	bool is_filed;
 	int32_t tokens[KV_PAGE_CELLS];
@@ -54,18 +54,21 @@ static uint32_t *bucket(const struct kv_prefixes *p, uint64_t hash)
 	return &p->heads[hash & (p->n_buckets - 1)];
 }
 
-/* Hash of a page's tokens and of the page before it. That page does not change while one is behind
- * it. */
-static uint64_t hash_of(uint32_t before, const int32_t *tokens)
+/* Hash of a page's domain and tokens and of the page before it. That page does not change while one
+ * is behind it. */
+static uint64_t hash_of(uint32_t before, uint64_t domain, const int32_t *tokens)
 {
-	return checksum(before, tokens, KV_PAGE_CELLS * sizeof(*tokens));
+	return checksum(
+		checksum(before, &domain, sizeof(domain)), tokens, KV_PAGE_CELLS * sizeof(*tokens));
 }
 
-static void file(struct kv_prefixes *p, uint32_t page, uint32_t before, const int32_t *tokens)
+static void file(struct kv *kv, uint32_t page, uint64_t domain, const int32_t *tokens)
 {
+	struct kv_prefixes *p = kv->prefixes;
 	struct filed *filed = &p->pages[page];
 	memcpy(filed->tokens, tokens, sizeof(filed->tokens));
-	filed->hash = hash_of(before, tokens);
+	filed->domain = domain;
+	filed->hash = hash_of(kv->pages[page].before, domain, tokens);
 	filed->is_filed = true;
 	uint32_t *head = bucket(p, filed->hash);
 	filed->next = *head;
@@ -75,13 +78,65 @@ static void file(struct kv_prefixes *p, uint32_t page, uint32_t before, const in
 	*head = page;
 }
 
-void kv_prefix_enter(struct kv *kv, struct kv_seq *seq, const int32_t *tokens)
+/* The checksum that vouches for the domain and the tokens of a page in the map. */
+static uint64_t name_of(struct kv_page_meta *meta, uint64_t domain, const int32_t *tokens)
 {
-	for (; kv->prefixes && seq->n_named < seq->n_shared; seq->n_named += KV_PAGE_CELLS) {
-		uint32_t page = seq->cell[seq->n_named] / KV_PAGE_CELLS;
-		if (!kv->prefixes->pages[page].is_filed)
-			file(kv->prefixes, page, kv->pages[page].before, tokens + seq->n_named);
+	uint64_t chain = atomic_load_explicit(&meta->chain, memory_order_relaxed);
+	return checksum(
+		checksum(chain, &domain, sizeof(domain)), tokens, KV_PAGE_CELLS * sizeof(*tokens));
+}
+
+/* Writes to the map what a successor needs to file the page. */
+static void record(struct kv *kv, uint32_t page)
+{
+	struct kv_page_meta *meta = &kv->meta[page];
+	const struct filed *filed = &kv->prefixes->pages[page];
+	atomic_store_explicit(&meta->domain, filed->domain, memory_order_relaxed);
+	for (uint32_t i = 0; i < KV_PAGE_CELLS; i++)
+		atomic_store_explicit(&meta->token[i], filed->tokens[i], memory_order_relaxed);
+	/* Release pairs with the acquire in kv_prefix_refile. */
+	atomic_store_explicit(&meta->name, name_of(meta, filed->domain, filed->tokens),
+		memory_order_release); /* [names] */
+}
+
+bool kv_prefix_has(const struct kv *kv, uint32_t page)
+{
+	return kv->prefixes && kv->prefixes->pages[page].is_filed;
+}
+
+/* The page with these tokens behind `before`, or KV_NONE. A damaged one of a predecessor is not
+ * filed any more then. */
+static uint32_t find(struct kv *kv, uint32_t before, uint64_t domain, const int32_t *tokens)
+{
+	const struct kv_prefixes *p = kv->prefixes;
+	uint64_t hash = hash_of(before, domain, tokens);
+	for (uint32_t page = *bucket(p, hash), next; page != KV_NONE; page = next) {
+		const struct filed *filed = &p->pages[page];
+		next = filed->next;
+		if (filed->hash != hash || filed->domain != domain ||
+			kv->pages[page].before != before ||
+			memcmp(filed->tokens, tokens, sizeof(filed->tokens)) != 0)
+			continue;
+		if (!kv->pages[page].unchecked || kv_keep_check(kv, page))
+			return page;
+		kv_prefix_leave(kv, page);
 	}
+	return KV_NONE;
+}
+
+bool kv_prefix_refile(struct kv *kv, uint32_t page)
+{
+	struct kv_page_meta *meta = &kv->meta[page];
+	uint64_t name = atomic_load_explicit(&meta->name, memory_order_acquire);
+	uint64_t domain = atomic_load_explicit(&meta->domain, memory_order_relaxed);
+	int32_t tokens[KV_PAGE_CELLS];
+	for (uint32_t i = 0; i < KV_PAGE_CELLS; i++)
+		tokens[i] = atomic_load_explicit(&meta->token[i], memory_order_relaxed);
+	if (!kv->prefixes || name_of(meta, domain, tokens) != name ||
+		find(kv, kv->pages[page].before, domain, tokens) != KV_NONE)
+		return false;
+	file(kv, page, domain, tokens);
+	return true;
 }
 
 void kv_prefix_leave(struct kv *kv, uint32_t page)
@@ -99,26 +154,43 @@ void kv_prefix_leave(struct kv *kv, uint32_t page)
 	filed->is_filed = false;
 }
 
-/* The page with these tokens behind `before`, or KV_NONE. */
-static uint32_t find(const struct kv *kv, uint32_t before, const int32_t *tokens)
+/* Enters one page of the sequence, or takes over those that already hold its next tokens. False: its
+ * pages hold what others do, but are used by others too. */
+static bool enter(struct kv *kv, struct kv_seq *seq, uint64_t domain, const int32_t *tokens)
 {
-	const struct kv_prefixes *p = kv->prefixes;
-	uint64_t hash = hash_of(before, tokens);
-	uint32_t page = *bucket(p, hash);
-	while (page != KV_NONE &&
-		(p->pages[page].hash != hash || kv->pages[page].before != before ||
-			memcmp(p->pages[page].tokens, tokens, sizeof(p->pages[page].tokens)) != 0))
-		page = p->pages[page].next;
-	return page;
+	uint32_t first = seq->n_named, page = seq->cell[first] / KV_PAGE_CELLS, tip = KV_NONE;
+	uint32_t before = kv->pages[page].before, same;
+	seq->n_named += KV_PAGE_CELLS;
+	if (kv->prefixes->pages[page].is_filed)
+		return true;
+	for (uint32_t at = first; at < seq->n_shared; at += KV_PAGE_CELLS, before = tip = same)
+		if ((same = find(kv, before, domain, tokens + at)) == KV_NONE)
+			break;
+	if (tip == KV_NONE) {
+		file(kv, page, domain, tokens + first);
+		record(kv, page);
+		return true;
+	}
+	seq->n_named = (uint32_t)kv->position[tip * KV_PAGE_CELLS] / KV_PAGE_CELLS * KV_PAGE_CELLS +
+		       KV_PAGE_CELLS;
+	return kv_merge(kv, seq, first, tip);
 }
 
-uint32_t kv_prefix_find(const struct kv *kv, const struct kv_seq *seq, const int32_t *tokens,
-	uint32_t n, uint32_t *tip)
+void kv_prefix_enter(struct kv *kv, struct kv_seq *seq, uint64_t domain, const int32_t *tokens)
+{
+	while (kv->prefixes && seq->n_named < seq->n_shared)
+		if (!enter(kv, seq, domain, tokens))
+			/* What is behind a page that is not filed is not found either. */
+			seq->n_named = seq->n_shared;
+}
+
+uint32_t kv_prefix_find(struct kv *kv, const struct kv_seq *seq, uint64_t domain,
+	const int32_t *tokens, uint32_t n, uint32_t *tip)
 {
 	uint32_t found = seq->n_shared, page;
 	*tip = seq->owner ? seq->tip : KV_NONE;
 	while (kv->prefixes && n >= found + KV_PAGE_CELLS &&
-		(page = find(kv, *tip, tokens + found)) != KV_NONE) {
+		(page = find(kv, *tip, domain, tokens + found)) != KV_NONE) {
 		*tip = page;
 		found += KV_PAGE_CELLS;
 	}

@@ -1,12 +1,15 @@
 /*
  * Finds pages of the KV cache by the tokens whose beginning they hold. A sequence that begins with
  * the tokens of another one finds that one's shared pages here, page by page, and takes them over
- * (kv_share.c): nothing is computed for them. A page is filed under a hash of its tokens and of the
+ * (kv_share.c): nothing is computed for them. It also finds pages of sequences that have ended, as
+ * long as they are kept (kv_keep.c). A page is filed under a hash of its domain, its tokens and the
  * page before it; a page that is found is compared token by token. Used by the engine's thread.
  *
- * It costs one hash and one look-up per KV_PAGE_CELLS tokens, however many sequences there are. If
- * sequences began with the same tokens at the same time, each has pages of its own, and one of them
- * is found.
+ * Sequences share pages only with those of the same domain, any number that the caller chooses.
+ *
+ * It costs two hashes and two look-ups per KV_PAGE_CELLS tokens, however many sequences there are.
+ * Sequences that begin with the same tokens at the same time compute them twice; the pages of the
+ * later one are then replaced by those of the other.
  */
 #pragma once
 
@@ -20,15 +23,16 @@ struct kv_seq;
  * -ENOMEM. */
 int kv_prefix_init(struct kv *kv);
 void kv_prefix_exit(struct kv *kv);
-/* Files those shared pages of the sequence that are not filed yet. tokens: [seq->n]. */
-void kv_prefix_enter(struct kv *kv, struct kv_seq *seq, const int32_t *tokens);
+/* Files those shared pages of the sequence that are not filed yet, and writes their tokens to the map,
+ * for a successor. Pages that hold what others do give way to those (kv_merge). tokens: [seq->n]. */
+void kv_prefix_enter(struct kv *kv, struct kv_seq *seq, uint64_t domain, const int32_t *tokens);
 /* Call when a page is no longer shared, or is free. Does nothing for a page that was not filed. */
 void kv_prefix_leave(struct kv *kv, uint32_t page);
 /* For a sequence that has no tokens but those in its shared pages (its owner may be 0): returns how
  * many of these n tokens, from the first on, are in shared pages; *tip: the last of these pages.
  * Looks only for those that the sequence does not have. */
-uint32_t kv_prefix_find(const struct kv *kv, const struct kv_seq *seq, const int32_t *tokens,
-	uint32_t n, uint32_t *tip);
+uint32_t kv_prefix_find(struct kv *kv, const struct kv_seq *seq, uint64_t domain,
+	const int32_t *tokens, uint32_t n, uint32_t *tip);
 /* Takes over what kv_prefix_find has just found, which must not exceed the sequence's n_max. False
  * when all records are in use. */
 bool kv_prefix_share(struct kv *kv, struct kv_seq *seq, uint32_t tip);

@@ -1,8 +1,8 @@
 /*
  * Shared pages. They form a forest: each page has the KV_PAGE_CELLS positions that follow those of
  * the page before it. A sequence has a chain of them, from the page with position 0 to its tip.
- * Shared pages are never written to. A page is free when no page is behind it and no sequence ends
- * in it.
+ * Shared pages are never written to. A page that no sequence has any more is kept or freed
+ * (kv_keep.c); it is free only when no page is behind it.
  *
  * In the map, a page names the page before it, and a record says where its sequence ends. All
  * counts follow from these. A sequence gains or loses pages with a single store, that of its
@@ -14,8 +14,11 @@
  * - A sequence takes over a chain: its tip is set [attaches].
  * - A page returns to the only sequence that has it: the mark is removed [unmarks], then the tip
  *   moves back [shrinks], and only then are cells of the page cleared.
+ * - A sequence has computed what other pages already hold: its pages return to it, its tip moves to
+ *   the others [merges], and its own ones are freed. Until then a successor finds these positions
+ *   twice, and uses the shared ones.
  * - A sequence ends: the tip is removed [detaches], then the pages that no other sequence has are
- *   freed [frees].
+ *   kept, which stores nothing, or freed, the last one first [frees].
  */
 #include "shared/model/kv/kv_internal.h"
 
@@ -71,6 +74,15 @@ static bool take_record(struct kv *kv, struct kv_seq *seq)
 	return true;
 }
 
+/* Adds a reference to the page, and to those before it that had none. */
+static void ref(struct kv *kv, uint32_t page)
+{
+	while (page != KV_NONE && kv->pages[page].refs++ == 0 && kv->pages[page].kept) {
+		kv_keep_end(kv, page);
+		page = kv->pages[page].before;
+	}
+}
+
 /* Removes one reference from the page, and from those before it that have no other. While sequences
  * of a predecessor are being taken over, one of them may still have the page, so kv_reclaim
  * decides. */
@@ -79,7 +91,7 @@ static void unref(struct kv *kv, uint32_t page)
 	while (page != KV_NONE && --kv->pages[page].refs == 0) {
 		uint32_t before = kv->pages[page].before;
 		if (!kv->left)
-			kv_page_free(kv, page); /* [frees] */
+			kv_keep(kv, page); /* [frees] */
 		page = before;
 	}
 }
@@ -108,6 +120,8 @@ static void publish_page(struct kv *kv, struct kv_seq *seq, uint32_t page)
 		&meta->chain, kv_chain_of(kv, seq->tip, own->owner, sums), memory_order_relaxed);
 	kv_own_remove(kv, seq, page);
 	own->before = seq->tip;
+	if (seq->tip != KV_NONE)
+		kv->pages[seq->tip].behind++;
 	/* The sequence's reference to its last tip becomes this page's. */
 	set_tip(kv, seq, page); /* [extends] */
 	/* After the tip: without that order a successor would find the page shared and in no chain.
@@ -130,7 +144,7 @@ bool kv_attach(struct kv *kv, struct kv_seq *seq, uint32_t tip)
 	assert(seq->n == seq->n_shared && seq->own == KV_NONE);
 	if (!take_record(kv, seq))
 		return false;
-	kv->pages[tip].refs++;
+	ref(kv, tip);
 	set_tip(kv, seq, tip); /* [attaches] */
 	for (uint32_t page = tip; page != before; page = kv->pages[page].before, n++) {
 		for (uint32_t i = 0; i < KV_PAGE_CELLS; i++) {
@@ -159,7 +173,8 @@ void kv_detach(struct kv *kv, struct kv_seq *seq)
 	seq->record = KV_NONE;
 }
 
-/* Makes the last shared page the sequence's own again; no other sequence has it. */
+/* Makes the last shared page the sequence's own again; no other sequence has it, and no page is
+ * behind it. */
 static void take_back(struct kv *kv, struct kv_seq *seq)
 {
 	uint32_t page = seq->tip;
@@ -168,8 +183,47 @@ static void take_back(struct kv *kv, struct kv_seq *seq)
 	atomic_store_explicit(&kv->meta[page].shared, 0, memory_order_release); /* [unmarks] */
 	own->shared = false;
 	set_tip(kv, seq, own->before); /* [shrinks] */
+	if (own->before != KV_NONE)
+		kv->pages[own->before].behind--;
 	own->before = KV_NONE;
 	kv_own_add(kv, seq, page);
+}
+
+/* True when the sequence's last n pages are shared by nobody else. */
+static bool has_alone(const struct kv *kv, const struct kv_seq *seq, uint32_t n)
+{
+	uint32_t page = seq->tip, behind = 0;
+	for (; n > 0; n--, behind = 1, page = kv->pages[page].before) {
+		const struct kv_page *own = &kv->pages[page];
+		if (own->refs != 1 || own->behind != behind || own->owner != seq->owner)
+			return false;
+	}
+	return true;
+}
+
+bool kv_merge(struct kv *kv, struct kv_seq *seq, uint32_t first, uint32_t tip)
+{
+	uint32_t n = (seq->n_shared - first) / KV_PAGE_CELLS, before;
+	if (kv->left || !has_alone(kv, seq, n))
+		return false;
+	for (; seq->n_shared > first; seq->n_shared -= KV_PAGE_CELLS)
+		take_back(kv, seq);
+	before = seq->tip;
+	ref(kv, tip);
+	set_tip(kv, seq, tip); /* [merges] */
+	unref(kv, before);
+	for (uint32_t page = tip; page != before; page = kv->pages[page].before) {
+		uint32_t cell = page * KV_PAGE_CELLS,
+			 at = (uint32_t)kv->position[cell] / KV_PAGE_CELLS * KV_PAGE_CELLS;
+		uint32_t own = seq->cell[at] / KV_PAGE_CELLS;
+		for (uint32_t i = 0; i < KV_PAGE_CELLS; i++)
+			seq->cell[kv->position[cell + i]] = cell + i;
+		kv_own_remove(kv, seq, own);
+		kv_page_free(kv, own);
+		seq->n_shared += KV_PAGE_CELLS;
+	}
+	kv_publish(kv, seq);
+	return true;
 }
 
 /* Leaves the last shared page to the others. */
@@ -188,7 +242,7 @@ static void leave(struct kv *kv, struct kv_seq *seq)
 static bool copy_page(struct kv *kv, struct kv_seq *seq, uint32_t from, uint32_t first, uint32_t n)
 {
 	uint32_t cells[KV_PAGE_CELLS], kept = 0;
-	if (kv->n_free == 0 || !kv->store.host)
+	if (kv->n_free + kv->n_kept == 0 || !kv->store.host)
 		return false;
 	uint32_t to = kv_page_take(kv, seq);
 	kv_copy_page(kv, to, from);
@@ -217,7 +271,8 @@ void kv_unshare(struct kv *kv, struct kv_seq *seq, uint32_t n)
 		uint32_t keep = n > first ? n - first : 0;
 		assert(seq->n == seq->n_shared);
 		seq->n_shared = first;
-		if (kv->pages[page].refs == 1 && kv->pages[page].owner == seq->owner) {
+		if (kv->pages[page].refs == 1 && kv->pages[page].behind == 0 &&
+			kv->pages[page].owner == seq->owner) {
 			take_back(kv, seq);
 			kv_forget(kv, seq, first + keep);
 			continue;
