@@ -78,6 +78,11 @@ void outrider_request_free(struct outrider_request **request);
  * client. */
 int outrider_request_set_uid(struct outrider_request *request, uint64_t uid);
 
+/* The beginning of a prompt that the service has computed before is not computed again. That can be
+ * seen from the time to the first token, so it is shared with requests of the same domain only: any
+ * number, such as one per user; default 0. The answer does not depend on it. */
+int outrider_request_set_prefix_domain(struct outrider_request *request, uint64_t domain);
+
 /* The input is one of these three: a prompt, tokens or messages. The last call decides which;
  * messages are appended. Text is UTF-8, at most 2 MiB, and is copied. */
 int outrider_request_set_prompt(struct outrider_request *request, const char *text);

@@ -128,6 +128,15 @@ int outrider_request_set_uid(struct outrider_request *request, uint64_t uid)
 	return code;
 }
 
+int outrider_request_set_prefix_domain(struct outrider_request *request, uint64_t domain)
+{
+	int code = check_request(request);
+
+	if (code == 0)
+		request->generate.prefix_domain = domain;
+	return code;
+}
+
 int outrider_request_set_prompt(struct outrider_request *request, const char *text)
 {
 	char *copy;

@@ -102,6 +102,8 @@ static bool start(struct choice *choice)
 		return false;
 	outrider_request_set_seed(exchange->params.request, exchange->params.seed + choice->index);
 	outrider_request_set_uid(exchange->params.request, uid_of(exchange, choice->index));
+	outrider_request_set_prefix_domain(exchange->params.request,
+		exchange->gateway->config->share_prefixes ? 0 : keys_domain(exchange->key));
 	int code = outrider_start(
 		exchange->gateway->client, exchange->params.request, &choice->stream);
 	if (code < 0) {

@@ -1,5 +1,7 @@
 #include "services/gateway/keys.h"
 
+#include "shared/base/checksum.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -141,6 +143,11 @@ bool keys_allow(const struct keys *keys, const char *authorization, struct key *
 	*key = keys->list[found - 1];
 	(*key)->users++;
 	return true;
+}
+
+uint64_t keys_domain(const struct key *key)
+{
+	return key ? checksum(1, key->text, sizeof key->text) : 0;
 }
 
 void keys_release(struct key *key)

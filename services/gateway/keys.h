@@ -34,6 +34,8 @@ void keys_replace(struct keys *keys, struct keys *fresh);
  * *key: that key, which is then held; NULL when no key is required. To refuse a wrong key takes
  * equally long however much of it is right. */
 bool keys_allow(const struct keys *keys, const char *authorization, struct key **key);
+/* The number by which requests of a key share computed prefixes; 0 for NULL. */
+uint64_t keys_domain(const struct key *key);
 /* Releases a key that is held; key may be NULL. */
 void keys_release(struct key *key);
 void keys_free(struct keys *keys);

@@ -27,6 +27,16 @@ const struct config_key gateway_keys[] = {
 		.live = KNOB_LIVE,
 		.scope = KNOB_GLOBAL},
 	{.section = "",
+		.name = "share_prefixes",
+		.type = CONFIG_BOOL,
+		FIELD(share_prefixes),
+		.fallback = "no",
+		.help = "Whether requests with different keys share the beginnings of prompts "
+			"that were computed before. With yes, somebody can find out from the time "
+			"to the first token what others have asked.",
+		.live = KNOB_LIVE,
+		.scope = KNOB_GLOBAL},
+	{.section = "",
 		.name = "origin",
 		.type = CONFIG_STRING,
 		FIELD(origin),

@@ -25,7 +25,7 @@
 #include <stddef.h>
 
 #define SESSIONS_REGION "sessions"
-#define SESSIONS_LAYOUT 11
+#define SESSIONS_LAYOUT 12
 
 enum session_state {
 	SESSION_FREE = 0,
@@ -79,6 +79,7 @@ struct session_request {
 	 * none */
 	uint32_t logprobs;
 	uint64_t deadline_ns; /* CLOCK_MONOTONIC; 0 = none */
+	uint64_t prefix_domain; /* shares KV pages with sessions of the same domain only */
 	uint64_t digest; /* of the request: another request under the same uid is refused */
 	uint32_t grammar_kind, grammar_bytes; /* enum grammar_kind; bytes of its source */
 	uint32_t n_stops, stops_bytes; /* number, and bytes together */

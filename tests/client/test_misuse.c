@@ -93,6 +93,7 @@ static void null_is_refused_by_every_function_that_returns_a_code(void **state)
 	REFUSED(outrider_request_add_stop(s->request, NULL));
 	REFUSED(outrider_request_add_logit_bias(NULL, 1, 1));
 	REFUSED(outrider_request_set_uid(NULL, 1));
+	REFUSED(outrider_request_set_prefix_domain(NULL, 1));
 	REFUSED(outrider_request_set_grammar(NULL, "gbnf", "root ::= \"a\""));
 	REFUSED(outrider_tokenize(NULL, "x", 0, 0, &tokens, &n));
 	REFUSED(outrider_tokenize(s->sdk, NULL, 0, 0, &tokens, &n));

@@ -56,6 +56,8 @@ class Options(TypedDict, total=False):
     uid: int
     """The number that names the session; 0 (the default): a random one. The same request under the same number gets the same answer
     from its beginning, also from another process, as long as the service keeps it."""
+    prefix_domain: int
+    """The computed beginning of a prompt is used again for requests of the same number only: one per user, say. 0 is the default."""
     max_tokens: int
     """0 (the default): until the model ends or the context is full."""
     temperature: float
@@ -390,6 +392,8 @@ def generate_of(prompt: str | None, options: Options) -> client_pb2.Generate:
         _set_stops(generate, given["stop"])
     if "uid" in given:
         generate.session_uid = _whole("uid", given["uid"], 0, _UINT64_MAX)
+    if "prefix_domain" in given:
+        generate.prefix_domain = _whole("prefix_domain", given["prefix_domain"], 0, _UINT64_MAX)
     if "ignore_eos" in given:
         generate.ignore_eos = _flag("ignore_eos", given["ignore_eos"])
     if "deadline" in given:

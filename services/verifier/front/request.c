@@ -390,6 +390,7 @@ int request_parameters(const Outrider__Generate *generate, const struct request_
 	out->control_text = generate->control_text != 0;
 	out->logits_hash = generate->logits_hash != 0;
 	out->logprobs = generate->logprobs_plus_one;
+	out->prefix_domain = generate->prefix_domain;
 	if (generate->deadline_ms != 0) {
 		uint64_t ms_max = (UINT64_MAX - now_ns) / 1000000;
 		out->deadline_ns =

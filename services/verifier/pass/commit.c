@@ -34,7 +34,8 @@ static void commit_cells(struct engine *engine, const struct pass *pass, struct 
 			rejected[n_rejected++] = cells[part->n + i];
 	if (part->n_drafts > 0)
 		kv_commit(&engine->kv, seq, accepted, n_accepted, rejected, n_rejected);
-	kv_prefix_enter(&engine->kv, seq, 0, part->session->page->tokens);
+	const struct session_page *page = part->session->page;
+	kv_prefix_enter(&engine->kv, seq, page->request.prefix_domain, page->tokens);
 }
 
 void pass_publish(struct engine *engine)

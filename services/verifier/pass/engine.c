@@ -159,7 +159,7 @@ static void enter(struct engine *engine, uint32_t index)
 static void recover_kv(struct engine *engine, struct engine_session *s, uint32_t limit)
 {
 	kv_adopt(&engine->kv, &s->seq, limit);
-	kv_prefix_enter(&engine->kv, &s->seq, 0, s->page->tokens);
+	kv_prefix_enter(&engine->kv, &s->seq, s->page->request.prefix_domain, s->page->tokens);
 }
 
 void engine_recover(struct engine *engine, uint32_t index, bool kv_kept)

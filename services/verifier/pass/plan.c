@@ -95,7 +95,8 @@ static void take_over_prefix(struct engine *engine, struct engine_session *s)
 {
 	uint32_t n = (s->sched.recorded ? s->sched.n_prompt : s->sched.n_tokens) - 1, tip;
 
-	if (kv_prefix_find(&engine->kv, &s->seq, 0, s->page->tokens, n, &tip) == s->seq.n)
+	if (kv_prefix_find(&engine->kv, &s->seq, s->page->request.prefix_domain, s->page->tokens, n,
+		    &tip) == s->seq.n)
 		return;
 	if (s->seq.owner == 0 &&
 		kv_seq_init(&s->seq, s->uid, (uint32_t)engine->o.config->context) != 0)
