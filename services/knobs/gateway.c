@@ -32,8 +32,9 @@ const struct config_key gateway_keys[] = {
 		FIELD(share_prefixes),
 		.fallback = "no",
 		.help = "Whether requests with different keys share the beginnings of prompts "
-			"that were computed before. With yes, somebody can find out from the time "
-			"to the first token what others have asked.",
+			"that were computed before. With yes, the time to the first token tells "
+			"the "
+			"holder of one key what those of others have asked.",
 		.live = KNOB_LIVE,
 		.scope = KNOB_GLOBAL},
 	{.section = "",

@@ -295,6 +295,14 @@ def check_limits(gateway, service, keys):
     page = gateway.get("/metrics", headers={"Authorization": "Bearer secret"})[2].decode()
     ok(all(f'outrider_http_limited_total{{limit="{limit}"}} ' in page and f'{{limit="{limit}"}} 0\n' not in page
            for limit in ("requests_per_minute", "concurrent", "tokens_per_minute")), "refusals are counted by limit", page)
+    keys.write_text("secret\nother\nthird\n")
+    long = {"messages": [{"role": "user", "content": "Add 1354 and 5437 digit by digit. " * 6}]}
+    until(lambda: ask("third")[0] == 200)
+    found = [ask(key, **long)[2]["usage"]["prompt_tokens_details"]["cached_tokens"] for key in ("secret", "secret", "other")]
+    service.ctl("knob", "set", "share_prefixes=yes")
+    shared = until(lambda: ask("third", **long)[2]["usage"]["prompt_tokens_details"]["cached_tokens"])
+    service.ctl("knob", "reset", "share_prefixes")
+    ok(found[0] == found[2] == 0 and found[1] > 0 and shared, "a prompt that was computed before is found with the same key, or as set", found)
     keys.write_text("secret\nbroken rpm=3\n")
     time.sleep(2)
     ok(ask("secret")[0] == 200 and ask("broken")[0] == 401, "a wrong file changes nothing")
