@@ -67,10 +67,10 @@ const struct config_key verifier_config_keys[] = {
 		KNOB_AT_START, KNOB_MODEL},
 	{"", "prefix_tokens", CONFIG_INT, AT(prefix_tokens), -1,
 		(double)KV_PAGES_MAX *KV_PAGE_CELLS, NULL, "-1", "tokens",
-		"The most tokens of ended sessions that stay in the KV cache, for later prompts "
-		"that "
-		"begin with them. They give way when running sessions need the room. -1: no limit. "
-		"0: none. Has no effect on models with recurrent layers or windows of their own.",
+		"The most tokens of ended sessions that stay in the KV cache, for prompts that "
+		"begin "
+		"with them; they give way to running sessions. -1: no limit. Not with recurrent "
+		"layers or windows of their own.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "prefill_chunk", CONFIG_INT, AT(prefill_chunk), 1, LIMIT_PREFILL, NULL, "256",
 		"tokens", "Prompt tokens computed in one pass, of all sessions together.",
