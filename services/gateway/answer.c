@@ -43,7 +43,7 @@ static json_t *finish(const struct choice *choice)
 
 /* The usage of all choices of an answer together. */
 struct sums {
-	json_int_t prompt, cached, completion, drafted, accepted, iterations, restarts;
+	json_int_t prompt, cached, completion, thoughts, drafted, accepted, iterations, restarts;
 	double prompt_ms, decode_ms;
 	json_t *lossy;
 };
@@ -63,6 +63,7 @@ static bool sum(const struct exchange *exchange, struct sums *sums)
 		if (i == 0)
 			sums->cached = usage.cached_tokens;
 		sums->completion += usage.output_tokens;
+		sums->thoughts += exchange->choices[i].thoughts.n;
 		sums->drafted += usage.drafted;
 		sums->accepted += usage.accepted;
 		sums->iterations += usage.iterations;
@@ -78,10 +79,10 @@ static bool sum(const struct exchange *exchange, struct sums *sums)
 
 static json_t *usage_json(const struct sums *sums)
 {
-	return json_pack("{s:I,s:I,s:I,s:{s:I}}", "prompt_tokens", sums->prompt,
+	return json_pack("{s:I,s:I,s:I,s:{s:I},s:{s:I}}", "prompt_tokens", sums->prompt,
 		"completion_tokens", sums->completion, "total_tokens",
 		sums->prompt + sums->completion, "prompt_tokens_details", "cached_tokens",
-		sums->cached);
+		sums->cached, "completion_tokens_details", "reasoning_tokens", sums->thoughts);
 }
 
 /* Adds "outrider" and "timings"; takes over sums->lossy. */
@@ -141,13 +142,15 @@ static bool add_delta(struct exchange *exchange, struct choice *choice, json_t *
 {
 	json_t *of;
 
-	/* The first chunk tells the role. */
-	if (!answer_chunk(exchange, choice, "", 0)) {
-		json_decref(delta);
-		return false;
+	if (!choice->begun) {
+		choice->begun = true;
+		if (!add_event(exchange, chunk(exchange, choice, "", 0, true))) {
+			json_decref(delta);
+			return false;
+		}
 	}
-	of = json_pack("{s:i,s:o,s:n,s:n}", "index", (int)choice->index, "delta", delta, "logprobs",
-		"finish_reason");
+	of = json_pack("{s:i,s:o,s:o,s:n}", "index", (int)choice->index, "delta", delta, "logprobs",
+		logprobs_take(choice), "finish_reason");
 	return add_event(exchange, head(exchange, "chat.completion.chunk", json_pack("[o]", of)));
 }
 
@@ -164,6 +167,16 @@ bool answer_call(struct exchange *exchange, struct choice *choice)
 
 	json_object_set_new(call, "index", json_integer((json_int_t)i));
 	return add_delta(exchange, choice, json_pack("{s:[o]}", "tool_calls", call));
+}
+
+bool answer_arguments(
+	struct exchange *exchange, struct choice *choice, const char *text, size_t bytes)
+{
+	json_int_t i = (json_int_t)json_array_size(choice->calls) - 1;
+
+	return add_delta(exchange, choice,
+		json_pack("{s:[{s:I,s:{s:s%}}]}", "tool_calls", "index", i, "function", "arguments",
+			text, bytes));
 }
 
 bool answer_chunk_end(struct exchange *exchange, struct choice *choice)

@@ -12,10 +12,13 @@
 /* An event of a stream (data: {...}) with text of one choice. A chat begins with an event that
  * tells the role. */
 bool answer_chunk(struct exchange *exchange, struct choice *choice, const char *text, size_t bytes);
-/* The same for a piece of a thought, and for the last call in choice->calls, as a whole. */
+/* The same for a piece of a thought, for the last call in choice->calls, which begins, and for a
+ * piece of its arguments. */
 bool answer_thought(
 	struct exchange *exchange, struct choice *choice, const char *text, size_t bytes);
 bool answer_call(struct exchange *exchange, struct choice *choice);
+bool answer_arguments(
+	struct exchange *exchange, struct choice *choice, const char *text, size_t bytes);
 /* The event with finish_reason, when the choice has ended. */
 bool answer_chunk_end(struct exchange *exchange, struct choice *choice);
 /* The end of a stream, when all choices have ended: the usage, if the request wants it, and data:

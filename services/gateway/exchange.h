@@ -27,7 +27,10 @@ struct choice {
 	struct text text; /* the whole answer; unused in a stream */
 	struct calls_parser *parser; /* NULL: the whole text is content */
 	struct text thought; /* the whole thought; unused in a stream */
-	json_t *calls; /* owned; as in a message; NULL: none so far */
+	struct thoughts_count thoughts; /* how many tokens thoughts have */
+	/* owned; as in a message, but in a stream without arguments; NULL: none so far */
+	json_t *calls;
+	struct text arguments; /* of the last call so far; unused in a stream */
 	bool failed; /* memory was exhausted while the parser found something */
 	uint32_t n_tokens; /* of the output so far */
 	enum outrider_end end; /* NONE: it is still running */
@@ -60,6 +63,7 @@ struct exchange {
 	bool listed;
 	struct params params;
 	struct calls_format format; /* how the model writes thoughts and calls */
+	struct thoughts_marks marks; /* the tokens around thoughts */
 	bool parsed; /* the answers are parsed for thoughts and calls */
 	bool thinking; /* the prompt ends within a thought */
 	struct responses *responses; /* owned; NULL: the request is not one to /v1/responses */

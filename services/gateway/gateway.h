@@ -12,6 +12,7 @@
  *	tools.c		its fields about tools
  *	plan.c		what must be known of the model before a chat begins
  *	parse.c		thoughts and calls in answers
+ *	thoughts.c	how many tokens were thoughts
  *	responses.c	/v1/responses
  *	texts.c		/tokenize, /detokenize, /apply-template, /props
  *	asks.c		questions to the service that wait for an answer, on threads of their own

@@ -300,6 +300,8 @@ static void take(struct choice *choice, const struct outrider_event *event)
 		metrics_time(&exchange->gateway->metrics.first_token_s,
 			(double)(now_ns - exchange->begun_ns) / 1e9);
 	choice->n_tokens += (uint32_t)event->n_tokens;
+	if (choice->parser)
+		thoughts_add(&choice->thoughts, &exchange->marks, event->tokens, event->n_tokens);
 	charge(exchange, event->n_tokens);
 	size_t before = exchange->out.n;
 	if (!take_text(choice, event)) {

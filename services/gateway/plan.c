@@ -22,7 +22,6 @@ static void read_facts(const char *template, struct gateway_facts *facts)
 	calls_detect(template, bytes, &facts->format);
 	if (!chat_takes_tools(template, bytes))
 		facts->format.notation = CALLS_HERMES;
-	facts->known = true;
 }
 
 /* Sets the grammar of a request: a thought may come first, then content as it was asked for, or
@@ -78,6 +77,7 @@ static bool begin(struct exchange *exchange, bool thinking)
 	if (!set_grammar(exchange, &facts->format, thinking))
 		return false;
 	exchange->format = facts->format;
+	exchange->marks = facts->marks;
 	exchange->thinking = thinking;
 	exchange->parsed = exchange->responses || tools || facts->format.think ||
 			   facts->format.notation == CALLS_HARMONY;
@@ -96,6 +96,42 @@ static bool ends_thinking(const struct ask *ask, const char *think)
 	return n >= bytes && memcmp(ask->text + n - bytes, think, bytes) == 0;
 }
 
+/* Finds the token that a text is. THOUGHTS_NO_TOKEN: the text is no single token. */
+static int find_one(struct outrider *client, const char *text, int32_t *token)
+{
+	int32_t *tokens = NULL;
+	size_t n = 0;
+	int code = outrider_tokenize(
+		client, text, OUTRIDER_TOKENIZE_SPECIAL, ASKS_TIMEOUT_MS, &tokens, &n);
+
+	*token = code == 0 && n == 1 ? tokens[0] : THOUGHTS_NO_TOKEN;
+	outrider_free(tokens);
+	return code;
+}
+
+/* Finds the tokens that stand around thoughts. */
+static int find_marks(
+	struct outrider *client, const struct calls_format *format, struct thoughts_marks *marks)
+{
+	bool harmony = format->notation == CALLS_HARMONY;
+	const struct {
+		int32_t *token;
+		const char *text;
+	} all[] = {{&marks->open, harmony ? "<|message|>" : format->think},
+		{&marks->close, harmony ? "<|end|>" : format->think_end},
+		{&marks->channel, harmony ? "<|channel|>" : NULL},
+		{&marks->word, harmony ? "analysis" : NULL},
+		{&marks->start, harmony ? "<|start|>" : NULL}};
+	int code = 0;
+
+	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+		*all[i].token = THOUGHTS_NO_TOKEN;
+		if (all[i].text && code == 0)
+			code = find_one(client, all[i].text, all[i].token);
+	}
+	return code;
+}
+
 /* Asks for the facts of the model, if they are not known yet, and for the rendered prompt, if the
  * model writes thoughts. */
 static int ask_plan(struct ask *ask, struct outrider *client)
@@ -107,6 +143,9 @@ static int ask_plan(struct ask *ask, struct outrider *client)
 		code = outrider_model_info(client, ASKS_TIMEOUT_MS, &ask->info);
 		if (code == 0)
 			read_facts(ask->info->chat_template, &facts);
+		if (code == 0)
+			code = find_marks(client, &facts.format, &facts.marks);
+		facts.known = code == 0;
 	}
 	ask->facts = facts;
 	if (code == 0 && facts.format.think)

@@ -10,18 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum item { ITEM_NONE, ITEM_MESSAGE, ITEM_THOUGHT };
+enum item { ITEM_NONE, ITEM_MESSAGE, ITEM_THOUGHT, ITEM_CALL };
 
 struct responses {
 	json_t *body; /* of the request: the response repeats some of its fields */
 	json_t *output; /* the complete items */
 	enum item open; /* the item that text is added to */
 	char id[48]; /* of the open item */
-	struct text text; /* of the open item so far */
+	struct text text; /* of the open item so far; of a call: its arguments */
+	json_t *call; /* owned: the open call, as in a message */
 	bool begun; /* the first events were added */
 	json_int_t sequence; /* of the next event */
-	json_int_t thought_bytes,
-		all_bytes; /* of the answer's text, for the share of tokens that are thoughts */
 };
 
 /* Adds an event of this type; takes over its other members. */
@@ -149,6 +148,40 @@ static json_t *indexed(const struct responses *r, json_t *value)
 		"{s:I,s:o}", "output_index", (json_int_t)json_array_size(r->output), "item", value);
 }
 
+/* The open call, with these arguments. */
+static json_t *call_item(const struct responses *r, const char *status, const char *text, size_t n)
+{
+	const json_t *function = json_object_get(r->call, "function");
+
+	return json_pack("{s:s,s:s,s:s,s:O,s:O,s:s%}", "id", r->id, "type", "function_call",
+		"status", status, "call_id", json_object_get(r->call, "id"), "name",
+		json_object_get(function, "name"), "arguments", text, n);
+}
+
+/* An event of the open call: what it tells of the arguments. */
+static json_t *call_event(const struct responses *r, const char *key, const char *text, size_t n)
+{
+	return json_pack("{s:s,s:I,s:s%}", "item_id", r->id, "output_index",
+		(json_int_t)json_array_size(r->output), key, text, n);
+}
+
+static bool close_call(struct exchange *exchange, const char *status)
+{
+	struct responses *r = exchange->responses;
+	const char *text = r->text.n ? r->text.data : "";
+	json_t *whole = call_item(r, status, text, r->text.n);
+	json_t *done = call_event(r, "arguments", text, r->text.n);
+
+	if (done)
+		json_object_set(done, "name", json_object_get(whole, "name"));
+	bool good = event(exchange, "response.function_call_arguments.done", done);
+	good = event(exchange, "response.output_item.done", indexed(r, json_incref(whole))) && good;
+	good = json_array_append_new(r->output, whole) == 0 && good;
+	text_drop(&r->text, r->text.n);
+	r->open = ITEM_NONE;
+	return good;
+}
+
 /* Ends the open item, if there is one. */
 static bool close_item(struct exchange *exchange, const char *status)
 {
@@ -157,6 +190,8 @@ static bool close_item(struct exchange *exchange, const char *status)
 
 	if (r->open == ITEM_NONE)
 		return true;
+	if (r->open == ITEM_CALL)
+		return close_call(exchange, status);
 	json_t *whole = item(r, status, json_pack("[o]", part(r)));
 	json_t *said = json_stringn(r->text.n ? r->text.data : "", r->text.n);
 	json_t *done = placed(r, "text", said);
@@ -196,8 +231,6 @@ static bool add_text(struct exchange *exchange, enum item kind, const char *text
 	if (!open_item(exchange, kind))
 		return false;
 	text_add(&r->text, text, bytes);
-	r->all_bytes += (json_int_t)bytes;
-	r->thought_bytes += message ? 0 : (json_int_t)bytes;
 	json_t *delta = placed(r, "delta", json_stringn(text, bytes));
 	if (message && delta)
 		json_object_set_new(delta, "logprobs", json_array());
@@ -220,50 +253,39 @@ bool responses_thought(struct exchange *exchange, const char *text, size_t bytes
 bool responses_call(struct exchange *exchange, const struct choice *choice)
 {
 	struct responses *r = exchange->responses;
-	const json_t *call = json_array_get(choice->calls, json_array_size(choice->calls) - 1);
-	json_t *function = json_object_get(call, "function");
-	const char *arguments = json_string_value(json_object_get(function, "arguments"));
 
 	if (!begin(exchange) || !close_item(exchange, "completed"))
 		return false;
+	json_decref(r->call);
+	r->call = json_incref(json_array_get(choice->calls, json_array_size(choice->calls) - 1));
+	r->open = ITEM_CALL;
 	make_id(exchange, "fc");
-	json_t *whole = json_pack("{s:s,s:s,s:s,s:O,s:O,s:s}", "id", r->id, "type", "function_call",
-		"status", "completed", "call_id", json_object_get(call, "id"), "name",
-		json_object_get(function, "name"), "arguments", arguments);
-	json_t *empty = json_copy(whole), *place_of = NULL;
-
-	if (!whole || !empty)
-		return false;
-	json_object_set_new(empty, "status", json_string("in_progress"));
-	json_object_set_new(empty, "arguments", json_string(""));
-	place_of = json_pack("{s:s,s:I}", "item_id", r->id, "output_index",
-		(json_int_t)json_array_size(r->output));
-	json_t *delta = json_copy(place_of), *done = json_copy(place_of);
-	json_decref(place_of);
-	json_object_set_new(delta, "delta", json_string(arguments));
-	json_object_set_new(done, "arguments", json_string(arguments));
-	json_object_set(done, "name", json_object_get(function, "name"));
-	bool good = event(exchange, "response.output_item.added", indexed(r, empty)) &&
-		    event(exchange, "response.function_call_arguments.delta", delta) &&
-		    event(exchange, "response.function_call_arguments.done", done) &&
-		    event(exchange, "response.output_item.done", indexed(r, json_incref(whole)));
-	return json_array_append_new(r->output, whole) == 0 && good;
+	return event(exchange, "response.output_item.added",
+		indexed(r, call_item(r, "in_progress", "", 0)));
 }
 
-/* Tokens of thoughts are not counted one by one: they are estimated by their share of the text. */
+bool responses_arguments(struct exchange *exchange, const char *text, size_t bytes)
+{
+	struct responses *r = exchange->responses;
+
+	text_add(&r->text, text, bytes);
+	return event(exchange, "response.function_call_arguments.delta",
+		       call_event(r, "delta", text, bytes)) &&
+	       !r->text.failed;
+}
+
 static json_t *usage_of(struct exchange *exchange)
 {
-	const struct responses *r = exchange->responses;
 	json_t *chat = answer_usage(exchange), *usage;
-	json_int_t output = json_integer_value(json_object_get(chat, "completion_tokens"));
+	const json_t *made = json_object_get(chat, "completion_tokens_details");
 	const json_t *details = json_object_get(chat, "prompt_tokens_details");
 
-	usage = json_pack("{s:O,s:{s:I},s:I,s:{s:I},s:O}", "input_tokens",
+	usage = json_pack("{s:O,s:{s:I},s:O,s:{s:I},s:O}", "input_tokens",
 		json_object_get(chat, "prompt_tokens"), "input_tokens_details", "cached_tokens",
 		json_integer_value(json_object_get(details, "cached_tokens")), "output_tokens",
-		output, "output_tokens_details", "reasoning_tokens",
-		r->all_bytes ? output * r->thought_bytes / r->all_bytes : 0, "total_tokens",
-		json_object_get(chat, "total_tokens"));
+		json_object_get(chat, "completion_tokens"), "output_tokens_details",
+		"reasoning_tokens", json_integer_value(json_object_get(made, "reasoning_tokens")),
+		"total_tokens", json_object_get(chat, "total_tokens"));
 	json_decref(chat);
 	return usage;
 }
@@ -307,6 +329,7 @@ void responses_free(struct exchange *exchange)
 		return;
 	json_decref(r->body);
 	json_decref(r->output);
+	json_decref(r->call);
 	text_free(&r->text);
 	free(r);
 	exchange->responses = NULL;

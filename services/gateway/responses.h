@@ -22,8 +22,9 @@ void responses_rename(struct fault *fault);
  * memory is exhausted. */
 bool responses_content(struct exchange *exchange, const char *text, size_t bytes);
 bool responses_thought(struct exchange *exchange, const char *text, size_t bytes);
-/* The same for the last of the choice's calls. */
+/* The last of the choice's calls begins; a piece of its arguments. */
 bool responses_call(struct exchange *exchange, const struct choice *choice);
+bool responses_arguments(struct exchange *exchange, const char *text, size_t bytes);
 /* Call when the answer has ended: adds what is left to send. */
 bool responses_end(struct exchange *exchange);
 /* Adds the exchange's fault to a stream that has begun. */

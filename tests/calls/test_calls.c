@@ -70,8 +70,27 @@ static const struct recorded recorded[] = {
 		"<tool_call>\n{\"name\": \"nothing\", \"arguments\": {}}\n</tool_call>", false},
 	{hermes, false,
 		"<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\"}}\n</tool_call> x",
-		"<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\"}}\n</tool_call> x",
-		false},
+		"x|weather{\"city\"}", false},
+	/* A call that began stays one: broken off, or followed by something else. */
+	{hermes, false, "<tool_call>{\"name\": \"run\", \"arguments\": {\"code\": \"a </tool",
+		"|run{\"code\": \"a </tool", false},
+	{hermes, false, "<tool_call>{\"name\": \"run\", \"arguments\": {\"a\": [1, #}} x",
+		"#}} x|run{\"a\": [1, ", false},
+	{hermes, false,
+		"<tool_call>{\"id\": \"1\", \"name\": \"run\", \"arguments\": {\"code\": "
+		"\"\\\"}\\\\\"}, \"x\": {}}</tool_call>",
+		"|run{\"code\": \"\\\"}\\\\\"}", false},
+	{coder, false, "<tool_call>\n<function=run>\n<parameter=code>\nab\n</para",
+		"|run{\"code\": \"ab", false},
+	{coder, false, "<tool_call>\n<function=run>\n<parameter=code>\n\n\n</parameter>\nrest",
+		"rest|run{\"code\": \"\\n\"", false},
+	{coder, false,
+		"<tool_call>\n<function=run>\n<parameter=code>\n\n\ta\n\n</parameter>\n"
+		"<parameter=env>\n{}\n</parameter>\n</function>\n</tool_call>",
+		"|run{\"code\": \"\\n\\ta\\n\", \"env\": {}}", true},
+	{glm, false, "<tool_call>run\n<arg_key>limit</arg_key>\n<arg_value>12</arg",
+		"|run{\"limit\": ", false},
+	{mistral, false, "[TOOL_CALLS]run[ARGS]{\"code\": \"a", "|run{\"code\": \"a", false},
 	{hermes, false, "a <tool_call> b <tool_call>{\"name\": \"weather\"}</tool_call>",
 		"a <tool_call> b|weather{}", false},
 	{hermes, false, "<tool_call>\n{\"name\": \"weather\", \"argum",
@@ -143,7 +162,9 @@ static const struct recorded recorded[] = {
 	{harmony, false, "<|channel|>commentary to=python<|message|>print(1)<|call|>",
 		"<|channel|>commentary to=python<|message|>print(1)", false},
 	{harmony, false, "<|channel|>commentary to=functions.run<|message|>{\"code\": <|call|>",
-		"<|channel|>commentary to=functions.run<|message|>{\"code\": ", false},
+		"|run{\"code\": ", false},
+	{harmony, false, "<|channel|>commentary to=functions.run<|message|>[1]<|call|>",
+		"<|channel|>commentary to=functions.run<|message|>[1]", false},
 	{harmony, false, "No channel at all.", "No channel at all.", false},
 	{harmony, false, "<|channel|>fin", "<|channel|>fin", false},
 	/* DeepSeek. */
@@ -157,7 +178,7 @@ static const struct recorded recorded[] = {
 			   "{}" CALL_END CALLS_END,
 		"|weather{\"city\": \"Rome\"}|run{}", true},
 	{deepseek, false, "x " CALLS CALL "weather" TSEP "{\"city\": " CALL_END CALLS_END,
-		"x " CALLS CALL "weather" TSEP "{\"city\": " CALL_END CALLS_END, false},
+		"x" CALL_END CALLS_END "|weather{\"city\": ", false},
 	/* Mistral. */
 	{mistral_old, false,
 		"[TOOL_CALLS][{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\"}}, "
@@ -193,6 +214,8 @@ enum { RECORDED = sizeof(recorded) / sizeof(recorded[0]) };
 /* What was found, as `expected` is written. */
 struct found {
 	char thought[2048], content[2048], calls[2048];
+	bool open; /* a call */
+	unsigned pieces; /* of arguments */
 };
 
 static void add(char *to, const char *text, size_t bytes)
@@ -214,21 +237,40 @@ static void on_thought(void *arg, const char *text, size_t bytes)
 	add(((struct found *)arg)->thought, text, bytes);
 }
 
-static void on_call(void *arg, const char *name, const char *arguments)
+static void on_call(void *arg, const char *name)
 {
-	char *to = ((struct found *)arg)->calls;
+	struct found *found = arg;
 
-	add(to, "|", 1);
-	add(to, name, strlen(name));
-	add(to, arguments, strlen(arguments));
+	assert_false(found->open);
+	found->open = true;
+	add(found->calls, "|", 1);
+	add(found->calls, name, strlen(name));
+}
+
+static void on_arguments(void *arg, const char *text, size_t bytes)
+{
+	struct found *found = arg;
+
+	assert_true(found->open && bytes > 0);
+	found->pieces++;
+	add(found->calls, text, bytes);
+}
+
+static void on_call_end(void *arg)
+{
+	struct found *found = arg;
+
+	assert_true(found->open);
+	found->open = false;
 }
 
 /* The answer in pieces of up to `most` bytes; seed 0: all of that many. */
 static void parse(
 	const struct recorded *r, const json_t *tools, size_t most, unsigned seed, char out[8192])
 {
-	struct found found = {"", "", ""};
-	struct calls_sink sink = {&found, on_content, on_thought, on_call};
+	struct found found = {"", "", "", false, 0};
+	struct calls_sink sink = {
+		&found, on_content, on_thought, on_call, on_arguments, on_call_end};
 	struct calls_format format;
 	size_t bytes = strlen(r->answer);
 
@@ -248,6 +290,7 @@ static void parse(
 	assert_true(calls_finish(parser));
 	calls_free(&parser);
 	assert_null(parser);
+	assert_false(found.open);
 	snprintf(out, 8192, "%s%s%s%s%s", found.thought[0] ? "(" : "", found.thought,
 		found.thought[0] ? ")" : "", found.content, found.calls);
 }
@@ -268,6 +311,48 @@ static void answers_are_read_however_they_are_cut(void **state)
 			if (strcmp(cut, whole) != 0)
 				fail_msg("%s\nin pieces (%u): %s", recorded[i].answer, seed, cut);
 		}
+	}
+	json_decref(tools);
+}
+
+/* Each notation, a byte at a time: the arguments come as they are written. */
+static void arguments_come_in_pieces(void **state)
+{
+	static const char *const answers[][2] = {
+		{hermes, "<tool_call>{\"name\": \"run\", \"arguments\": {\"code\": \"abcdef\"}}"},
+		{coder, "<tool_call><function=run><parameter=code>abcdef</parameter></function>"},
+		{glm, "<tool_call>run<arg_key>code</arg_key><arg_value>abcdef</arg_value></"
+		      "tool_call>"},
+		{harmony, " to=functions.run<|message|>{\"code\": \"abcdef\"}<|call|>"},
+		{deepseek, CALLS CALL "run" TSEP "{\"code\": \"abcdef\"}" CALL_END},
+		{deepseek_old, CALLS CALL "function" TSEP
+					  "run\n```json\n{\"code\": \"abcdef\"}\n```" CALL_END},
+		{mistral, "[TOOL_CALLS]run[ARGS]{\"code\": \"abcdef\"}"},
+		{mistral_old,
+			"[TOOL_CALLS][{\"name\": \"run\", \"arguments\": {\"code\": \"abcdef\"}}]"},
+		{llama, "{\"name\": \"run\", \"parameters\": {\"code\": \"abcdef\"}}"},
+	};
+	json_t *tools = json_loads(tools_source, 0, NULL);
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
+		struct found found = {"", "", "", false, 0};
+		struct calls_sink sink = {
+			&found, on_content, on_thought, on_call, on_arguments, on_call_end};
+		struct calls_format format;
+
+		calls_detect(answers[i][0], strlen(answers[i][0]), &format);
+		struct calls_parser *parser = calls_new(&format, tools, false, &sink);
+		assert_non_null(parser);
+		for (const char *at = answers[i][1]; *at; at++) {
+			assert_true(calls_feed(parser, at, 1));
+			if (*at == 'c' && strchr(at, 'd') && at[1] == 'd')
+				assert_non_null(strstr(found.calls, "\"code\": \"abc"));
+		}
+		assert_true(calls_finish(parser));
+		assert_string_equal(found.calls, "|run{\"code\": \"abcdef\"}");
+		assert_true(found.pieces > 6);
+		calls_free(&parser);
 	}
 	json_decref(tools);
 }
@@ -429,6 +514,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(answers_are_read_however_they_are_cut),
+		cmocka_unit_test(arguments_come_in_pieces),
 		cmocka_unit_test(without_tools_nothing_is_a_call),
 		cmocka_unit_test(grammars_take_what_parsers_read),
 		cmocka_unit_test(arguments_match_their_schema),

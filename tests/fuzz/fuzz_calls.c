@@ -12,6 +12,7 @@ struct found {
 	char *text;
 	size_t n;
 	unsigned calls, thoughts;
+	bool open; /* a call */
 };
 
 static void add(struct found *f, const char *text, size_t bytes)
@@ -35,23 +36,39 @@ static void on_thought(void *arg, const char *text, size_t bytes)
 	(void)text;
 }
 
-static void on_call(void *arg, const char *name, const char *arguments)
+static void on_call(void *arg, const char *name)
 {
 	struct found *f = arg;
-	json_t *object = json_loads(arguments, 0, NULL);
 
-	if (!json_is_object(object) || (strcmp(name, "f") != 0 && strcmp(name, "g") != 0))
+	if (f->open || (strcmp(name, "f") != 0 && strcmp(name, "g") != 0))
 		abort();
-	json_decref(object);
+	f->open = true;
 	f->calls++;
 	add(f, name, strlen(name));
-	add(f, arguments, strlen(arguments));
+}
+
+static void on_arguments(void *arg, const char *text, size_t bytes)
+{
+	struct found *f = arg;
+
+	if (!f->open || bytes == 0)
+		abort();
+	add(f, text, bytes);
+}
+
+static void on_call_end(void *arg)
+{
+	struct found *f = arg;
+
+	if (!f->open)
+		abort();
+	f->open = false;
 }
 
 static void parse(const struct calls_format *format, const json_t *tools, bool thinking,
 	const uint8_t *data, size_t bytes, size_t step, struct found *out)
 {
-	struct calls_sink sink = {out, on_content, on_thought, on_call};
+	struct calls_sink sink = {out, on_content, on_thought, on_call, on_arguments, on_call_end};
 	struct calls_parser *parser = calls_new(format, tools, thinking, &sink);
 
 	if (parser == NULL)
@@ -61,7 +78,7 @@ static void parse(const struct calls_format *format, const json_t *tools, bool t
 		if (!calls_feed(parser, (const char *)data + at, n))
 			abort();
 	}
-	if (!calls_finish(parser))
+	if (!calls_finish(parser) || out->open)
 		abort();
 	calls_free(&parser);
 }

@@ -83,15 +83,19 @@ def good(call):
     return call["function"]["name"] == "add" and 0 <= arguments["a"] <= 99
 
 
+def parts_of(events):
+    """The parts of calls in the chunks of a stream."""
+    return [part for event in events if event != "[DONE]" for choice in event["choices"] for part in choice["delta"].get("tool_calls", ())]
+
+
 def calls_of(events):
-    """Calls put together from the chunks of a stream."""
+    """Calls put together from the chunks of a stream: the first of each has its id and its name, the others more of its arguments."""
     calls = {}
-    for event in events:
-        for choice in event["choices"] if event != "[DONE]" else ():
-            for part in choice["delta"].get("tool_calls", ()):
-                call = calls.setdefault(part["index"], {"id": part["id"], "type": part["type"], "function": {"name": "", "arguments": ""}})
-                for key, text in part["function"].items():
-                    call["function"][key] += text
+    for part in parts_of(events):
+        if "id" in part:
+            calls[part["index"]] = {**{k: part[k] for k in ("id", "type")}, "function": dict(part["function"])}
+        else:
+            calls[part["index"]]["function"]["arguments"] += part["function"]["arguments"]
     return [calls[i] for i in sorted(calls)]
 
 
@@ -144,9 +148,13 @@ def check_same_calls(gateway, service):
             drafted = {**body, "outrider": {"k": k, "draft_method": method}}
             status, answer = gateway.post("/v1/chat/completions", drafted)
             events = gateway.events("/v1/chat/completions", drafted)
-            if status != 200 or answer["choices"] != expected or calls_of(events) != expected[0]["message"]["tool_calls"]:
+            calls = expected[0]["message"]["tool_calls"]
+            parts = parts_of(events)
+            if status != 200 or answer["choices"] != expected or calls_of(events) != calls or len(parts) < 2 * len(calls) + (k == 0) * 8 or \
+                    [p["index"] for p in parts] != sorted(p["index"] for p in parts):
                 wrong.append((k, method, answer))
-    ok(not wrong and all(map(good, expected[0]["message"]["tool_calls"])), "the same calls for every K and drafter", wrong[:1] or expected)
+    ok(not wrong and all(map(good, expected[0]["message"]["tool_calls"])), "the same calls for every K and drafter, streamed as they are written", wrong[:1] or expected)
+    ok(len(expected[0]["message"]["tool_calls"]) >= 2, "and there are two at least", expected)
     killed = []
 
     def on_event(n):
@@ -156,6 +164,21 @@ def check_same_calls(gateway, service):
     ok(killed == [True] and calls_of(events) == expected[0]["message"]["tool_calls"] and events[-1] == "[DONE]" and
        events[-2]["outrider"]["restarts"] >= 1, "kill -9 of the verifier changes no call of a stream", (killed, events[-2:]))
     until(lambda: gateway.get("/health")[0] == 200)
+
+
+def check_logprobs(gateway):
+    """Every token of the answer has its log probability, those of calls too; streams tell the same."""
+    body = {"messages": QUESTION, "tools": TOOLS, "tool_choice": "required", "logprobs": True, "top_logprobs": 2, **RATHER}
+    status, answer = gateway.post("/v1/chat/completions", body)
+    choice = answer["choices"][0]
+    told = choice["logprobs"]["content"]
+    written = b"".join(bytes(entry["bytes"]) for entry in told).decode()
+    at = [written.find(call["function"]["arguments"]) for call in choice["message"]["tool_calls"]]
+    ok(status == 200 and written.startswith("<tool_call>") and -1 not in at and at == sorted(at) and
+       all(len(entry["top_logprobs"]) == 2 and entry["logprob"] <= 0 for entry in told), "tokens of calls have log probabilities", (written, at))
+    events = gateway.events("/v1/chat/completions", body)
+    streamed = [entry for event in events if event != "[DONE]" for c in event["choices"] if c["logprobs"] for entry in c["logprobs"]["content"]]
+    ok(streamed == told and calls_of(events) == choice["message"]["tool_calls"], "and so in a stream", (len(streamed), len(told)))
 
 
 def check_tool_refusals(gateway):
@@ -191,7 +214,8 @@ def check_responses(gateway):
        message["content"][0]["text"] == chat["choices"][0]["message"]["content"], "a response has the text of the chat", answer)
     usage, its = answer["usage"], chat["usage"]
     ok((usage["input_tokens"], usage["output_tokens"], usage["total_tokens"]) ==
-       (its["prompt_tokens"], its["completion_tokens"], its["total_tokens"]) and answer["store"] is False, "with its usage", usage)
+       (its["prompt_tokens"], its["completion_tokens"], its["total_tokens"]) and answer["store"] is False and
+       usage["output_tokens_details"] == its["completion_tokens_details"] == {"reasoning_tokens": 0}, "with its usage", usage)
     events = named_events(gateway, {"input": QUESTION[0]["content"], "temperature": 0})
     kinds = [kind for kind, _ in events]
     ok(kinds[:4] == ["response.created", "response.in_progress", "response.output_item.added", "response.content_part.added"] and
@@ -206,7 +230,13 @@ def check_responses(gateway):
     ok(status == 200 and calls and all(good({"id": c["call_id"], "type": "function", "function": c}) for c in calls), "calls are items", answer)
     events = named_events(gateway, asked)
     arguments = [e["arguments"] for kind, e in events if kind == "response.function_call_arguments.done"]
-    ok(arguments == [c["arguments"] for c in calls] and events[-1][1]["response"]["output"] != [], "and so in a stream", events[-3:])
+    deltas = {}
+    for kind, e in events:
+        if kind == "response.function_call_arguments.delta":
+            deltas.setdefault(e["item_id"], []).append(e["delta"])
+    whole = [item for item in events[-1][1]["response"]["output"] if item["type"] == "function_call"]
+    ok(arguments == [c["arguments"] for c in calls] == ["".join(d) for d in deltas.values()] == [c["arguments"] for c in whole] and
+       all(len(d) > 2 for d in deltas.values()) and list(deltas) == [c["id"] for c in whole], "and so in a stream, as they are written", events[-3:])
     turns = asked["input"] + answer["output"] + [{"type": "function_call_output", "call_id": c["call_id"], "output": "rain"} for c in calls]
     status, answer = gateway.post("/v1/responses", {"input": turns, "tools": flat, "instructions": "Be brief.", "max_output_tokens": 5})
     ok(status == 200 and answer["status"] == "incomplete" and answer["incomplete_details"] == {"reason": "max_output_tokens"} and
@@ -229,6 +259,7 @@ with Service(model=TARGET, draft=DRAFTS["small"]) as service:
     gateway = Gateway(service)
     check_texts(gateway)
     check_tools(gateway)
+    check_logprobs(gateway)
     check_tool_refusals(gateway)
     check_responses(gateway)
     check_same_calls(gateway, service)

@@ -14,8 +14,9 @@
  *
  * A parser takes the text of an answer in pieces, with the text of its control tokens, and calls a
  * sink with what it finds. That depends only on the whole text, not on where the pieces end. A call
- * is reported as a whole, when it is complete and names a function that was offered. Text that
- * looks like a call but is none is part of the content, byte for byte.
+ * begins when it names a function that was offered and its arguments begin. From then on its
+ * arguments are reported as they arrive. If they break off or are not JSON, the call has them as
+ * far as they go. Text that looks like a call but is none is part of the content, byte for byte.
  *
  * The gateway uses this (services/gateway/parse.c, plan.c). The other functions are pure. A parser
  * may be used on any thread, by one at a time.
@@ -51,13 +52,18 @@ struct calls_format {
 void calls_detect(const char *source, size_t bytes, struct calls_format *format);
 
 /* Called with what the parser finds. The texts are borrowed until the function returns. Only the
- * strings of a call end with a NUL. */
+ * name of a call ends with a NUL. */
 struct calls_sink {
 	void *arg;
 	void (*content)(void *arg, const char *text, size_t bytes);
 	void (*thought)(void *arg, const char *text, size_t bytes);
-	/* arguments: a JSON object; if the model wrote JSON, with its spelling. */
-	void (*call)(void *arg, const char *name, const char *arguments);
+	/* A call begins. */
+	void (*call)(void *arg, const char *name);
+	/* The next bytes of its arguments, a JSON object; if the model wrote JSON, with its
+	 * spelling. */
+	void (*arguments)(void *arg, const char *text, size_t bytes);
+	/* They end. */
+	void (*call_end)(void *arg);
 };
 
 struct calls_parser;

@@ -41,6 +41,8 @@ struct calls_parser {
 	 * the opening that its reader does not read itself. */
 	size_t spaces, opening, inside;
 	struct calls_found found;
+	struct calls_live live; /* that call */
+	bool told; /* its name */
 	enum body body;
 	struct calls_text head; /* of a harmony message with a call */
 	char *function; /* the function that the message calls */
@@ -57,6 +59,7 @@ struct calls_parser *calls_new(const struct calls_format *format, const json_t *
 	p->tools = json_array_size(tools) > 0 && format->notation ? tools : NULL;
 	p->found.tools = p->tools;
 	p->sink = *sink;
+	p->live.notation = format->notation;
 	p->fresh = true;
 	p->skip = thinking;
 	p->mode = format->notation == CALLS_HARMONY ? MODE_BEGIN
@@ -76,6 +79,7 @@ void calls_free(struct calls_parser **parser)
 	free(p->found.names.data);
 	free(p->found.arguments.data);
 	free(p->head.data);
+	calls_live_free(&p->live);
 	free(p->function);
 	free(p);
 	*parser = NULL;
@@ -229,6 +233,8 @@ static bool open_call(struct calls_parser *p, size_t n, size_t opening, size_t i
 	p->opening = opening;
 	p->inside = inside;
 	p->need = NULL;
+	calls_live_reset(&p->live);
+	p->told = false;
 	p->mode = MODE_CALL;
 	return true;
 }
@@ -293,13 +299,38 @@ static bool read_calls(struct calls_parser *p, struct calls_reader *r)
 	}
 }
 
+/* Gives what is there of the call, once it is one. */
+static void tell_live(struct calls_parser *p, struct calls_reader r)
+{
+	struct calls_live *live = &p->live;
+
+	if (!calls_live_read(live, &r, p->tools) || p->failed)
+		return;
+	p->failed = live->out.failed || live->key.failed;
+	if (!p->told && !p->failed)
+		p->sink.call(p->sink.arg, live->name.data);
+	p->told = true;
+	if (live->out.n > 0 && !p->failed)
+		p->sink.arguments(p->sink.arg, live->out.data, live->out.n);
+	live->out.n = 0;
+}
+
+/* The calls that were found, but for what was given of the first. */
 static void tell_calls(struct calls_parser *p)
 {
 	const char *name = p->found.names.data, *arguments = p->found.arguments.data;
 
 	p->failed = p->failed || p->found.names.failed || p->found.arguments.failed;
 	for (unsigned i = 0; i < p->found.n && !p->failed; i++) {
-		p->sink.call(p->sink.arg, name, arguments);
+		bool told = i == 0 && p->told;
+
+		if (!told)
+			p->sink.call(p->sink.arg, name);
+		if (!told)
+			p->sink.arguments(p->sink.arg, arguments, strlen(arguments));
+		else if (p->live.tagged)
+			p->sink.arguments(p->sink.arg, "}", 1);
+		p->sink.call_end(p->sink.arg);
 		name += strlen(name) + 1;
 		arguments += strlen(arguments) + 1;
 	}
@@ -319,13 +350,29 @@ static bool has_need(struct calls_parser *p, bool final)
 	return false;
 }
 
+/* It is no call; or it is one that broke off, at byte `at`. */
+static void give_up_call(struct calls_parser *p, size_t at, bool final)
+{
+	size_t least = p->spaces + p->opening;
+
+	if (!p->told) {
+		give(p, at > least ? at : least, false);
+		return;
+	}
+	p->at += final && !p->live.ended ? left(p) : at > p->live.at ? at : p->live.at;
+	p->sink.call_end(p->sink.arg);
+}
+
 static bool call(struct calls_parser *p, bool final)
 {
 	struct calls_reader r = reader(p, p->spaces + p->inside, final);
+	bool good = false;
 
-	if (!has_need(p, final))
+	tell_live(p, r);
+	if (!p->live.ended && !has_need(p, final))
 		return false;
-	bool good = read_calls(p, &r);
+	if (!p->live.brackets.bad)
+		good = read_calls(p, &r);
 	if (r.more) {
 		size_t back = r.need ? strlen(r.need) - 1 : 0;
 
@@ -337,10 +384,9 @@ static bool call(struct calls_parser *p, bool final)
 		p->at += r.at;
 		tell_calls(p);
 	} else {
-		size_t least = p->spaces + p->opening;
-
-		give(p, r.at > least ? r.at : least, false);
+		give_up_call(p, r.at, final);
 	}
+	good = good || p->told;
 	p->fresh = good;
 	p->skip = good;
 	p->mode = MODE_TEXT;
@@ -427,7 +473,9 @@ static bool head(struct calls_parser *p, bool final)
 		p->head.n = 0;
 		calls_text_add(&p->head, rest(p), n + strlen(message));
 		p->body = BODY_CALL;
-		p->need = NULL;
+		p->live.function = p->function;
+		calls_live_reset(&p->live);
+		p->told = false;
 	} else if (addressed) {
 		give(p, n + strlen(message), false);
 		return true;
@@ -458,6 +506,15 @@ static void end_call(struct calls_parser *p, size_t n)
 		tell_calls(p);
 		return;
 	}
+	if (p->told) {
+		/* What stands behind it is content, if it is more than spaces. */
+		size_t behind = trimmed(body, n) > p->live.at ? n - p->live.at : 0;
+
+		p->sink.call_end(p->sink.arg);
+		p->at += n - behind;
+		give(p, behind, false);
+		return;
+	}
 	if (p->head.failed)
 		p->failed = true;
 	else
@@ -470,11 +527,13 @@ static bool body(struct calls_parser *p, bool final)
 	size_t which = 0, n;
 	const char *end = first_word(rest(p), left(p), ends, &which);
 
-	if (end == NULL && p->body == BODY_CALL && !final)
-		return false;
 	n = end	    ? (size_t)(end - rest(p))
 	    : final ? left(p)
 		    : left(p) - partial(rest(p), left(p), ends);
+	if (p->body == BODY_CALL)
+		tell_live(p, (struct calls_reader){.text = rest(p), .n = n, .final = end || final});
+	if (end == NULL && p->body == BODY_CALL && !final)
+		return false;
 	if (p->body == BODY_CALL)
 		end_call(p, n);
 	else

@@ -13,6 +13,7 @@ struct calls_text {
 	bool failed;
 };
 void calls_text_add(struct calls_text *text, const char *data, size_t n);
+void calls_text_free(struct calls_text *text);
 
 /* A place in the part of the answer that has arrived. A function that would have to read beyond its
  * end returns false and sets `more`: call it again when more has arrived. */
@@ -30,6 +31,14 @@ void calls_space(struct calls_reader *r);
 bool calls_take(struct calls_reader *r, const char *word);
 /* Reads the text up to this word, and goes behind the word. */
 bool calls_upto(struct calls_reader *r, const char *word, const char **text, size_t *n);
+/* Follows a JSON object or array from its first byte to its end. Returns how many bytes were read. */
+struct calls_brackets {
+	size_t depth;
+	bool string, escape; /* within a string; behind a backslash of one */
+	bool closed; /* that was all of it */
+	bool bad; /* the next byte cannot stand there */
+};
+size_t calls_brackets_scan(struct calls_brackets *brackets, const char *text, size_t n);
 /* Reads a JSON object or array. */
 bool calls_value(struct calls_reader *r, const char **text, size_t *n);
 
@@ -55,6 +64,46 @@ enum {
 unsigned calls_types(const json_t *root, const json_t *schema, unsigned depth);
 /* The schema that a reference refers to; the schema itself if it is no reference. */
 const json_t *calls_resolve(const json_t *root, const json_t *schema);
+
+bool calls_is_name(const char *text, size_t n);
+/* Adds the key of an argument; adds its value, which was written without quotes, as JSON. The schema
+ * of the function decides its type. False: the text is not UTF-8, or memory is exhausted. */
+bool calls_add_key(struct calls_text *out, const char *key, size_t n);
+bool calls_add_value(struct calls_text *out, const json_t *function, const char *key, size_t n_key,
+	const char *text, size_t n);
+/* Whether the schema allows such a value to be a string only; adds a part of one, with escapes. */
+bool calls_is_string(const json_t *function, const char *key, size_t n);
+void calls_add_escaped(struct calls_text *out, const char *text, size_t n);
+
+/* Read from behind the opening of a call up to its arguments, and return its name. */
+bool calls_head_glm(struct calls_reader *r, const char **name, size_t *n);
+bool calls_head_deepseek(struct calls_reader *r, const char **name, size_t *n);
+bool calls_head_mistral(struct calls_reader *r, const char **name, size_t *n);
+
+/* A call that is reported while it arrives (live.c). */
+struct calls_live {
+	enum calls_notation notation;
+	const char *function; /* of a harmony message, borrowed */
+	bool began; /* it is a call: its name is known */
+	bool hopeless; /* it can only be reported when it is complete */
+	bool ended; /* its arguments are complete, or broken */
+	bool tagged; /* the arguments stand in tags, not in JSON */
+	bool first; /* no argument has arrived yet */
+	enum {
+		VALUE_NONE,
+		VALUE_STRING,
+		VALUE_OTHER
+	} value; /* the text within which the reading stopped */
+	size_t at; /* how far the text was read */
+	struct calls_brackets brackets;
+	const json_t *described; /* the function, as it was offered */
+	struct calls_text name, key; /* with a NUL at the end */
+	struct calls_text out; /* arguments that were not reported yet */
+};
+void calls_live_reset(struct calls_live *live);
+void calls_live_free(struct calls_live *live);
+/* Reads on; r is behind the opening of the call. Returns `began`. */
+bool calls_live_read(struct calls_live *live, struct calls_reader *r, const json_t *tools);
 
 /* Readers of the notations; r is behind the opening of a call. True: the calls up to r->at were
  * added to *found. False: r->more is set, or it is no call. */

@@ -1,6 +1,7 @@
 /* Reads text that may not have arrived completely, and the notations of calls (private.h). */
 #include "shared/model/calls/private.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,12 @@ void calls_text_add(struct calls_text *text, const char *data, size_t n)
 	}
 	memcpy(text->data + text->n, data, n);
 	text->n += n;
+}
+
+void calls_text_free(struct calls_text *text)
+{
+	free(text->data);
+	*text = (struct calls_text){0};
 }
 
 static bool is_space(char c)
@@ -66,37 +73,41 @@ bool calls_upto(struct calls_reader *r, const char *word, const char **text, siz
 	return true;
 }
 
+size_t calls_brackets_scan(struct calls_brackets *b, const char *text, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n && !b->closed; i++) {
+		char c = text[i];
+
+		if (b->string) {
+			b->string = b->escape || c != '"';
+			b->escape = !b->escape && c == '\\';
+			continue;
+		}
+		/* Outside strings only these characters occur in JSON. */
+		b->bad = c == '\0' ||
+			 (strchr("{}[]:,\"+-. \n\t\r", c) == NULL && !(c >= '0' && c <= '9') &&
+				 !(c >= 'a' && c <= 'z') && c != 'E');
+		if (b->bad)
+			return i;
+		b->string = c == '"';
+		b->depth += c == '{' || c == '[';
+		b->depth -= c == '}' || c == ']';
+		b->closed = b->depth == 0;
+	}
+	return i;
+}
+
 /* The offset behind the bracket that closes the one at the beginning. 0: it has not arrived, or
  * (*bad) the text cannot be JSON. */
 static size_t brackets(const char *text, size_t n, bool *bad)
 {
-	size_t depth = 0;
-	bool string = false;
+	struct calls_brackets b = {0};
+	size_t end = calls_brackets_scan(&b, text, n);
 
-	*bad = false;
-	for (size_t i = 0; i < n; i++) {
-		char c = text[i];
-
-		if (string) {
-			if (c == '\\')
-				i++;
-			string = c != '"';
-			continue;
-		}
-		string = c == '"';
-		depth += c == '{' || c == '[';
-		if (c == '}' || c == ']') {
-			if (--depth == 0)
-				return i + 1;
-		}
-		/* Outside strings only these characters occur in JSON. */
-		if (strchr("{}[]:,\"+-. \n\t\r", c) == NULL && !(c >= '0' && c <= '9') &&
-			!(c >= 'a' && c <= 'z') && c != 'E') {
-			*bad = true;
-			return 0;
-		}
-	}
-	return 0;
+	*bad = b.bad;
+	return b.closed ? end : 0;
 }
 
 bool calls_value(struct calls_reader *r, const char **text, size_t *n)
@@ -234,43 +245,81 @@ bool calls_read_json(struct calls_reader *r, struct calls_found *found)
 	return text[0] == '{' && calls_add_object(found, text, n);
 }
 
+static bool add_string(struct calls_text *out, const char *text, size_t n)
+{
+	json_t *string = json_stringn(text, n);
+	char *spelled = string ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
+
+	if (spelled != NULL)
+		calls_text_add(out, spelled, strlen(spelled));
+	json_decref(string);
+	free(spelled);
+	return spelled != NULL;
+}
+
+void calls_add_escaped(struct calls_text *out, const char *text, size_t n)
+{
+	static const char escaped[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
+
+	for (size_t i = 0; i < n; i++) {
+		const char *known = text[i] ? strchr(escaped, text[i]) : NULL;
+		char spelled[8];
+
+		if (known != NULL) {
+			calls_text_add(out, (char[]){'\\', letters[known - escaped]}, 2);
+		} else if ((unsigned char)text[i] < 0x20) {
+			snprintf(spelled, sizeof spelled, "\\u%04X", (unsigned)text[i]);
+			calls_text_add(out, spelled, strlen(spelled));
+		} else {
+			calls_text_add(out, text + i, 1);
+		}
+	}
+}
+
+bool calls_add_key(struct calls_text *out, const char *key, size_t n)
+{
+	bool good = add_string(out, key, n);
+
+	calls_text_add(out, ": ", 2);
+	return good;
+}
+
+/* What the schema of an argument allows. */
+static unsigned types_of(const json_t *function, const char *key, size_t n)
+{
+	const json_t *root = json_object_get(function, "parameters");
+	const json_t *properties = json_object_get(root, "properties");
+
+	return calls_types(root, json_object_getn(properties, key, n), 0);
+}
+
+bool calls_is_string(const json_t *function, const char *key, size_t n)
+{
+	return types_of(function, key, n) == CALLS_STRING;
+}
+
+bool calls_add_value(struct calls_text *out, const json_t *function, const char *key, size_t n_key,
+	const char *text, size_t n)
+{
+	unsigned types = types_of(function, key, n_key);
+	json_t *value = types == CALLS_STRING ? NULL : json_loadb(text, n, JSON_DECODE_ANY, NULL);
+	/* A text that is not JSON of an allowed type is a string. */
+	bool json = value != NULL && ((types >> json_typeof(value) & 1) || !(types & CALLS_STRING));
+
+	json_decref(value);
+	if (!json)
+		return add_string(out, text, n);
+	calls_text_add(out, text, n);
+	return true;
+}
+
 /* Adds, as JSON, an argument that was written without quotes; its schema decides its type. */
 static bool add_argument(struct calls_text *out, const json_t *function, const char *key,
 	size_t n_key, const char *text, size_t n)
 {
-	const json_t *properties =
-		json_object_get(json_object_get(function, "parameters"), "properties");
-	char *name = strndup(key, n_key);
-	const json_t *root = json_object_get(function, "parameters");
-	const json_t *schema = name ? json_object_get(properties, name) : NULL;
-	unsigned types = calls_types(root, schema, 0);
-	json_t *value = types == CALLS_STRING ? NULL : json_loadb(text, n, JSON_DECODE_ANY, NULL);
-
-	/* A text that is not JSON of an allowed type is a string. */
-	if (value != NULL && !(types >> json_typeof(value) & 1) && (types & CALLS_STRING)) {
-		json_decref(value);
-		value = NULL;
-	}
-
-	json_t *spelled = name ? json_stringn(key, n_key) : NULL,
-	       *string = value ? NULL : json_stringn(text, n);
-	char *first = spelled ? json_dumps(spelled, JSON_ENCODE_ANY) : NULL;
-	char *second = string ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
-	bool good = first != NULL && (value != NULL || second != NULL);
-
-	if (good) {
-		calls_text_add(out, out->n > 1 ? ", " : "", out->n > 1 ? 2 : 0);
-		calls_text_add(out, first, strlen(first));
-		calls_text_add(out, ": ", 2);
-		calls_text_add(out, second ? second : text, second ? strlen(second) : n);
-	}
-	json_decref(value);
-	json_decref(spelled);
-	json_decref(string);
-	free(first);
-	free(second);
-	free(name);
-	return good;
+	calls_text_add(out, ", ", out->n > 1 ? 2 : 0);
+	return calls_add_key(out, key, n_key) &&
+	       calls_add_value(out, function, key, n_key, text, n);
 }
 
 /* The function of that name among the tools; NULL: there is none. */
@@ -283,7 +332,7 @@ static const json_t *function_of(const struct calls_found *found, const char *na
 	return function;
 }
 
-static bool is_name(const char *text, size_t n)
+bool calls_is_name(const char *text, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		if (is_space(text[i]) || strchr("<>{}[]\"", text[i]) != NULL)
@@ -313,7 +362,7 @@ bool calls_read_qwen(struct calls_reader *r, struct calls_found *found)
 	if (r->at < r->n && r->text[r->at] == '{')
 		return calls_read_json(r, found);
 	if (!calls_take(r, "<function=") || !calls_upto(r, ">", &name, &n_name) ||
-		!is_name(name, n_name))
+		!calls_is_name(name, n_name))
 		return false;
 	const json_t *function = function_of(found, name, n_name);
 	calls_text_add(&arguments, "{", 1);
@@ -341,23 +390,27 @@ bool calls_read_qwen(struct calls_reader *r, struct calls_found *found)
 	return good;
 }
 
+bool calls_head_glm(struct calls_reader *r, const char **name, size_t *n)
+{
+	calls_space(r);
+	*name = r->text + r->at;
+	for (*n = 0; r->at < r->n && r->text[r->at] != '<' && r->text[r->at] != '\n'; r->at++)
+		++*n;
+	if (r->at == r->n)
+		return wait_for(r, NULL);
+	while (*n > 0 && is_space((*name)[*n - 1]))
+		--*n;
+	return calls_is_name(*name, *n);
+}
+
 bool calls_read_glm(struct calls_reader *r, struct calls_found *found)
 {
 	struct calls_text arguments = {0};
 	const char *name, *key, *value;
-	size_t n_name = 0, n_key, n_value;
+	size_t n_name, n_key, n_value;
 	bool good = false;
 
-	calls_space(r);
-	name = r->text + r->at;
-	while (r->at + n_name < r->n && name[n_name] != '<' && name[n_name] != '\n')
-		n_name++;
-	if (r->at + n_name == r->n)
-		return wait_for(r, NULL);
-	r->at += n_name;
-	while (n_name > 0 && is_space(name[n_name - 1]))
-		n_name--;
-	if (!is_name(name, n_name))
+	if (!calls_head_glm(r, &name, &n_name))
 		return false;
 	const json_t *function = function_of(found, name, n_name);
 	calls_text_add(&arguments, "{", 1);
@@ -383,23 +436,31 @@ bool calls_read_glm(struct calls_reader *r, struct calls_found *found)
 	return good;
 }
 
-/* V3.1: NAME, sep, JSON. V3 and R1: "function", sep, NAME, JSON in a fence. */
-static bool one_deepseek(struct calls_reader *r, struct calls_found *found)
+/* V3.1: NAME, sep, JSON. V3 and R1: "function", sep, NAME, JSON in a fence. Behind the opening of the list, or of a call. */
+bool calls_head_deepseek(struct calls_reader *r, const char **name, size_t *n)
 {
-	const char *name, *text;
-	size_t n_name, n;
-
-	if (!calls_upto(r, DEEPSEEK_SEP, &name, &n_name) || !is_name(name, n_name))
+	calls_space(r);
+	if (!calls_take(r, DEEPSEEK_CALL) && r->more)
 		return false;
-	if (n_name == strlen("function") && memcmp(name, "function", n_name) == 0) {
-		if (!calls_upto(r, "\n", &name, &n_name) || !is_name(name, n_name))
+	if (!calls_upto(r, DEEPSEEK_SEP, name, n) || !calls_is_name(*name, *n))
+		return false;
+	if (*n == strlen("function") && memcmp(*name, "function", *n) == 0) {
+		if (!calls_upto(r, "\n", name, n) || !calls_is_name(*name, *n))
 			return false;
 		calls_space(r);
 		if (!calls_take(r, "```json"))
 			return false;
 	}
 	calls_space(r);
-	if (!calls_value(r, &text, &n))
+	return true;
+}
+
+static bool one_deepseek(struct calls_reader *r, struct calls_found *found)
+{
+	const char *name, *text;
+	size_t n_name, n;
+
+	if (!calls_head_deepseek(r, &name, &n_name) || !calls_value(r, &text, &n))
 		return false;
 	calls_space(r);
 	(void)calls_take(r, "```");
@@ -411,10 +472,6 @@ static bool one_deepseek(struct calls_reader *r, struct calls_found *found)
 
 bool calls_read_deepseek(struct calls_reader *r, struct calls_found *found)
 {
-	/* Behind the opening of the list, or of a call. */
-	calls_space(r);
-	if (!calls_take(r, DEEPSEEK_CALL) && r->more)
-		return false;
 	if (!one_deepseek(r, found))
 		return false;
 	size_t behind = r->at;
@@ -442,26 +499,19 @@ static bool mistral_list(struct calls_reader *r, struct calls_found *found)
 	return good && found->n > 0;
 }
 
-bool calls_read_mistral(struct calls_reader *r, struct calls_found *found)
+bool calls_head_mistral(struct calls_reader *r, const char **name, size_t *n)
 {
-	const char *name, *text;
-	size_t n_name = 0, n;
+	const char *id;
+	size_t n_id;
 
-	calls_space(r);
+	*name = r->text + r->at;
+	for (*n = 0; r->at < r->n && !is_space(r->text[r->at]) && r->text[r->at] != '[' &&
+		     r->text[r->at] != '{';
+		r->at++)
+		++*n;
 	if (r->at == r->n)
 		return wait_for(r, NULL);
-	if (r->text[r->at] == '[')
-		return mistral_list(r, found);
-	if (r->text[r->at] == '{')
-		return calls_value(r, &text, &n) && calls_add_object(found, text, n);
-	name = r->text + r->at;
-	while (r->at + n_name < r->n && !is_space(name[n_name]) && name[n_name] != '[' &&
-		name[n_name] != '{')
-		n_name++;
-	if (r->at + n_name == r->n)
-		return wait_for(r, NULL);
-	r->at += n_name;
-	if (calls_take(r, "[CALL_ID]") && !calls_upto(r, "[", &text, &n))
+	if (calls_take(r, "[CALL_ID]") && !calls_upto(r, "[", &id, &n_id))
 		return false;
 	if (r->more)
 		return false;
@@ -471,6 +521,21 @@ bool calls_read_mistral(struct calls_reader *r, struct calls_found *found)
 	if (r->more)
 		return false;
 	calls_space(r);
-	return is_name(name, n_name) && calls_value(r, &text, &n) &&
+	return calls_is_name(*name, *n);
+}
+
+bool calls_read_mistral(struct calls_reader *r, struct calls_found *found)
+{
+	const char *name, *text;
+	size_t n_name, n;
+
+	calls_space(r);
+	if (r->at == r->n)
+		return wait_for(r, NULL);
+	if (r->text[r->at] == '[')
+		return mistral_list(r, found);
+	if (r->text[r->at] == '{')
+		return calls_value(r, &text, &n) && calls_add_object(found, text, n);
+	return calls_head_mistral(r, &name, &n_name) && calls_value(r, &text, &n) &&
 	       calls_add(found, name, n_name, text, n);
 }
