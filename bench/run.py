@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs the benchmarks on the demo models and writes bench/results/*.txt (and pictures), each with the CPU's name, the date,
-the revision and the command. With names as arguments only those: kernels attention pool ipc price cache cache-policies speculation
-workloads matrix policy knobs controller syscalls gateway; `matrix --help`, `price --help` and `speculation --help` say what these take besides. Environment:
+the revision and the command. With names as arguments only those: kernels attention pool ipc price cache cache-policies speculation trees
+workloads matrix policy knobs controller syscalls gateway; `matrix --help`, `price --help`, `speculation --help` and `trees --help` say what
+these take besides. Environment:
 B, where the programs are (build); OUTRIDER_BENCH_RESULTS, another folder for what is written; OUTRIDER_BENCH_ROUNDS (5).
 
 The figures of a machine that does something else meanwhile are worth little: run it alone."""
@@ -21,6 +22,7 @@ import controller
 import facts
 import matrix
 import speculation
+import trees
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
@@ -164,6 +166,14 @@ def bench_speculation(*arguments):
     write("speculation" + (f"-{options.model.stem}" if options.model else ""),
           " ".join(["bench/run.py speculation", *(Path(a).name for a in arguments)]) +
           f": verifier on {options.threads} threads, the default cache policy", text)
+
+
+def bench_trees(*arguments):
+    """Tokens per second, tokens per iteration and experts over the shape of trees of drafts."""
+    options = trees.parse(arguments)
+    need_programs()
+    write("trees", " ".join(["bench/run.py trees", *arguments]) + f": verifier on {options.threads} threads, the default cache policy",
+          trees.run(outrider_test, options, ROOT))
 
 
 def bench_workloads():
@@ -315,10 +325,10 @@ def bench_gateway():
 
 
 BENCHES = {"kernels": bench_kernels, "attention": bench_attention, "pool": bench_pool, "ipc": bench_ipc,
-           "price": bench_price, "cache": bench_cache, "speculation": bench_speculation,
+           "price": bench_price, "cache": bench_cache, "speculation": bench_speculation, "trees": bench_trees,
            "cache-policies": bench_cache_policies, "workloads": bench_workloads, "matrix": bench_matrix, "policy": bench_policy, "knobs": bench_knobs, "controller": bench_controller,
            "syscalls": bench_syscalls, "gateway": bench_gateway}
-WITH_OPTIONS = ("matrix", "price", "speculation")
+WITH_OPTIONS = ("matrix", "price", "speculation", "trees")
 
 
 def main(arguments):

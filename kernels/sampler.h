@@ -147,6 +147,17 @@ struct sampler_choice sampler_choose(struct sampler *sampler, const struct sampl
 	const struct sampler_input *input, uint64_t position, bool want_p, struct token_prob *best,
 	uint32_t n_best);
 
+/* For who drafts: the tokens that a target would choose at `position` if its logits were like these,
+ * likeliest first, with their chances; best[0] is the token of sampler_choose, except with maximal
+ * coupling. Returns their number, at most n; n <= SAMPLER_RANK_MAX. 0: no token can be chosen.
+ *
+ * Greedy, and maximal coupling: by p, the chance. Otherwise by z + G with the noise of this position,
+ * which the target has too: the chance is the softmax of that over the best SAMPLER_RANK_MAX. It
+ * would be exact if the target's z differed from these by Gumbel noise of scale 1. */
+enum { SAMPLER_RANK_MAX = 32 };
+uint32_t sampler_rank(struct sampler *sampler, const struct sampler_params *params,
+	const struct sampler_input *input, uint64_t position, struct token_prob *best, uint32_t n);
+
 /* sampler_choose among all tokens after this history, all of which counts as output; *confidence
  * (may be NULL) is p. */
 int32_t sampler_pick(struct sampler *sampler, const struct sampler_params *params,

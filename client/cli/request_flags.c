@@ -11,6 +11,8 @@
 #include <time.h>
 
 enum { CONNECT_AGAIN_MS = 50, STATUS_MS = 500 };
+/* Depth of a tree, for its default number of tokens, where the policy chooses K. */
+enum { TREE_DEPTH = 4 };
 
 const char request_flags_help[] =
 	"  --runtime-dir DIR     the runtime directory of the service\n"
@@ -26,6 +28,10 @@ const char request_flags_help[] =
 	"  --logit-bias ID=B     add B to the logit of token ID; may be repeated\n"
 	"  --coupling NAME       gumbel (default) or maximal\n"
 	"  --k N                 draft N tokens at a time, 0 to 63 (default: the policy chooses)\n"
+	"  --draft-width N       draft trees K tokens deep, with up to N tokens for one place,\n"
+	"                        1 to 255 (default: the service's draft_width)\n"
+	"  --draft-nodes N       the most tokens of a tree, 1 to 511 (default: K, or 4, times the\n"
+	"                        width)\n"
 	"  --draft-method M      auto, none, ngram, model (of up --draft), replay (of run "
 	"--replay)\n"
 	"  --json-schema FILE    the answer is JSON that the schema in the file describes (\"-\": "
@@ -199,6 +205,33 @@ static int seed_flag(const char *value, struct outrider_request *request)
 	return 0;
 }
 
+static int draft_flag(
+	struct request_flags *flags, int flag, const char *value, struct outrider_request *request)
+{
+	const char *name = flag == FLAG_K	      ? "--k"
+			   : flag == FLAG_DRAFT_WIDTH ? "--draft-width"
+						      : "--draft-nodes";
+	int64_t *to = flag == FLAG_K		 ? &flags->k
+		      : flag == FLAG_DRAFT_WIDTH ? &flags->draft_width
+						 : &flags->draft_nodes;
+	int64_t most = flag == FLAG_K		  ? LIMIT_DRAFT_DEPTH
+		       : flag == FLAG_DRAFT_WIDTH ? LIMIT_DRAFT_WIDTH
+						  : LIMIT_DRAFT_NODES;
+
+	if (cli_integer(name, value, flag == FLAG_K ? 0 : 1, most, to))
+		return EX_USAGE;
+	if (flag == FLAG_K)
+		outrider_request_set_k(request, (int)flags->k);
+	if (flags->draft_width == 0)
+		return 0;
+	int64_t nodes = flags->draft_nodes;
+	if (nodes == 0)
+		nodes = flags->draft_width * (flags->k > 0 ? flags->k : TREE_DEPTH);
+	return outrider_request_set_draft_tree(request,
+		(uint32_t)(nodes < LIMIT_DRAFT_NODES ? nodes : LIMIT_DRAFT_NODES),
+		(uint32_t)flags->draft_width);
+}
+
 static int length_flag(
 	struct request_flags *flags, int flag, const char *value, struct outrider_request *request)
 {
@@ -210,15 +243,10 @@ static int length_flag(
 			return EX_USAGE;
 		flags->max_tokens = (uint32_t)n;
 		outrider_request_set_max_tokens(request, flags->max_tokens);
-	} else if (flag == FLAG_TIMEOUT) {
+	} else {
 		if (cli_seconds("--timeout", value, 0.001, 1e6, &x))
 			return EX_USAGE;
 		outrider_request_set_deadline_ms(request, (uint64_t)(x * 1000));
-	} else {
-		if (cli_integer("--k", value, 0, LIMIT_DRAFT_DEPTH, &n))
-			return EX_USAGE;
-		flags->k = n;
-		return outrider_request_set_k(request, (int)n);
 	}
 	return 0;
 }
@@ -289,8 +317,11 @@ static int take(
 		return cli_seconds("--wait", value, 0, 86400, &flags->wait_s);
 	case FLAG_MAX_TOKENS:
 	case FLAG_TIMEOUT:
-	case FLAG_K:
 		return length_flag(flags, flag, value, request);
+	case FLAG_K:
+	case FLAG_DRAFT_WIDTH:
+	case FLAG_DRAFT_NODES:
+		return draft_flag(flags, flag, value, request);
 	case FLAG_SEED:
 		return seed_flag(value, request);
 	case FLAG_STOP:
@@ -336,6 +367,8 @@ int request_flags_check(const struct request_flags *flags, const char *command, 
 		return cli_fail(EX_USAGE, "%s: --xtc-threshold needs --xtc-probability", command);
 	if (flags->has_dry && flags->dry_multiplier == 0)
 		return cli_fail(EX_USAGE, "%s: the flags of DRY need --dry-multiplier", command);
+	if (flags->draft_nodes > 0 && flags->draft_width == 0)
+		return cli_fail(EX_USAGE, "%s: --draft-nodes needs --draft-width", command);
 	if (strcmp(method, "replay") == 0 && !replays)
 		return cli_fail(
 			EX_USAGE, "%s: --draft-method replay needs outrider run --replay", command);

@@ -31,6 +31,8 @@ enum {
 	FLAG_LOGIT_BIAS,
 	FLAG_COUPLING,
 	FLAG_K,
+	FLAG_DRAFT_WIDTH,
+	FLAG_DRAFT_NODES,
 	FLAG_DRAFT_METHOD,
 	FLAG_IGNORE_EOS,
 	FLAG_JSON_SCHEMA,
@@ -69,6 +71,8 @@ enum {
 		{"logit-bias", required_argument, NULL, FLAG_LOGIT_BIAS},                 \
 		{"coupling", required_argument, NULL, FLAG_COUPLING},                     \
 		{"k", required_argument, NULL, FLAG_K},                                   \
+		{"draft-width", required_argument, NULL, FLAG_DRAFT_WIDTH},               \
+		{"draft-nodes", required_argument, NULL, FLAG_DRAFT_NODES},               \
 		{"draft-method", required_argument, NULL, FLAG_DRAFT_METHOD},             \
 		{"ignore-eos", no_argument, NULL, FLAG_IGNORE_EOS},                       \
 		{"json-schema", required_argument, NULL, FLAG_JSON_SCHEMA},               \
@@ -93,6 +97,7 @@ struct request_flags {
 	json_t *variables;
 	bool stats;
 	int64_t k; /* -1: not given */
+	int64_t draft_width, draft_nodes; /* 0: not given */
 	const char *grammar; /* the name of the flag that sets a grammar; NULL: none */
 	uint32_t max_tokens; /* 0: until the context is full */
 	bool has_repeat_penalty, has_repeat_window, has_xtc_threshold, has_dry;

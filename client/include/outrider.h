@@ -170,8 +170,9 @@ void outrider_request_set_deadline_ms(struct outrider_request *request, uint64_t
 /* Draft length K: -1 (the default): the policy chooses; 0 to 63: fixed. */
 int outrider_request_set_k(struct outrider_request *request, int k);
 /* The draft is a tree of up to this many tokens (511), of which up to `width` (255) are
- * alternatives for the same place; K is then its depth. 0 and 0, the default: a chain of K tokens.
- * Methods that have no alternatives make chains. */
+ * alternatives for the same place; K is then its depth. 0 and 0, the default: as the verifier's
+ * settings draft_width and draft_nodes say, a chain unless they were changed. Draft models with
+ * recurrent layers make chains. */
 int outrider_request_set_draft_tree(
 	struct outrider_request *request, uint32_t tokens, uint32_t width);
 /* "auto" (the default), "none", "ngram", "model" or "replay". */

@@ -9,9 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* No draw of rand_uniform gives a larger G: u is at most 1 - 2^-25, and -log(2^-25) = 17.3287. */
-#define GUMBEL_MAX 17.34
-
 void sampler_params_default(struct sampler_params *params)
 {
 	memset(params, 0, sizeof(*params));
@@ -162,14 +159,9 @@ void sampler_distribution(struct sampler *sampler, const struct sampler_params *
 		sampler->dist[i].p = (float)((double)sampler->dist[i].p / sum);
 }
 
-static double gumbel_of(double u)
-{
-	return -sampler_log(-sampler_log(u));
-}
-
 double sampler_gumbel(uint64_t seed, uint64_t position, uint32_t token)
 {
-	return gumbel_of(rand_uniform(seed, RAND_GUMBEL, position, token));
+	return sampler_gumbel_of(rand_uniform(seed, RAND_GUMBEL, position, token));
 }
 
 struct race {
@@ -194,7 +186,7 @@ static inline void race_run(struct race *race, uint32_t token, float z, double u
 {
 	if (u <= race->hopeless)
 		return;
-	double noise = gumbel_of(u), score = (double)z + noise;
+	double noise = sampler_gumbel_of(u), score = (double)z + noise;
 	if (score > race->best || (score == race->best && token < race->token)) {
 		race->best = score;
 		race->token = token;
@@ -206,7 +198,7 @@ static inline void race_run(struct race *race, uint32_t token, float z, double u
 /* Whether a token with this z could win with the largest G. */
 static inline bool race_open(const struct race *race, float z)
 {
-	return (double)z + GUMBEL_MAX >= race->best;
+	return (double)z + SAMPLER_GUMBEL_MAX >= race->best;
 }
 
 static inline void race_enter(struct race *race, const struct sampler_params *params,
@@ -216,30 +208,6 @@ static inline void race_enter(struct race *race, const struct sampler_params *pa
 		race_run(race, token, z, rand_uniform(params->seed, RAND_GUMBEL, position, token));
 }
 
-/* The least draw (of kernels->draws) with which a token of at most z_most may win: z + G >= best is
- * u >= exp(-w), w = exp(z - best). Bounds are enough, and two calls of kernels_exp for each chunk
- * were half of the time: 2^(n + f) <= 2^n (1 + f), which is n + f written into the bits of a
- * double, and exp(-w) >= 1 - w + w^2/2 - w^3/6. Rounding is far below the 1e-7. */
-static uint32_t race_least_draw(const struct race *race, float z_most)
-{
-	double power = ((double)z_most - race->best + race->margin) * 1.4426950408889634;
-	if (power > 0)
-		return 0;
-	uint64_t bits = (uint64_t)((power + 1023) * 0x1p52);
-	double w;
-	memcpy(&w, &bits, sizeof(w));
-	double u = 1 - w * (1 - w * (0.5 - w / 6)) - 1e-7;
-	return (uint32_t)(u * 0x1p24);
-}
-
-static inline bool any_at_least(const uint32_t draw[SAMPLE_CHUNK], uint32_t least)
-{
-	int32_t any = 0; /* 24 bits; without a branch, sixteen are compared at once. */
-	for (uint32_t i = 0; i < SAMPLE_CHUNK; i++)
-		any |= (int32_t)draw[i] >= (int32_t)least;
-	return any != 0;
-}
-
 /* A chunk's tokens draw together. Tokens are looked at only if the chunk's greatest z could win
  * with one of the draws. */
 static void race_chunk(struct race *race, const struct sampler *sampler,
@@ -247,9 +215,10 @@ static void race_chunk(struct race *race, const struct sampler *sampler,
 {
 	uint32_t draw[SAMPLE_CHUNK], first = chunk * SAMPLE_CHUNK;
 	uint32_t left = sampler->n_vocab - first;
-	uint32_t least = race_least_draw(race, sampler->most[chunk]);
+	uint32_t least =
+		sampler_least_draw((double)sampler->most[chunk] - race->best + race->margin);
 	sampler->kernels->draws(params->seed, RAND_GUMBEL, position, first, draw);
-	if (!any_at_least(draw, least))
+	if (!sampler_any_at_least(draw, least))
 		return;
 	for (uint32_t i = 0; i < SAMPLE_CHUNK && i < left; i++) {
 		float z = sampler->logits[first + i];
@@ -340,8 +309,7 @@ static struct sampler_choice choose(struct sampler *sampler, const struct sample
 		return choose_unfiltered(sampler, params, top, position, want_p, best, n_best);
 	if (params->top_n_sigma > 0)
 		sampler_cut_sigma(sampler, params->top_n_sigma, top);
-	bool top_k = params->top_k > 0 && params->top_k < sampler->n_vocab;
-	if (top_k || params->top_p != 1 || params->min_p != 0)
+	if (sampler_filters(sampler, params))
 		return choose_filtered(sampler, params, top, position, best, n_best);
 	if (sampler_xtc_acts(params, position))
 		top = sampler_xtc_all(sampler, params, top);

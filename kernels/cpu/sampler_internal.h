@@ -4,6 +4,8 @@
 #include "kernels/cpu/simd.h"
 #include "kernels/sampler.h"
 
+#include <string.h>
+
 /* The number of chunks of SAMPLE_CHUNK tokens; the last may be shorter. */
 static inline uint32_t sampler_chunks(uint32_t n_vocab)
 {
@@ -55,3 +57,44 @@ double sampler_xtc_kept(struct sampler *sampler, const struct sampler_params *pa
 
 /* log of x > 0, normal, in double without libm. */
 double sampler_log(double x);
+
+/* No draw of rand_uniform gives a larger G: u is at most 1 - 2^-25, and -log(2^-25) = 17.3287. */
+#define SAMPLER_GUMBEL_MAX 17.34
+
+static inline double sampler_gumbel_of(double u)
+{
+	return -sampler_log(-sampler_log(u));
+}
+
+/* The least draw (of kernels->draws) with which a token may reach a score. z - score = x, plus a
+ * margin for rounding, for the largest z in question: z + G >= score is u >= exp(-w), w = exp(x).
+ * Bounds are enough, and two calls of kernels_exp for each chunk were half of the time: 2^(n + f)
+ * <= 2^n (1 + f), which is n + f written into the bits of a double, and exp(-w) >= 1 - w + w^2/2 -
+ * w^3/6. Rounding is far below the 1e-7. */
+static inline uint32_t sampler_least_draw(double x)
+{
+	double power = x * 1.4426950408889634;
+	if (power > 0)
+		return 0;
+	uint64_t bits = (uint64_t)((power + 1023) * 0x1p52);
+	double w;
+	memcpy(&w, &bits, sizeof(w));
+	double u = 1 - w * (1 - w * (0.5 - w / 6)) - 1e-7;
+	return (uint32_t)(u * 0x1p24);
+}
+
+static inline bool sampler_any_at_least(const uint32_t draw[SAMPLE_CHUNK], uint32_t least)
+{
+	int32_t any = 0; /* 24 bits; without a branch, sixteen are compared at once. */
+	for (uint32_t i = 0; i < SAMPLE_CHUNK; i++)
+		any |= (int32_t)draw[i] >= (int32_t)least;
+	return any != 0;
+}
+
+/* Whether sampler_keep may keep less than all tokens. */
+static inline bool sampler_filters(
+	const struct sampler *sampler, const struct sampler_params *params)
+{
+	bool top_k = params->top_k > 0 && params->top_k < sampler->n_vocab;
+	return top_k || params->top_p != 1 || params->min_p != 0;
+}

@@ -8,12 +8,14 @@
 #include "shared/spec/policy.h"
 
 struct draft_model;
+struct tree;
 
 /* What a method may use. */
 struct draft_context {
 	const struct session_view *view;
 	struct draft_model *model; /* NULL: none is loaded, or it was refused for this target */
 	struct hints *hints;
+	struct tree *tree; /* scratch memory */
 };
 
 /* One request of a round with its reply. When a method gets the reply, it has room for the nodes of
@@ -34,6 +36,10 @@ struct draft_ops {
 	 * within the budget. An item for which the method has no draft keeps n = 0. */
 	void (*draft)(struct draft_context *context, struct draft_item *items, uint32_t n);
 };
+
+/* A tree from n-grams (ngram_tree.c), within a budget whose width is more than 1: appends to the
+ * item's reply the different continuations that followed the last tokens earlier. */
+void ngram_tree(struct draft_context *context, const struct draft_item *item);
 
 extern const struct draft_ops draft_none, draft_ngram, draft_replay, draft_by_model;
 extern const struct draft_ops *const draft_methods_all[]; /* the last one is NULL */

@@ -49,10 +49,14 @@ const struct draft_ops draft_none = {.name = "none", .method = DRAFT_NONE, .draf
 static void by_ngram(struct draft_context *context, struct draft_item *items, uint32_t n)
 {
 	int32_t token[LIMIT_DRAFT_DEPTH];
-	(void)context;
 	for (uint32_t i = 0; i < n; i++) {
 		const struct draft_session *s = items[i].session;
 		struct draft_reply *reply = items[i].reply;
+		if (items[i].budget.width > 1) {
+			reply->method = DRAFT_NGRAM;
+			ngram_tree(context, &items[i]);
+			continue;
+		}
 		uint32_t length, from = ngram_find(&s->ngram, s->tokens, s->n, &length);
 		uint32_t k = from == NGRAM_NONE ? 0 : draft_length(items[i].budget);
 		uint32_t match = k > 0 ? ngram_match(s->tokens, s->n, from) : 0;
@@ -89,6 +93,12 @@ static int32_t recorded_token(
 	return token;
 }
 
+/* The tokens below `token`, which differ from it, or the token 1 where there are none. */
+static uint32_t n_wrong(int32_t token)
+{
+	return token > 0 ? (uint32_t)token : 1;
+}
+
 /* Adds one level of a tree behind `parent`: the proposal at a random place among wrong siblings,
  * and behind the last level's first wrong sibling (*astray) the proposal once more, which must not
  * be accepted there. Returns the proposal's node. */
@@ -98,13 +108,16 @@ static int replay_level(struct draft_reply *reply, const struct draft_session *s
 	uint64_t seed = s->request.sampling.seed, position = s->n;
 	uint32_t left = budget.nodes - reply->n, n = left < budget.width ? left : budget.width;
 	int first = (int)reply->n;
+	if (n > 1 + n_wrong(proposal))
+		n = 1 + n_wrong(proposal);
 	for (int at = parent; at >= 0; at = reply->node[at].parent)
 		position++;
+	uint32_t wrong = (uint32_t)wrong_token(seed, position, 3, proposal);
 	uint32_t right = (uint32_t)(rand_uniform(seed, RAND_REPLAY, position, 2) * n);
 	for (uint32_t i = 0; i < n; i++) {
-		int32_t token =
-			i == right ? proposal : wrong_token(seed, position, 3 + i, proposal);
-		draft_add(reply, parent, token, 1);
+		draft_add(reply, parent, i == right ? proposal : (int32_t)wrong, 1);
+		if (i != right && proposal > 0)
+			wrong = (wrong + 1) % (uint32_t)proposal;
 	}
 	if (*astray >= 0 && reply->n < budget.nodes)
 		draft_add(reply, *astray, proposal, 1);

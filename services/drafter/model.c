@@ -1,5 +1,8 @@
 #include "services/drafter/model.h"
 
+#include "services/drafter/model_pass.h"
+#include "services/drafter/model_tree.h"
+
 #include "kernels/cpu/steps/backend_cpu.h"
 
 #include "kernels/kernels.h"
@@ -224,6 +227,9 @@ void draft_model_close(struct draft_model **model)
 		return;
 	if (m->forward)
 		forward_destroy(&m->forward);
+	for (uint32_t i = 0; i < DRAFT_MODEL_LOGITS; i++)
+		if (m->views[i].owner != 0)
+			kv_seq_forget(&m->views[i]);
 	if (m->kv.meta)
 		kv_exit(&m->kv);
 	if (m->memory)
@@ -250,6 +256,7 @@ void draft_model_rewind(struct draft_model *m, struct draft_session *s, uint32_t
 {
 	if (s->has_seq && s->seq.n > kept)
 		kv_truncate(&m->kv, &s->seq, kept);
+	model_tree_settle(m, s);
 	/* The last token's logits are gone, so the model has to read it again. */
 	if (s->has_seq && s->seq.n >= s->n + s->n_chain)
 		kv_truncate(&m->kv, &s->seq, s->n + s->n_chain - 1);
@@ -261,4 +268,6 @@ void draft_model_drop(struct draft_model *m, struct draft_session *s)
 		kv_seq_exit(&m->kv, &s->seq);
 	s->has_seq = false;
 	s->n_chain = 0;
+	if (s->grown)
+		s->grown->n_cells = 0;
 }

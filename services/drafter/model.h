@@ -37,6 +37,10 @@ struct draft_model {
 	struct draft_session **owner; /* [n_batch] the session of each token */
 	uint32_t *cells; /* [n_batch] */
 	uint32_t n_in_batch;
+	/* For trees (model_tree.c): sequences without pages, made when they are first used, and the
+	 * stamps of the trees whose committed cells their maps hold. */
+	struct kv_seq views[DRAFT_MODEL_LOGITS];
+	uint64_t view_holds[DRAFT_MODEL_LOGITS];
 	_Atomic uint64_t passes, tokens, evictions; /* the loop thread reads them for the status */
 };
 
@@ -64,8 +68,9 @@ void draft_model_tune(struct draft_model *m, const struct drafter_config *config
 /* True when the session can be drafted for: it fits the model's context, and its tokens are in the
  * vocabulary. */
 bool draft_model_fits(const struct draft_model *m, const struct draft_session *s);
-/* Call after session_follow, with its *kept: drops the positions of tokens that were contradicted,
- * and the last token's, whose logits are needed again. */
+/* Call after session_follow, with its *kept: keeps what a tree's accepted tokens need no more to be
+ * computed for, drops the positions of tokens that were contradicted, and the last token's, whose
+ * logits are needed again. */
 void draft_model_rewind(struct draft_model *m, struct draft_session *s, uint32_t kept);
 /* Gives back the session's cells. */
 void draft_model_drop(struct draft_model *m, struct draft_session *s);

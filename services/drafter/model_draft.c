@@ -1,7 +1,7 @@
 /* Drafting with the draft model: passes over the tokens that sessions lack, and a token picked at
  * the end of each. */
 #include "services/drafter/foresight.h"
-#include "services/drafter/model.h"
+#include "services/drafter/model_pass.h"
 
 #include "shared/model/text/breakers.h"
 #include "shared/base/clock.h"
@@ -59,9 +59,15 @@ static bool ready(struct draft_model *m, struct draft_session *s)
 	return true;
 }
 
-/* Puts the tokens that the session lacks before `end` into the batch, as many as there is room for.
- * Returns how many. */
-static uint32_t add(struct draft_model *m, struct draft_session *s, uint32_t end, bool logits)
+bool model_pass_take(struct draft_model *m, struct draft_session *s, uint32_t n, uint32_t *cells)
+{
+	while (kv_take(&m->kv, &s->seq, n, cells) < 0)
+		if (!evict(m, s))
+			return false;
+	return true;
+}
+
+uint32_t model_pass_add(struct draft_model *m, struct draft_session *s, uint32_t end, bool logits)
 {
 	uint32_t room = m->n_batch - m->n_in_batch;
 	if (!ready(m, s))
@@ -69,11 +75,8 @@ static uint32_t add(struct draft_model *m, struct draft_session *s, uint32_t end
 	uint32_t n = end - s->seq.n, first = m->n_in_batch;
 	if (n > room)
 		n = room;
-	if (n == 0)
+	if (n == 0 || !model_pass_take(m, s, n, m->cells + first))
 		return 0;
-	while (kv_take(&m->kv, &s->seq, n, m->cells + first) < 0)
-		if (!evict(m, s))
-			return 0;
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t position = s->seq.n + i;
 		m->owner[first + i] = s;
@@ -180,8 +183,7 @@ static void pick(struct draft_model *m, struct draft_session *s, const float *lo
 	s->n_chain++;
 }
 
-/* Runs a pass over the batch. 0 or -errno; the batch is empty afterwards. */
-static int run(struct draft_model *m)
+int model_pass_run(struct draft_model *m, model_pass_got *got)
 {
 	uint32_t n = m->n_in_batch;
 	int r = forward_run(m->forward, m->batch, n);
@@ -198,7 +200,7 @@ static int run(struct draft_model *m)
 		else
 			kv_commit(&m->kv, &s->seq, NULL, 0, m->cells + first, count);
 		if (r == 0 && m->batch[last].logits)
-			pick(m, s, forward_logits(m->forward, last));
+			got(m, s, forward_logits(m->forward, last));
 		first += count;
 	}
 	m->n_in_batch = 0;
@@ -280,7 +282,8 @@ static bool step(struct draft_model *m, struct draft_item *items, uint32_t n, bo
 		uint32_t k = bounded(m, s, draft_length(items[i].budget));
 		if (off[i] || s->n_chain >= k || is_cut(&items[i]))
 			continue;
-		if (m->n_in_batch < m->n_batch && add(m, s, s->n + s->n_chain, true) == 0)
+		if (m->n_in_batch < m->n_batch &&
+			model_pass_add(m, s, s->n + s->n_chain, true) == 0)
 			off[i] = true;
 		else if (k - s->n_chain > steps_left)
 			steps_left = k - s->n_chain;
@@ -289,7 +292,7 @@ static bool step(struct draft_model *m, struct draft_item *items, uint32_t n, bo
 		return false;
 	uint64_t start_ns = clock_ns();
 	hints_step(m->hints, steps_left);
-	if (run(m) < 0)
+	if (model_pass_run(m, pick) < 0)
 		return false;
 	hints_step_took(m->hints, clock_ns() - start_ns);
 	for (uint32_t i = 0; i < n; i++)
@@ -298,27 +301,33 @@ static bool step(struct draft_model *m, struct draft_item *items, uint32_t n, bo
 	return true;
 }
 
-/* In each pass all sessions of the round draft a token of their chains. A session that lacks more
+/* In each pass all sessions of the round draft a token of their chains, and then all a level of
+ * their trees. A session that lacks more
  * tokens than one pass reads is left to draft_model_idle, and its draft comes from n-grams. */
 static void by_model(struct draft_context *context, struct draft_item *items, uint32_t n)
 {
 	struct draft_model *m = context->model;
-	uint32_t ahead[LIMIT_RUNNING];
+	uint32_t ahead[LIMIT_RUNNING], n_trees = 0;
+	struct draft_item *trees[LIMIT_RUNNING];
 	bool off[LIMIT_RUNNING];
 	m->round = m->uses;
 	for (uint32_t i = 0; i < n; i++) {
+		bool tree = model_tree_wanted(m, items[i].budget);
 		items[i].session->used = ++m->uses;
 		ahead[i] = items[i].session->n_chain;
-		off[i] = lag(items[i].session) > m->n_batch;
+		off[i] = tree || lag(items[i].session) > m->n_batch;
 		hint_what_is_there(m, items[i].session);
+		if (tree)
+			trees[n_trees++] = &items[i];
 	}
 	while (step(m, items, n, off))
 		;
+	model_tree_draft(m, trees, n_trees);
 	for (uint32_t i = 0; i < n; i++) {
 		struct draft_session *s = items[i].session;
 		if (s->chain && s->n_chain > 0)
 			answer(s, &items[i], ahead[i]);
-		else
+		else if (items[i].reply->n == 0)
 			draft_ngram.draft(context, &items[i], 1);
 	}
 }
@@ -373,12 +382,12 @@ bool draft_model_idle(struct draft_model *m, bool ahead)
 		/* The last token is left out: a draft begins from its logits. */
 		uint32_t first = m->n_in_batch;
 		if (s->n_chain == 0 && lag(s) > FOLLOW_LAG && first < m->n_batch &&
-			add(m, s, s->n - 1, false) > 0)
+			model_pass_add(m, s, s->n - 1, false) > 0)
 			look_at(m, s, first, &room);
 	}
 	uint32_t n = m->n_in_batch;
 	if (n > 0) {
-		bool done = run(m) == 0;
+		bool done = model_pass_run(m, pick) == 0;
 		if (done)
 			look_back(m, n);
 		return done;
@@ -394,9 +403,9 @@ bool draft_model_idle(struct draft_model *m, bool ahead)
 		/* The draft that was sent is still to be verified; what is drafted behind it is for
 		 * the next pass. */
 		behind &= s->seq.n >= s->n + s->chain_goal / 2;
-		add(m, s, s->n + s->n_chain, true);
+		model_pass_add(m, s, s->n + s->n_chain, true);
 	}
 	if (m->n_in_batch > 0 && behind)
 		hints_ahead(m->hints);
-	return m->n_in_batch > 0 && run(m) == 0;
+	return m->n_in_batch > 0 && model_pass_run(m, pick) == 0;
 }

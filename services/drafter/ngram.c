@@ -17,8 +17,11 @@ int ngram_init(struct ngram *ngram, uint32_t min, uint32_t max, uint32_t capacit
 	while (slots < 2 * capacity)
 		slots *= 2;
 	ngram->slots = calloc((size_t)(max - min + 1) * slots, sizeof(*ngram->slots));
-	if (!ngram->slots)
+	ngram->before = malloc(capacity * sizeof(*ngram->before));
+	if (!ngram->slots || !ngram->before) {
+		ngram_exit(ngram);
 		return -ENOMEM;
+	}
 	ngram->min = min;
 	ngram->max = max;
 	ngram->mask = slots - 1;
@@ -29,6 +32,7 @@ int ngram_init(struct ngram *ngram, uint32_t min, uint32_t max, uint32_t capacit
 void ngram_exit(struct ngram *ngram)
 {
 	free(ngram->slots);
+	free(ngram->before);
 	memset(ngram, 0, sizeof(*ngram));
 }
 
@@ -66,8 +70,12 @@ void ngram_update(struct ngram *ngram, const int32_t *tokens, uint32_t n)
 		uint64_t hash = ngram->seed;
 		for (uint32_t length = 1; length <= ngram->max && length <= end + 1; length++) {
 			hash = extend(hash, tokens[end + 1 - length]);
-			if (length >= ngram->min)
-				*slot_of(ngram, tokens, end, length, hash) = end + 1;
+			if (length < ngram->min)
+				continue;
+			uint32_t *slot = slot_of(ngram, tokens, end, length, hash);
+			if (length == ngram->min)
+				ngram->before[end] = *slot;
+			*slot = end + 1;
 		}
 	}
 }
@@ -87,6 +95,21 @@ uint32_t ngram_find(const struct ngram *ngram, const int32_t *tokens, uint32_t n
 	}
 	*length = 0;
 	return NGRAM_NONE;
+}
+
+uint32_t ngram_places(const struct ngram *ngram, const int32_t *tokens, uint32_t n,
+	uint32_t *places, uint32_t most)
+{
+	uint64_t hash = ngram->seed;
+	uint32_t found = 0;
+	if (n < ngram->min)
+		return 0;
+	for (uint32_t i = 1; i <= ngram->min; i++)
+		hash = extend(hash, tokens[n - i]);
+	for (uint32_t at = *slot_of(ngram, tokens, n - 1, ngram->min, hash);
+		at != 0 && found < most; at = ngram->before[at - 1])
+		places[found++] = at;
+	return found;
 }
 
 uint32_t ngram_match(const int32_t *tokens, uint32_t n, uint32_t from)

@@ -17,6 +17,9 @@ struct ngram {
 	uint64_t seed; /* random, so that nobody can choose tokens that collide */
 	/* [max - min + 1][mask + 1]: index of the n-gram's last token + 1; 0 = empty */
 	uint32_t *slots;
+	/* [capacity] for the n-gram of length min that ends with a token: the same of the occurrence
+	 * before */
+	uint32_t *before;
 };
 
 /* capacity: the most tokens that the session can have. -ENOMEM, -EINVAL. */
@@ -29,6 +32,10 @@ void ngram_update(struct ngram *ngram, const int32_t *tokens, uint32_t n);
  * earlier occurrence of the longest suffix of length max..min, or NGRAM_NONE. *length: of that
  * suffix. */
 uint32_t ngram_find(const struct ngram *ngram, const int32_t *tokens, uint32_t n, uint32_t *length);
+/* After ngram_update with the same n: the indices of the tokens that followed earlier occurrences of
+ * the last min tokens, latest first, at most `most`. Returns how many. */
+uint32_t ngram_places(const struct ngram *ngram, const int32_t *tokens, uint32_t n,
+	uint32_t *places, uint32_t most);
 /* The length of the match that ngram_find found, as far back as it goes: how many tokens before
  * `from` equal those before n, at most NGRAM_MATCH_MAX. */
 enum { NGRAM_MATCH_MAX = 250 };

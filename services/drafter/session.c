@@ -126,6 +126,7 @@ void session_end(struct draft_session *s)
 	if (s->chain)
 		free(s->chain->q);
 	free(s->chain);
+	free(s->grown);
 	clear(s);
 }
 

@@ -65,6 +65,8 @@ struct draft_session {
 	bool has_seq;
 	struct kv_seq seq;
 	struct chain *chain;
+	/* the draft model's newest tree (model_tree.h); NULL until it has drafted one */
+	struct model_tree *grown;
 	/* its drafts come from the model, so the model reads its tokens ahead of requests */
 	bool wants_model;
 	struct foresight foresight;

@@ -342,6 +342,7 @@ int worker_init(struct worker *w, const struct drafter_config *config, void (*on
 	hints_init(&w->hints, w->config);
 	grammars_init(&w->grammars);
 	w->context.hints = &w->hints;
+	w->context.tree = &w->tree;
 	w->sessions = calloc(LIMIT_SESSIONS, sizeof(*w->sessions));
 	if (w->sessions == NULL)
 		return error_set(err, ENOMEM, "no memory for %d sessions", LIMIT_SESSIONS);

@@ -9,6 +9,7 @@
 
 #include "services/drafter/grammars.h"
 #include "services/drafter/model.h"
+#include "services/drafter/tree.h"
 
 #include <pthread.h>
 
@@ -58,6 +59,7 @@ struct worker {
 	struct policy_page *page;
 	struct draft_model *model;
 	struct draft_context context;
+	struct tree tree; /* of the context */
 	struct hints hints;
 	struct grammars grammars;
 	/* [LIMIT_SESSIONS], owned. Entries that were never used take no memory. */

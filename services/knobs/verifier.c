@@ -97,6 +97,16 @@ const struct config_key verifier_config_keys[] = {
 		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "default_k", CONFIG_INT, AT(default_k), 0, LIMIT_DRAFT_DEPTH, NULL, "0", "tokens",
 		"The draft length K until a policy sets one.", KNOB_LIVE, KNOB_GLOBAL},
+	{"", "draft_width", CONFIG_INT, AT(draft_width), 1, LIMIT_DRAFT_WIDTH, NULL, "1", "tokens",
+		"How many tokens may be drafted for one place, if a request does not say. 1: "
+		"drafts "
+		"are chains. More: trees that are K tokens deep.",
+		KNOB_LIVE, KNOB_GLOBAL},
+	{"", "draft_nodes", CONFIG_INT, AT(draft_nodes), 0, LIMIT_DRAFT_NODES, NULL, "0", "tokens",
+		"The most tokens of a tree that draft_width asks for: the likeliest are taken. 0: "
+		"K "
+		"times draft_width.",
+		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "follow_at_zero", CONFIG_BOOL, AT(follow_at_zero), 0, 0, NULL, "yes", NULL,
 		"Whether the drafter is kept up to date while K is 0.", KNOB_LIVE, KNOB_GLOBAL},
 	{"", "draft_wait", CONFIG_NS, AT(draft_wait), 0, 10 * SECOND, NULL, "50ms", NULL,

@@ -29,7 +29,7 @@ struct verifier_config {
 	int experts; /* enum verifier_experts */
 	int weights; /* enum verifier_weights */
 	int gate_hints; /* enum verifier_gates */
-	int64_t default_k;
+	int64_t default_k, draft_width, draft_nodes;
 	bool follow_at_zero;
 	int64_t draft_wait, expert_patience, stream_interval, client_timeout, linger; /* ns */
 	int64_t ahead_max;

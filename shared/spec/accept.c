@@ -244,6 +244,16 @@ struct check {
 	uint16_t children[LIMIT_DRAFT_NODES + 1]; /* counted so far, with the same indices */
 };
 
+/* Whether an earlier child of the same node has the token. */
+static bool repeats(const struct draft_reply *reply, uint32_t i)
+{
+	const struct draft_node *node = &reply->node[i];
+	for (uint32_t j = (uint32_t)(node->parent + 1); j < i; j++)
+		if (reply->node[j].parent == node->parent && reply->node[j].token == node->token)
+			return true;
+	return false;
+}
+
 static int check_node(const struct draft_reply *reply, uint32_t i, uint32_t n_vocab,
 	struct draft_budget budget, struct check *check, struct error *err)
 {
@@ -265,6 +275,10 @@ static int check_node(const struct draft_reply *reply, uint32_t i, uint32_t n_vo
 		return error_set(err, EPROTO,
 			"draft token %u is child %u of its parent, %u were asked for", i,
 			check->children[before], budget.width);
+	if (check->children[before] > 1 && repeats(reply, i))
+		return error_set(err, EPROTO,
+			"draft token %u (%d) is among the children of its parent already", i,
+			node->token);
 	return reply->support ? check_support(reply, i, n_vocab, err) : 0;
 }
 

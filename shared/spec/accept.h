@@ -52,6 +52,6 @@ void accept_draft(
 	struct sampler *sampler, const struct accept_input *input, struct accept_output *out);
 
 /* Checks a draft reply from another process: every field in range for this vocabulary and budget,
- * parents before children, and the p of each support > 0 with a sum of 1 within 1e-3. -EPROTO. */
+ * parents before children, siblings with different tokens, and the p of each support > 0 with a sum of 1 within 1e-3. -EPROTO. */
 int accept_check_draft(const struct draft_reply *reply, uint32_t n_vocab,
 	struct draft_budget budget, struct error *err);

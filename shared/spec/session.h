@@ -68,7 +68,7 @@ struct session_request {
 	uint32_t ignore_eos;
 	int32_t k; /* the draft's depth: 0..LIMIT_DRAFT_DEPTH fixed, or SESSION_K_POLICY */
 	/* A tree: its tokens, and the most children of one token, 1..LIMIT_DRAFT_NODES and
-	 * 1..LIMIT_DRAFT_WIDTH. Both 0: a chain. */
+	 * 1..LIMIT_DRAFT_WIDTH. Both 0: as the verifier's settings say. */
 	uint32_t draft_nodes, draft_width;
 	uint32_t draft_method; /* enum draft_method */
 	uint32_t n_replay; /* tokens of replay[] (the recorded continuation) */

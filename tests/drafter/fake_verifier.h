@@ -116,14 +116,20 @@ static inline void fake_put(struct fake *f, struct draft_request request)
 	assert_true(ring_put(&f->rings.requests, &request, sizeof(request)));
 }
 
-static inline void fake_ask(
-	struct fake *f, uint32_t page, uint64_t uid, uint32_t n_tokens, uint32_t k, bool last)
+static inline void fake_ask_tree(struct fake *f, uint32_t page, uint64_t uid, uint32_t n_tokens,
+	struct draft_budget budget, bool last)
 {
 	fake_put(f, (struct draft_request){.session = uid,
 			    .page = page,
 			    .n_tokens = n_tokens,
-			    .budget = draft_chain_budget(k),
+			    .budget = budget,
 			    .last = last});
+}
+
+static inline void fake_ask(
+	struct fake *f, uint32_t page, uint64_t uid, uint32_t n_tokens, uint32_t k, bool last)
+{
+	fake_ask_tree(f, page, uid, n_tokens, draft_chain_budget(k), last);
 }
 
 /* Nothing is to be drafted, and what would have been is to be told. */
@@ -203,17 +209,23 @@ static inline bool fake_reply(struct fake *f, struct fake_drafted *reply)
 
 /* One session's draft from everything it has committed. What was foreseen for requests before may
  * come first. */
-static inline struct fake_drafted fake_draft(struct fake *f, uint32_t i, uint32_t k)
+static inline struct fake_drafted fake_draft_tree(
+	struct fake *f, uint32_t i, struct draft_budget budget)
 {
 	struct session_page *page = session_at(f->header, f->header, i);
 	static struct fake_drafted reply;
-	fake_ask(f, i, atomic_load(&page->uid), atomic_load(&page->n_tokens), k, true);
+	fake_ask_tree(f, i, atomic_load(&page->uid), atomic_load(&page->n_tokens), budget, true);
 	do
 		assert_true(fake_reply(f, &reply));
 	while (reply.foreseen > 0 && reply.sequence < f->sequence);
 	assert_int_equal(reply.sequence, f->sequence);
 	assert_int_equal(reply.page, i);
 	assert_int_equal(reply.n_tokens, atomic_load(&page->n_tokens));
-	assert_true(reply.n <= k);
+	assert_true(reply.n <= budget.nodes);
 	return reply;
+}
+
+static inline struct fake_drafted fake_draft(struct fake *f, uint32_t i, uint32_t k)
+{
+	return fake_draft_tree(f, i, draft_chain_budget(k));
 }

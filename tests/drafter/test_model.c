@@ -315,6 +315,158 @@ static void maximal_coupling_carries_its_distribution(void **state)
 	end(f);
 }
 
+/* Every node is what the model says behind its path: the first child is what a chain would have there, and so is its
+ * confidence. A chain is drafted by another session, whose tokens are those of the path. */
+static void check_tree(
+	struct fixture *f, const struct fake_drafted *r, const struct session_page *page)
+{
+	static struct fake_drafted chain;
+	uint32_t checked = 0;
+	uint32_t n = atomic_load(&page->n_tokens);
+	for (uint32_t i = 0; i < r->n && checked < 12; i++) {
+		int first = -1;
+		for (uint32_t j = i + 1; j < r->n && first < 0; j++)
+			first = r->parent[j] == (int)i ? (int)j : -1;
+		if (first < 0)
+			continue;
+		int32_t tokens[LIMIT_DRAFT_DEPTH];
+		uint32_t length = 0;
+		for (int at = (int)i; at >= 0; at = r->parent[at])
+			tokens[LIMIT_DRAFT_DEPTH - ++length] = r->token[at];
+		struct session_page *other = fake_begin(
+			&f->fake, 5, f->fake.sequence + 1000000, DRAFT_MODEL, page->tokens, n);
+		other->request.sampling = page->request.sampling;
+		other->n_prompt = page->n_prompt;
+		fake_commit(other, tokens + LIMIT_DRAFT_DEPTH - length, length);
+		chain = fake_draft(&f->fake, 5, 1);
+		assert_int_equal(chain.n, 1);
+		/* With maximal coupling a chain draws. */
+		if (page->request.sampling.coupling == COUPLING_GUMBEL)
+			assert_int_equal(r->token[first], chain.token[0]);
+		if (page->request.sampling.temperature == 0)
+			assert_true(fabsf(r->confidence[first] - chain.confidence[0]) < 1e-4f);
+		checked++;
+	}
+	assert_true(checked > 3);
+}
+
+static void trees_say_what_the_model_says_behind_each_path(void **state)
+{
+	(void)state;
+	struct fixture *f = make(plain);
+	const struct golden *g = &golden[0];
+	const struct draft_budget budget = {.nodes = 40, .depth = 6, .width = 4};
+	for (uint32_t mode = 0; mode < 3; mode++) {
+		struct session_page *page =
+			fake_begin(&f->fake, 0, 100 + mode, DRAFT_MODEL, g->input, g->n_input);
+		page->request.sampling.temperature = mode == 0 ? 0 : 1.5f;
+		page->request.sampling.seed = 5;
+		page->request.sampling.repeat_penalty = 1.1f;
+		page->request.sampling.coupling = mode == 2 ? COUPLING_MAXIMAL : COUPLING_GUMBEL;
+		for (uint32_t round = 0; round < 3; round++) {
+			struct fake_drafted r = fake_draft_tree(&f->fake, 0, budget);
+			assert_int_equal(r.method, DRAFT_MODEL);
+			assert_int_equal(r.n, 40);
+			/* What is taken by rank counts as certain. */
+			assert_int_equal(r.support, 0);
+			struct fake_drafted again = fake_draft_tree(&f->fake, 0, budget);
+			assert_memory_equal(again.token, r.token, r.n * sizeof(*r.token));
+			assert_memory_equal(again.parent, r.parent, r.n * sizeof(*r.parent));
+			check_tree(f, &r, page);
+			/* A path of the tree is accepted as far as round says, then another token. */
+			int32_t tokens[8];
+			uint32_t n = 0;
+			for (int at = -1; n < round;) {
+				uint32_t j = 0, skip = n == 0;
+				for (; j < r.n && (r.parent[j] != at || skip > 0); j++)
+					skip -= r.parent[j] == at && skip > 0;
+				if (j == r.n)
+					break;
+				tokens[n++] = r.token[j];
+				at = (int)j;
+			}
+			tokens[n++] = 77;
+			fake_commit(page, tokens, n);
+		}
+	}
+	end(f);
+}
+
+/* The nodes that were accepted are not computed again. */
+static void accepted_nodes_of_a_tree_stay_in_the_cache(void **state)
+{
+	(void)state;
+	struct fixture *f = make(plain);
+	const struct golden *g = &golden[0];
+	const struct draft_budget budget = {.nodes = 30, .depth = 5, .width = 3};
+	struct session_page *page = fake_begin(&f->fake, 0, 100, DRAFT_MODEL, g->input, g->n_input);
+	fake_draft_tree(&f->fake, 0, budget);
+	/* The drafter is its own target: the first four tokens of its output are in the tree. */
+	fake_commit(page, g->output, 4);
+	uint64_t before = atomic_load(&f->worker.model->tokens);
+	struct fake_drafted r = fake_draft(&f->fake, 0, 1);
+	assert_int_equal(r.token[0], g->output[4]);
+	assert_int_equal(atomic_load(&f->worker.model->tokens) - before, 1);
+	/* Trees and chains take turns. */
+	for (uint32_t i = 0; 4 + i + 3 < g->n_output && i < 8; i++) {
+		r = i % 2 ? fake_draft(&f->fake, 0, 2) : fake_draft_tree(&f->fake, 0, budget);
+		assert_int_equal(r.token[0], g->output[4 + i]);
+		fake_commit(page, g->output + 4 + i, 1);
+	}
+	end(f);
+}
+
+static void a_round_of_trees_is_drafted_as_each_alone(void **state)
+{
+	(void)state;
+	struct fixture *f = make(plain);
+	const struct draft_budget budget = {.nodes = 20, .depth = 4, .width = 3};
+	static struct fake_drafted alone[FAKE_SESSIONS], r;
+	for (int together = 0; together < 2; together++)
+		for (uint32_t i = 0; i < FAKE_SESSIONS; i++) {
+			const struct golden *g = &golden[i % n_golden];
+			fake_begin(&f->fake, i, 100 * (1 + (uint64_t)together) + i, DRAFT_MODEL,
+				g->input, g->n_input - i / n_golden);
+			if (together == 0)
+				alone[i] = i % 3 ? fake_draft_tree(&f->fake, i, budget)
+						 : fake_draft(&f->fake, i, 4);
+		}
+	for (uint32_t i = 0; i < FAKE_SESSIONS; i++)
+		fake_ask_tree(&f->fake, i, 200 + i,
+			atomic_load(&session_at(f->fake.header, f->fake.header, i)->n_tokens),
+			i % 3 ? budget : draft_chain_budget(4), i + 1 == FAKE_SESSIONS);
+	for (uint32_t i = 0; i < FAKE_SESSIONS; i++) {
+		assert_true(fake_reply(&f->fake, &r));
+		assert_int_equal(r.n, alone[r.page].n);
+		assert_memory_equal(r.token, alone[r.page].token, r.n * sizeof(int32_t));
+		assert_memory_equal(r.parent, alone[r.page].parent, r.n * sizeof(int));
+	}
+	end(f);
+}
+
+/* The cache has room for little more than one session, and trees hold cells while they grow. */
+static void trees_find_room_or_stay_smaller(void **state)
+{
+	(void)state;
+	const char *const small[] = {"run_ahead=off", "context=128", "kv_tokens=192", NULL};
+	struct fixture *f = make(small);
+	const struct draft_budget large = {LIMIT_DRAFT_NODES, 20, 20};
+	for (uint32_t round = 0; round < 3; round++)
+		for (uint32_t i = 0; i < 4; i++) {
+			const struct golden *g = &golden[i % n_golden];
+			if (g->n_input > 90)
+				continue;
+			if (round == 0)
+				fake_begin(&f->fake, i, 100 + i, DRAFT_MODEL, g->input, g->n_input);
+			struct fake_drafted r = fake_draft_tree(&f->fake, i, large);
+			assert_int_equal(r.method, DRAFT_MODEL);
+			assert_int_equal(r.token[0], g->output[round]);
+			fake_commit(session_at(f->fake.header, f->fake.header, i),
+				g->output + round, 1);
+		}
+	end(f);
+}
+
 static void a_model_with_another_tokenizer_is_refused_and_ngrams_go_on(void **state)
 {
 	(void)state;
@@ -454,6 +606,10 @@ int main(void)
 		cmocka_unit_test(a_pass_looks_at_no_more_than_it_has_logits_for),
 		cmocka_unit_test(gumbel_noise_belongs_to_the_position),
 		cmocka_unit_test(maximal_coupling_carries_its_distribution),
+		cmocka_unit_test(trees_say_what_the_model_says_behind_each_path),
+		cmocka_unit_test(accepted_nodes_of_a_tree_stay_in_the_cache),
+		cmocka_unit_test(a_round_of_trees_is_drafted_as_each_alone),
+		cmocka_unit_test(trees_find_room_or_stay_smaller),
 		cmocka_unit_test(a_model_with_another_tokenizer_is_refused_and_ngrams_go_on),
 		cmocka_unit_test(tokens_outside_the_vocabulary_are_not_read),
 	};

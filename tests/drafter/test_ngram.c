@@ -87,9 +87,40 @@ static void lengths_that_make_no_sense_are_refused(void **state)
 	assert_int_equal(ngram_init(&ngram, 1, 2, 0, 0), -EINVAL);
 }
 
+static void all_places_of_a_suffix_are_found(void **state)
+{
+	(void)state;
+	enum { CAPACITY = 200 };
+	int32_t tokens[CAPACITY];
+	uint32_t places[CAPACITY], total = 0;
+	for (unsigned seed = 0; seed < 100; seed++) {
+		srand(seed);
+		uint32_t min = 1 + (uint32_t)rand() % 3;
+		int32_t alphabet = 1 + rand() % 6;
+		struct ngram ngram;
+		assert_int_equal(ngram_init(&ngram, min, min + 4, CAPACITY, seed), 0);
+		for (uint32_t n = 1; n <= CAPACITY; n++) {
+			tokens[n - 1] = rand() % alphabet;
+			ngram_update(&ngram, tokens, n);
+			uint32_t found = ngram_places(&ngram, tokens, n, places, CAPACITY), at = 0;
+			for (uint32_t from = n - 1; n >= min && from >= min; from--)
+				if (memcmp(tokens + from - min, tokens + n - min,
+					    min * sizeof(*tokens)) == 0)
+					assert_int_equal(places[at++], from);
+			assert_int_equal(found, at);
+			total += found;
+			assert_int_equal(
+				ngram_places(&ngram, tokens, n, places, 2), found < 2 ? found : 2);
+		}
+		ngram_exit(&ngram);
+	}
+	assert_true(total > 10000);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(all_places_of_a_suffix_are_found),
 		cmocka_unit_test(the_longest_suffix_and_its_latest_place_are_found),
 		cmocka_unit_test(a_proposal_past_the_end_goes_on_with_itself),
 		cmocka_unit_test(one_token_repeated_costs_no_more_than_others),

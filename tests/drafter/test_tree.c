@@ -226,6 +226,179 @@ static void children_are_found_by_their_token(void **state)
 	assert_int_equal(tree_child(&tree, -1, VOCAB), -1);
 }
 
+/*
+ * Maximal coupling with trees whose nodes are taken by rank: the first two tokens come as the target's distribution says. Such
+ * a node counts as certain, because no chance led to it: to accept it with p / q would be wrong, and the test sees that.
+ */
+enum { FEW = 12, DRAWS = 120000, NODES_OF_FIT = 7 };
+
+static struct fit {
+	struct sampler sampler;
+	struct sampler_params params;
+	float target[FEW + 1][FEW],
+		drafter[FEW + 1][FEW]; /* behind each first token; [FEW]: before it */
+	/* a tree before the first token, and one behind each; with supports: what q would be */
+	struct draft_reply tree[FEW + 1], with_q[FEW + 1];
+	uint32_t context; /* of the tree that is being accepted */
+} fit;
+
+/* The row of logits behind a node: only the first token counts. */
+static uint32_t fit_row(uint32_t context, const struct draft_reply *draft, int node)
+{
+	if (context != FEW)
+		return context;
+	while (node >= 0 && draft->node[node].parent >= 0)
+		node = draft->node[node].parent;
+	return node < 0 ? FEW : (uint32_t)draft->node[node].token;
+}
+
+static const float *fit_logits(void *arg, int node)
+{
+	const struct draft_reply *draft = arg;
+	return fit.target[fit_row(fit.context, draft, node)];
+}
+
+static void fit_distribution(const float *row, double p[FEW])
+{
+	sampler_distribution(&fit.sampler, &fit.params, &(struct sampler_input){.logits = row});
+	memset(p, 0, FEW * sizeof(*p));
+	for (uint32_t i = 0; i < fit.sampler.n_dist; i++)
+		p[fit.sampler.dist[i].token] = (double)fit.sampler.dist[i].p;
+}
+
+static void fit_propose(uint32_t context, int node)
+{
+	struct token_prob best[TREE_WIDTH];
+	int32_t path[LIMIT_DRAFT_DEPTH];
+	uint32_t n = tree_path(&tree, node, path);
+	uint32_t row = context != FEW ? context : n > 0 ? (uint32_t)path[0] : FEW;
+	const struct sampler_input input = {.logits = fit.drafter[row]};
+	n = sampler_rank(&fit.sampler, &fit.params, &input, n, best, tree_width(&tree));
+	for (uint32_t i = 0; i < n; i++)
+		tree_add(&tree, node, best[i].token, best[i].p);
+}
+
+static void fit_grow(uint32_t context, bool with_q, struct draft_reply *out)
+{
+	int16_t beam[TREE_BEAM];
+	uint32_t n;
+	tree_begin(&tree, (struct draft_budget){NODES_OF_FIT, 2, 3});
+	fit_propose(context, -1);
+	while ((n = tree_next(&tree, beam, TREE_BEAM)) > 0)
+		for (uint32_t i = 0; i < n; i++)
+			fit_propose(context, beam[i]);
+	memset(out, 0, sizeof(*out));
+	assert_int_equal(draft_room(out, NODES_OF_FIT), 0);
+	assert_int_equal(draft_room_supports(out, NODES_OF_FIT), 0);
+	tree_answer(&tree, out);
+	assert_int_equal(out->n, NODES_OF_FIT);
+	if (!with_q)
+		return;
+	out->support = out->support_room;
+	out->support[0] = 0;
+	for (uint32_t i = 0; i < out->n; i++) {
+		double q[FEW];
+		uint32_t end = out->support[i];
+		fit_distribution(fit.drafter[fit_row(context, out, out->node[i].parent)], q);
+		for (int32_t j = 0; j < FEW; j++)
+			out->choice[end++] = (struct draft_choice){j, (float)q[j]};
+		out->support[i + 1] = end;
+	}
+}
+
+/* Accepts the tree of a context; emits one token or two. */
+static uint32_t fit_accept(
+	uint32_t context, uint64_t seed, uint32_t n_history, bool with_q, int32_t out[2])
+{
+	const int32_t history[2] = {0};
+	struct pick_result picks[NODES_OF_FIT + 1];
+	struct accept_output result;
+	struct draft_reply *draft = with_q ? &fit.with_q[context] : &fit.tree[context];
+	fit.context = context;
+	fit.params.seed = seed;
+	for (int node = -1; node < (int)draft->n; node++) {
+		const struct sampler_input input = {
+			.logits = fit.target[fit_row(context, draft, node)]};
+		uint32_t depth = node < 0 ? 0 : draft->node[node].parent < 0 ? 1 : 2;
+		picks[node + 1].token = sampler_choose(
+			&fit.sampler, &fit.params, &input, n_history + depth, false, NULL, 0)
+						.token;
+	}
+	const struct accept_input input = {
+		.params = &fit.params,
+		.draft = draft,
+		.picks = picks,
+		.n_history = n_history,
+		.history = history,
+		.logits = fit_logits,
+		.arg = draft,
+	};
+	accept_draft(&fit.sampler, &input, &result);
+	out[0] = result.token[0];
+	out[1] = result.n_tokens > 1 ? result.token[1] : 0;
+	return result.n_tokens < 2 ? 1 : 2;
+}
+
+/* Chi-square of the first two tokens over its upper 1e-6 point (Wilson and Hilferty). */
+static double fit_of(bool with_q, uint64_t salt, double *accepted)
+{
+	static uint32_t count[FEW][FEW];
+	double first[FEW], second[FEW], chi = 0, df = -1;
+	memset(count, 0, sizeof(count));
+	*accepted = 0;
+	for (uint64_t i = 0; i < DRAWS; i++) {
+		int32_t tokens[2], more[2];
+		uint32_t n = fit_accept(FEW, salt + i, 0, with_q, tokens);
+		*accepted += (n == 2) / (double)DRAWS;
+		if (n == 1) {
+			fit_accept((uint32_t)tokens[0], salt + i, 1, with_q, more);
+			tokens[1] = more[0];
+		}
+		count[tokens[0]][tokens[1]]++;
+	}
+	fit_distribution(fit.target[FEW], first);
+	for (int i = 0; i < FEW; i++) {
+		fit_distribution(fit.target[i], second);
+		for (int j = 0; j < FEW; j++) {
+			double expected = DRAWS * first[i] * second[j];
+			double d = (double)count[i][j] - expected;
+			assert_true(expected > 8);
+			chi += d * d / expected;
+			df++;
+		}
+	}
+	double a = 2 / (9 * df), cube = 1 - a + 4.753 * sqrt(a);
+	return chi / (df * cube * cube * cube);
+}
+
+static void ranked_trees_keep_the_distribution_with_maximal_coupling(void **state)
+{
+	(void)state;
+	double accepted;
+	assert_int_equal(sampler_init(&fit.sampler, FEW), 0);
+	sampler_params_default(&fit.params);
+	fit.params.temperature = 1;
+	fit.params.coupling = COUPLING_MAXIMAL;
+	for (uint64_t i = 0; i <= FEW; i++)
+		for (uint64_t j = 0; j < FEW; j++) {
+			float common = (float)(mix(1000 + i * FEW + j) % 1000) / 600;
+			fit.target[i][j] = common + (float)(mix(9000 + i * FEW + j) % 1000) / 900;
+			fit.drafter[i][j] = common + (float)(mix(5000 + i * FEW + j) % 1000) / 900;
+		}
+	for (uint32_t i = 0; i <= FEW; i++) {
+		fit_grow(i, false, &fit.tree[i]);
+		fit_grow(i, true, &fit.with_q[i]);
+	}
+	assert_true(fit_of(false, 77000000, &accepted) < 1);
+	assert_true(accepted > 0.3);
+	assert_true(fit_of(true, 78000000, &accepted) > 10);
+	for (uint32_t i = 0; i <= FEW; i++) {
+		draft_reply_exit(&fit.tree[i]);
+		draft_reply_exit(&fit.with_q[i]);
+	}
+	sampler_exit(&fit.sampler);
+}
+
 static int tear_down(void **state)
 {
 	(void)state;
@@ -242,6 +415,7 @@ int main(void)
 		cmocka_unit_test(nodes_below_the_least_chance_are_left_out),
 		cmocka_unit_test(budgets_beyond_what_a_draft_can_hold_are_limited),
 		cmocka_unit_test(children_are_found_by_their_token),
+		cmocka_unit_test(ranked_trees_keep_the_distribution_with_maximal_coupling),
 	};
 	return cmocka_run_group_tests(tests, NULL, tear_down);
 }

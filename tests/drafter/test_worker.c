@@ -61,6 +61,38 @@ static void ngrams_propose_what_followed_last_time(void **state)
 	assert_int_equal(fake_draft(&f->fake, 2, 4).token[0], 20);
 }
 
+/* 1 2 was followed by 3 4, 3 5 and twice by 6 7, the last time by 3 5. */
+static void ngram_trees_have_the_different_continuations(void **state)
+{
+	struct fixture *f = *state;
+	static const int32_t text[] = {
+		1, 2, 6, 7, 9, 1, 2, 3, 4, 9, 1, 2, 6, 7, 9, 1, 2, 3, 5, 8, 1, 2};
+	fake_begin(&f->fake, 0, 100, DRAFT_NGRAM, text, 22);
+	struct fake_drafted r = fake_draft_tree(&f->fake, 0, (struct draft_budget){20, 2, 4});
+	assert_int_equal(r.method, DRAFT_NGRAM);
+	assert_int_equal(r.n, 5);
+	int of[10] = {0};
+	for (uint32_t i = 0; i < r.n; i++)
+		of[r.token[i]] = 1 + (int)i;
+	/* The latest comes first, as in a chain. */
+	assert_int_equal(of[3], 1);
+	assert_int_equal(r.parent[0], -1);
+	assert_true(of[6] > 0 && r.parent[of[6] - 1] == -1);
+	assert_true(of[7] > 0 && r.parent[of[7] - 1] == of[6] - 1);
+	assert_true(of[4] > 0 && r.parent[of[4] - 1] == 0);
+	assert_true(of[5] > 0 && r.parent[of[5] - 1] == 0);
+	/* The latest of the two is the likelier one, and fewer nodes are the best of these. */
+	assert_true(r.confidence[of[5] - 1] > r.confidence[of[4] - 1]);
+	struct fake_drafted two = fake_draft_tree(&f->fake, 0, (struct draft_budget){2, 2, 4});
+	assert_int_equal(two.n, 2);
+	assert_memory_equal(two.token, r.token, 2 * sizeof(int32_t));
+	/* A width of one is a chain. */
+	r = fake_draft_tree(&f->fake, 0, (struct draft_budget){5, 5, 1});
+	struct fake_drafted chain = fake_draft(&f->fake, 0, 5);
+	assert_int_equal(r.n, 5);
+	assert_memory_equal(r.token, chain.token, 5 * sizeof(int32_t));
+}
+
 static void every_request_of_a_round_is_answered(void **state)
 {
 	struct fixture *f = *state;
@@ -322,6 +354,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(ngrams_propose_what_followed_last_time),
+		TEST(ngram_trees_have_the_different_continuations),
 		TEST(every_request_of_a_round_is_answered),
 		TEST(a_round_without_its_last_request_is_answered_all_the_same),
 		TEST(requests_that_make_no_sense_are_answered_with_nothing),

@@ -26,6 +26,7 @@ with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
             keys = [(random.randrange(2), random.randrange(len(ids))) for _ in range(12)]
             batch = [{"tokens": ids[i], "max_tokens": TOKENS, "seed": 7 + i, "k": random.choice((-1, 0, 3, 7)),
                       "draft_method": random.choice(("ngram", "model")), "ignore_eos": True, "logits_hash": False,
+                      **random.choice(({}, {"draft_nodes": 24, "draft_width": 3})),
                       **(modes[m] or {})} for m, i in keys]
             process, results = service.swarm_start(batch, concurrent=4)
             while process.poll() is None and kills < KILLS:

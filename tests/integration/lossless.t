@@ -49,6 +49,22 @@ def trees(service, name, expected):
                "\n".join(wrong) + f" drafted {drafted}, accepted {accepted}, {passes} iterations")
 
 
+def grown(service, name, expected):
+    """Trees that the draft model and n-grams grow: with the settings' shape, and with the request's."""
+    for mode, method, coupling in (("greedy", "model", "gumbel"), ("sampled", "model", "gumbel"), ("greedy", "model", "maximal"),
+                                   ("greedy", "ngram", "gumbel"), ("sampled", "ngram", "gumbel")):
+        asked = [{**r, "coupling": coupling, **({"draft_nodes": 24, "draft_width": 4} if i else {})}
+                 for i, r in enumerate(requests(mode, 5, method, 3))]
+        results = service.swarm(asked, concurrent=3)
+        wrong = [f"session {i}: {what}" for i, r in enumerate(results) if (what := difference(r, expected[mode, i]))]
+        usage = [r["usage"] for r in results if "usage" in r]
+        drafted, accepted = (sum(u[key] for u in usage) for key in ("drafted", "accepted"))
+        passes = sum(sum(u["k_used"][1:]) for u in usage)
+        tap.ok(not wrong and accepted > 0 and (method == "ngram" or drafted > 5 * passes),
+               f"{name}, {mode}, {coupling}: trees from {method} give the reference's bytes",
+               "\n".join(wrong) + f" drafted {drafted}, accepted {accepted}, {passes} iterations")
+
+
 def sweep(service, name, expected):
     for mode, n in itertools.product(modes, SESSIONS):
         wrong, drafted, accepted = [], 0, 0
@@ -76,6 +92,10 @@ for turn, (threads, budget, draft) in enumerate(itertools.product((1, 2), budget
                  sets=(f"verifier.prefill_chunk={chunk}",)) as service:
         sweep(service, f"{threads} threads, budget {budget}, draft {draft}, chunk {chunk}", plain)
         trees(service, f"{threads} threads, budget {budget}, draft {draft}, chunk {chunk}", plain)
+        if turn % 4 == 1:
+            changed = service.ctl("knob", "set", "draft_width=3", "draft_nodes=12", "draft_wait=10s")
+            tap.ok(changed.returncode == 0, "the settings' shape of drafts is changed while it runs", changed.stderr)
+            grown(service, f"{threads} threads, budget {budget}, draft {draft}, chunk {chunk}", plain)
 for kept, budget, expected in (("q8_0", "30%", coarse), ("f16", "100%", half)):
     with Service(draft=DRAFTS["aligned"], options=("--threads", 2, "--budget", budget, "--kv", kept),
                  sets=("verifier.prefill_chunk=16",)) as service:

@@ -312,6 +312,61 @@ static struct sampler_params params;
 static float row[LARGE], z[LARGE];
 static struct token_prob dist[LARGE];
 
+/* The tokens that may be chosen by z + G, best first, up to SAMPLER_RANK_MAX. Called after plain_pick. */
+static uint32_t plain_rank(uint32_t n, uint64_t position, uint32_t n_dist, uint32_t *best)
+{
+	bool filtered =
+		(params.top_k > 0 && params.top_k < n) || params.top_p < 1 || params.min_p > 0;
+	double score[SAMPLER_RANK_MAX + 1];
+	uint32_t n_best = 0;
+	for (uint32_t i = 0; i < (filtered ? n_dist : n); i++) {
+		uint32_t token = filtered ? (uint32_t)dist[i].token : i, at = n_best;
+		if (z[token] == -INFINITY)
+			continue;
+		double own = (double)z[token] + sampler_gumbel(params.seed, position, token);
+		for (; at > 0 &&
+			(own > score[at - 1] || (own == score[at - 1] && token < best[at - 1]));
+			at--) {
+			score[at] = score[at - 1];
+			best[at] = best[at - 1];
+		}
+		score[at] = own;
+		best[at] = token;
+		n_best += n_best < SAMPLER_RANK_MAX;
+	}
+	return n_best;
+}
+
+/* expected: the token that is chosen, which ranks first. */
+static void compare_ranks(uint32_t n, const struct sampler_input *input, uint64_t position,
+	uint32_t n_dist, int32_t expected)
+{
+	struct token_prob best[SAMPLER_RANK_MAX];
+	uint32_t by_hand[SAMPLER_RANK_MAX + 1], n_best;
+	float sum = 0;
+	n_best = sampler_rank(&sampler, &params, input, position, best, SAMPLER_RANK_MAX);
+	if (n_best == 0) {
+		assert_int_equal(expected, 0);
+		return;
+	}
+	assert_int_equal(best[0].token, expected);
+	for (uint32_t i = 0; i < n_best; i++) {
+		assert_true(best[i].p >= 0 && best[i].p <= (i > 0 ? best[i - 1].p : 1));
+		sum += best[i].p;
+	}
+	assert_true(sum < 1.0001f);
+	if (params.temperature == 0)
+		return;
+	assert_true(sum > 0.9999f);
+	assert_int_equal(n_best, plain_rank(n, position, n_dist, by_hand));
+	for (uint32_t i = 0; i < n_best; i++)
+		assert_int_equal(best[i].token, by_hand[i]);
+	struct token_prob few[2];
+	assert_int_equal(
+		sampler_rank(&sampler, &params, input, position, few, 2), n_best < 2 ? n_best : 2);
+	assert_memory_equal(few, best, (n_best < 2 ? n_best : 2) * sizeof(*few));
+}
+
 static void compare(uint32_t n)
 {
 	int32_t history[HISTORY];
@@ -344,6 +399,7 @@ static void compare(uint32_t n)
 		assert_memory_equal(&choice.p, &expected_confidence, sizeof(choice.p));
 		for (uint32_t i = 0; i < n; i++)
 			assert_true(sampler.logits[i] == z[i]);
+		compare_ranks(n, &input, n_history, n_dist, expected);
 		if (n_dist == 0)
 			continue;
 		sampler_distribution(&sampler, &params, &input);

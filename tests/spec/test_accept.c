@@ -521,7 +521,10 @@ static void drafts_out_of_range_are_refused_by_name(void **state)
 	REFUSED(node[3].token, V, "draft token 3");
 	REFUSED(node[3].token, -1, "draft token 3");
 	REFUSED(node[2].parent, 2, "parent");
+	REFUSED(node[2].parent, 5, "parent"); /* forward, or a cycle */
 	REFUSED(node[0].parent, 0, "parent");
+	REFUSED(node[1].token, good.node[0].token, "among the children");
+	REFUSED(node[5].token, good.node[4].token, "among the children");
 	REFUSED(node[1].parent, -2, "parent");
 	REFUSED(support[5], good.support[4] + LIMIT_DRAFT_SUPPORT + 1, "support");
 	REFUSED(support[5], good.support[4] + 1, "support");
@@ -533,6 +536,8 @@ static void drafts_out_of_range_are_refused_by_name(void **state)
 	REFUSED_OF(((struct draft_budget){6, 7, 7}), node[0].token, good.node[0].token, "6 were");
 	REFUSED_OF(((struct draft_budget){7, 1, 7}), node[0].token, good.node[0].token, "number 2");
 	REFUSED_OF(((struct draft_budget){7, 7, 2}), node[0].token, good.node[0].token, "child 3");
+	REFUSED_OF(((struct draft_budget){UINT16_MAX, 7, 7}), reply.n, LIMIT_DRAFT_NODES + 1,
+		"512 tokens");
 	assert_int_equal(
 		accept_check_draft(&good.reply, V, (struct draft_budget){7, 2, 3}, &err), 0);
 	assert_int_equal(accept_check_draft(&good.reply, V,

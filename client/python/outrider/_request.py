@@ -112,7 +112,7 @@ class Options(TypedDict, total=False):
     """Draft length: -1 (the default), the policy chooses; 0 to 63, fixed. Like all that follows it changes how fast tokens come, and
     not the tokens."""
     draft_tree: tuple[int, int]
-    """Tokens of a draft (up to 511) and alternatives behind one token (up to 255); K is then the depth. (0, 0), the default: a chain
+    """Tokens of a draft (up to 511) and alternatives behind one token (up to 255); K is then the depth. (0, 0), the default: the verifier's setting, a chain
     of K tokens."""
     draft_method: DraftMethod
     """"auto" by default."""

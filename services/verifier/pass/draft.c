@@ -16,6 +16,31 @@ static bool ask_policy(
 	return true;
 }
 
+/* Chooses the shape of a draft of depth K: the request's, or that of the settings. */
+static void choose_shape(const struct engine *engine, struct pass_part *part)
+{
+	const struct session_request *request = &part->session->page->request;
+	const struct tuning *tuning = engine->tuning;
+	struct draft_want *want = &part->want;
+	/* A grammar has room for as many tokens as the request asks for (constraint_create). */
+	bool constrained = part->session->slot->constraint != NULL;
+	uint32_t most = constrained ? LIMIT_DRAFT_DEPTH : LIMIT_DRAFT_NODES;
+
+	want->nodes = want->k;
+	want->width = 1;
+	if (want->k == 0)
+		return;
+	if (request->draft_nodes > 0) {
+		want->nodes = request->draft_nodes;
+		want->width = request->draft_width;
+	} else if (tuning->draft_width > 1) {
+		want->width = tuning->draft_width;
+		want->nodes = tuning->draft_nodes > 0 ? tuning->draft_nodes
+						      : want->k * tuning->draft_width;
+		want->nodes = want->nodes < most ? want->nodes : most;
+	}
+}
+
 static void choose_k(struct engine *engine, struct pass_part *part, bool has_policy,
 	const struct policy_session *knobs)
 {
@@ -32,8 +57,7 @@ static void choose_k(struct engine *engine, struct pass_part *part, bool has_pol
 		part->want.decision = (uint32_t)knobs->decision;
 	part->want.k = sched_k(part->want.k_asked, part->n_tokens, s->page->n_prompt,
 		request->max_tokens, (uint32_t)engine->o.config->context);
-	part->want.nodes =
-		part->want.k > 0 && request->draft_nodes > 0 ? request->draft_nodes : part->want.k;
+	choose_shape(engine, part);
 }
 
 /* While a session's prompt is computed, no K is chosen for it. But the policy says whether the
@@ -81,7 +105,7 @@ static bool force(struct engine *engine, struct pass_part *part)
 	part->wish = drafts_state(&engine->drafts, s->index, s->uid, part->n_tokens);
 	if (part->wish != DRAFTS_HERE)
 		return false;
-	part->want = s->wanted = (struct draft_want){.k = n, .k_asked = n, .nodes = n};
+	part->want = s->wanted = (struct draft_want){.k = n, .k_asked = n, .nodes = n, .width = 1};
 	return true;
 }
 
@@ -111,12 +135,10 @@ static void choose(struct engine *engine, struct pass_part *part, bool may_ask)
 
 static struct draft_budget budget_of(const struct pass_part *part)
 {
-	const struct session_request *request = &part->session->page->request;
-
 	return (struct draft_budget){
 		.nodes = (uint16_t)part->want.nodes,
 		.depth = (uint8_t)part->want.k,
-		.width = (uint8_t)(request->draft_nodes > 0 ? request->draft_width : 1),
+		.width = (uint8_t)part->want.width,
 	};
 }
 

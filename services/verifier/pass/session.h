@@ -18,6 +18,7 @@ struct pass_part;
 struct draft_want {
 	uint32_t k, k_asked; /* K, and K before it was limited by the end of the answer */
 	uint32_t nodes; /* K, or the nodes of a tree of depth K */
+	uint32_t width; /* children of one token: 1 for a chain */
 	uint32_t decision; /* number of the policy's decision from which K came */
 };
 

@@ -20,6 +20,8 @@ int tuning_of(const struct verifier_config *config, struct tuning *out, struct e
 					? KV_PAGES_MAX
 					: (uint32_t)(config->prefix_tokens / KV_PAGE_CELLS),
 		.default_k = (uint32_t)config->default_k,
+		.draft_width = (uint32_t)config->draft_width,
+		.draft_nodes = (uint32_t)config->draft_nodes,
 		.follow_at_zero = config->follow_at_zero,
 	};
 	/* Between two parts of a pass a thread waits for some microseconds; when it spins for less

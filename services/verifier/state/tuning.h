@@ -12,8 +12,8 @@
 struct tuning {
 	uint64_t draft_wait, draft_spin, expert_patience, expert_spin, pool_spin, stream_interval;
 	uint32_t sessions_max, prefill_chunk;
-	uint32_t ahead_max, default_k;
 	uint32_t prefix_pages; /* KV pages, at most KV_PAGES_MAX */
+	uint32_t ahead_max, default_k, draft_width, draft_nodes;
 	bool follow_at_zero;
 	/* when it was given, and the last iteration that had ended then */
 	uint64_t given_ns, given_iteration;
