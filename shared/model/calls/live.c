@@ -249,11 +249,13 @@ static void take_tagged(struct calls_live *live, struct calls_reader *r)
 {
 	bool good = true;
 
+	/* Arguments that are cut off by the end of the answer have not ended. */
+	r->final = false;
 	while (good) {
 		r->at = live->at;
 		good = live->value == VALUE_NONE ? next_argument(live, r) : take_value(live, r);
 	}
-	live->ended = !r->more && !r->final;
+	live->ended = !r->more;
 }
 
 bool calls_live_read(struct calls_live *live, struct calls_reader *r, const json_t *tools)

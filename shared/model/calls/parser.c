@@ -61,7 +61,7 @@ struct calls_parser *calls_new(const struct calls_format *format, const json_t *
 	p->sink = *sink;
 	p->live.notation = format->notation;
 	p->fresh = true;
-	p->skip = thinking;
+	p->skip = thinking && format->think != NULL;
 	p->mode = format->notation == CALLS_HARMONY ? MODE_BEGIN
 		  : format->think == NULL	    ? MODE_TEXT
 		  : thinking			    ? MODE_THOUGHT
