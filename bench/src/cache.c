@@ -3,7 +3,7 @@
 #include "bench/src/cache_report.h"
 #include "bench/src/options.h"
 #include "client/model/args.h"
-#include "services/expert-cache/profile.h"
+#include "shared/spec/profile.h"
 
 #include <stdlib.h>
 #include <string.h>

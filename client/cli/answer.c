@@ -198,7 +198,7 @@ static json_t *usage_json(const struct outrider_usage *u)
 	for (size_t i = 0; i < u->n_lossy; i++)
 		json_array_append_new(lossy, json_string(u->lossy[i]));
 	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:f,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:I,s:I,s:I,"
-			 "s:o,s:I,s:I}",
+			 "s:o,s:I,s:I,s:I}",
 		"prompt_tokens", (json_int_t)u->prompt_tokens, "output_tokens",
 		(json_int_t)u->output_tokens, "iterations", (json_int_t)u->iterations, "drafted",
 		(json_int_t)u->drafted, "accepted", (json_int_t)u->accepted, "tokens_per_s",
@@ -210,7 +210,8 @@ static json_t *usage_json(const struct outrider_usage *u)
 		counts(u->accepted_at, u->n_accepted_at), "unique_experts",
 		(json_int_t)u->unique_experts, "expert_hits", (json_int_t)u->expert_hits,
 		"expert_misses", (json_int_t)u->expert_misses, "lossy", lossy, "restarts",
-		(json_int_t)u->restarts, "cached_tokens", (json_int_t)u->cached_tokens);
+		(json_int_t)u->restarts, "cached_tokens", (json_int_t)u->cached_tokens,
+		"lossy_tokens", (json_int_t)u->lossy_tokens);
 }
 
 void answer_print_json(const struct answer *answer, FILE *to)

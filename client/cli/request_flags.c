@@ -34,6 +34,11 @@ const char request_flags_help[] =
 	"                        width)\n"
 	"  --draft-method M      auto, none, ngram, model (of up --draft), replay (of run "
 	"--replay)\n"
+	"  --budget-experts N    lossy: at most N experts of a layer compute drafted tokens; all:\n"
+	"                        no such limit (default: as the service is set, which is all)\n"
+	"  --budget-ranking R, --budget-coverage C\n"
+	"                        which experts are kept: router (default), static or oracle; and\n"
+	"                        instead of the others: substitution (default) or truncation\n"
 	"  --json-schema FILE    the answer is JSON that the schema in the file describes (\"-\": "
 	"stdin)\n"
 	"  --json-object         the answer is any JSON object\n"
@@ -191,6 +196,27 @@ static int logit_bias_flag(const char *value, struct outrider_request *request)
 	return outrider_request_add_logit_bias(request, (int32_t)token, (float)bias);
 }
 
+/* The flags may come in any order: each sets all that is known by then. */
+static int budget_flag(
+	struct request_flags *flags, int flag, const char *value, struct outrider_request *request)
+{
+	int64_t n;
+
+	if (flag == FLAG_BUDGET_RANKING)
+		flags->budget_ranking = value;
+	else if (flag == FLAG_BUDGET_COVERAGE)
+		flags->budget_coverage = value;
+	else if (strcmp(value, "all") == 0)
+		flags->budget_experts = OUTRIDER_ALL_EXPERTS;
+	else if (cli_integer("--budget-experts", value, 1, LIMIT_EXPERTS, &n))
+		return EX_USAGE;
+	else
+		flags->budget_experts = (uint32_t)n;
+	return outrider_request_set_budget(request,
+		flags->budget_experts > 0 ? flags->budget_experts : OUTRIDER_ALL_EXPERTS,
+		flags->budget_ranking, flags->budget_coverage);
+}
+
 static int seed_flag(const char *value, struct outrider_request *request)
 {
 	char *end;
@@ -333,6 +359,10 @@ static int take(
 	case FLAG_DRAFT_METHOD:
 		flags->draft_method = value;
 		return outrider_request_set_draft_method(request, value);
+	case FLAG_BUDGET_EXPERTS:
+	case FLAG_BUDGET_RANKING:
+	case FLAG_BUDGET_COVERAGE:
+		return budget_flag(flags, flag, value, request);
 	case FLAG_JSON_SCHEMA:
 	case FLAG_JSON_OBJECT:
 	case FLAG_REGEX:
@@ -369,6 +399,10 @@ int request_flags_check(const struct request_flags *flags, const char *command, 
 		return cli_fail(EX_USAGE, "%s: the flags of DRY need --dry-multiplier", command);
 	if (flags->draft_nodes > 0 && flags->draft_width == 0)
 		return cli_fail(EX_USAGE, "%s: --draft-nodes needs --draft-width", command);
+	if ((flags->budget_ranking || flags->budget_coverage) && flags->budget_experts == 0)
+		return cli_fail(EX_USAGE,
+			"%s: --budget-ranking and --budget-coverage need --budget-experts",
+			command);
 	if (strcmp(method, "replay") == 0 && !replays)
 		return cli_fail(
 			EX_USAGE, "%s: --draft-method replay needs outrider run --replay", command);

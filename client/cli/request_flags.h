@@ -34,6 +34,9 @@ enum {
 	FLAG_DRAFT_WIDTH,
 	FLAG_DRAFT_NODES,
 	FLAG_DRAFT_METHOD,
+	FLAG_BUDGET_EXPERTS,
+	FLAG_BUDGET_RANKING,
+	FLAG_BUDGET_COVERAGE,
 	FLAG_IGNORE_EOS,
 	FLAG_JSON_SCHEMA,
 	FLAG_JSON_OBJECT,
@@ -74,6 +77,9 @@ enum {
 		{"draft-width", required_argument, NULL, FLAG_DRAFT_WIDTH},               \
 		{"draft-nodes", required_argument, NULL, FLAG_DRAFT_NODES},               \
 		{"draft-method", required_argument, NULL, FLAG_DRAFT_METHOD},             \
+		{"budget-experts", required_argument, NULL, FLAG_BUDGET_EXPERTS},         \
+		{"budget-ranking", required_argument, NULL, FLAG_BUDGET_RANKING},         \
+		{"budget-coverage", required_argument, NULL, FLAG_BUDGET_COVERAGE},       \
 		{"ignore-eos", no_argument, NULL, FLAG_IGNORE_EOS},                       \
 		{"json-schema", required_argument, NULL, FLAG_JSON_SCHEMA},               \
 		{"json-object", no_argument, NULL, FLAG_JSON_OBJECT},                     \
@@ -93,6 +99,8 @@ extern const char request_flags_help[];
 struct request_flags {
 	const char *runtime_dir, *system;
 	const char *draft_method; /* NULL: not given */
+	uint32_t budget_experts; /* 0: not given */
+	const char *budget_ranking, *budget_coverage; /* NULL: not given */
 	/* an object with the variables of --set; NULL: none. Freed by request_flags_free */
 	json_t *variables;
 	bool stats;

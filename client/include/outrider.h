@@ -165,7 +165,8 @@ void outrider_request_set_control_text(struct outrider_request *request, bool wa
  * with -ETIMEDOUT. */
 void outrider_request_set_deadline_ms(struct outrider_request *request, uint64_t deadline_ms);
 
-/* Speculation. With the default coupling none of it changes the tokens, only how fast they come. */
+/* Speculation. With the default coupling none of it but an expert budget changes the tokens, only how
+ * fast they come. */
 
 /* Draft length K: -1 (the default): the policy chooses; 0 to 63: fixed. */
 int outrider_request_set_k(struct outrider_request *request, int k);
@@ -180,6 +181,16 @@ int outrider_request_set_draft_method(struct outrider_request *request, const ch
 /* "gumbel" (the default: the same tokens whatever is drafted) or "maximal" (the same distribution).
  */
 int outrider_request_set_coupling(struct outrider_request *request, const char *name);
+/* An expert budget (MoE-Spec): at most this many experts of a layer compute drafted tokens, all those
+ * of a pass together. Lossy: the answer may differ from the model's, outrider_usage.lossy says so,
+ * and when the service loses what it was computed from it ends with OUTRIDER_END_ERROR. ranking:
+ * which experts are kept: "router" (also for NULL), "static" or "oracle"; coverage: what a token does
+ * without one that it chose: "substitution" (also for NULL) or "truncation". Without this call the
+ * service's budget_experts holds, which is off by default. OUTRIDER_ALL_EXPERTS: no budget in any
+ * case. -EINVAL for 0; the service refuses more than the model has. */
+#define OUTRIDER_ALL_EXPERTS UINT32_MAX
+int outrider_request_set_budget(struct outrider_request *request, uint32_t experts,
+	const char *ranking, const char *coverage);
 /* What "replay" proposes: a recorded continuation, each of whose tokens is replaced by a wrong one
  * with probability `error`. */
 int outrider_request_set_replay(
@@ -263,10 +274,13 @@ struct outrider_usage {
 	const uint32_t *accepted_at; /* [n_accepted_at] of them accepted */
 	uint64_t unique_experts, expert_hits, expert_misses;
 	size_t n_lossy;
-	const char *const *lossy; /* lossy settings an operator had turned on */
+	const char *const *lossy; /* what may have changed the answer: an expert budget */
 	uint32_t restarts; /* of the service, that this stream went through */
 	/* tokens of the prompt that were there already, from other requests that begin alike */
 	uint32_t cached_tokens;
+	/* tokens that an expert budget affected: they were computed without an expert that they chose
+	 */
+	uint32_t lossy_tokens;
 };
 
 /* Sends the request; *stream then belongs to the caller. -EINVAL when the request has no input.

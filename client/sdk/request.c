@@ -4,6 +4,7 @@
 #include "shared/base/limits.h"
 #include "shared/base/sampling.h"
 #include "kernels/sampler.h"
+#include "shared/spec/budget.h"
 #include "shared/spec/session.h"
 
 #include <assert.h>
@@ -14,6 +15,8 @@
 static const char *const methods[] = {"auto", "none", "ngram", "model", "replay"};
 static_assert(sizeof methods / sizeof methods[0] == DRAFT_METHODS, "a name for each");
 static const char *const couplings[] = {"gumbel", "maximal"};
+static const char *const budget_rankings[] = {"router", "static", "oracle"};
+static const char *const budget_coverages[] = {"substitution", "truncation"};
 static const char *const grammar_kinds[] = {
 	"none", "json-schema", "json-object", "regex", "gbnf", "parts"};
 
@@ -637,6 +640,31 @@ int outrider_request_set_coupling(struct outrider_request *request, const char *
 	if (i < 0)
 		return i;
 	request->sampling.coupling = (uint32_t)i;
+	return 0;
+}
+
+int outrider_request_set_budget(struct outrider_request *request, uint32_t experts,
+	const char *ranking, const char *coverage)
+{
+	int code = check_request(request), r = 0, c = 0;
+
+	if (code < 0)
+		return code;
+	if (experts == 0 || (experts > LIMIT_EXPERTS && experts != OUTRIDER_ALL_EXPERTS))
+		return failure_set(EINVAL,
+			"budget of %u experts: allowed are 1 to those of a layer, or "
+			"OUTRIDER_ALL_EXPERTS",
+			experts);
+	if (ranking)
+		r = find_name("budget ranking", ranking, budget_rankings, BUDGET_RANKINGS);
+	if (r >= 0 && coverage)
+		c = find_name("budget coverage", coverage, budget_coverages, BUDGET_COVERAGES);
+	if (r < 0 || c < 0)
+		return r < 0 ? r : c;
+	bool all = experts == OUTRIDER_ALL_EXPERTS;
+	request->generate.budget_experts_plus_one = all ? UINT32_MAX : experts + 1;
+	request->generate.budget_ranking = all ? 0 : (uint32_t)r;
+	request->generate.budget_coverage = all ? 0 : (uint32_t)c;
 	return 0;
 }
 

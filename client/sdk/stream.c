@@ -430,6 +430,7 @@ int outrider_usage(const struct outrider_stream *stream, struct outrider_usage *
 		.lossy = (const char *const *)u->lossy,
 		.restarts = u->restarts > stream->restarts ? u->restarts : stream->restarts,
 		.cached_tokens = u->cached_tokens,
+		.lossy_tokens = u->lossy_tokens,
 	};
 	return 0;
 }

@@ -33,6 +33,7 @@ struct outrider_stream {
 	uint64_t waited_ns; /* time since the stream began */
 	uint64_t generation, engine; /* of the verifier, as its Accepted says */
 	uint32_t arithmetic; /* also from Accepted; 0: it did not say */
+	bool budgeted; /* the session has an expert budget */
 	uint32_t restarts;
 	uint32_t incomplete;
 	bool gap; /* it has asked for what is missing */

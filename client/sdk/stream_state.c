@@ -90,6 +90,7 @@ static int send_generate(struct outrider_stream *stream)
 	stream->generate->have = stream->arrived;
 	stream->generate->credit = stream->credit;
 	stream->generate->arithmetic = stream->arrived > 0 ? stream->arithmetic : 0;
+	stream->generate->budgeted = stream->arrived > 0 && stream->budgeted;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_GENERATE;
 	envelope.generate = stream->generate;
 	code = client_send(stream->client, &envelope, &stream->request_id);
@@ -189,6 +190,7 @@ static void handle_accepted(struct outrider_stream *stream, const Outrider__Acce
 		return;
 	}
 	stream->engine = accepted->engine;
+	stream->budgeted = accepted->budgeted;
 	if (accepted->arithmetic != 0)
 		stream->arithmetic = accepted->arithmetic;
 	if (stream->accepted && stream->generation != accepted->generation)

@@ -1,6 +1,6 @@
 #include "services/expert-cache/live.h"
 
-#include "services/expert-cache/profile.h"
+#include "shared/spec/profile.h"
 #include "shared/base/clock.h"
 #include "shared/base/file.h"
 #include "shared/base/log.h"

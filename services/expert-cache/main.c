@@ -1,5 +1,5 @@
 /* outrider-expert-cache: keeps experts of a model in slots of fast memory. Flags and start-up. */
-#include "services/expert-cache/profile.h"
+#include "shared/spec/profile.h"
 #include "services/expert-cache/live.h"
 #include "services/expert-cache/service.h"
 #include "services/expert-cache/settle.h"

@@ -449,7 +449,28 @@ static bool take_ignore_eos(struct reading *reading, const json_t *value)
 	return true;
 }
 
-/* Outrider's own parameters: {"k": 3, "draft_method": "ngram"}. */
+/* An expert budget: the number and the two names, of which the request may leave out any but the
+ * number. */
+static bool take_budget(struct reading *reading, json_t *object)
+{
+	const json_t *experts = json_object_get(object, "budget_experts");
+	const json_t *ranking = json_object_get(object, "budget_ranking");
+	const json_t *coverage = json_object_get(object, "budget_coverage");
+
+	if (!experts && !ranking && !coverage)
+		return true;
+	if (!json_is_integer(experts) || (ranking && !json_is_string(ranking)) ||
+		(coverage && !json_is_string(coverage)))
+		return wrong(reading,
+			"budget_experts (an integer), with it budget_ranking and budget_coverage "
+			"(strings)");
+	json_int_t n = json_integer_value(experts);
+	return took(reading, outrider_request_set_budget(reading->params->request,
+				     n < 0 || n > INT16_MAX ? 0 : (uint32_t)n,
+				     json_string_value(ranking), json_string_value(coverage)));
+}
+
+/* What is Outrider's own: {"k": 3, "draft_method": "ngram", "budget_experts": 8}. */
 static bool take_outrider(struct reading *reading, const json_t *value)
 {
 	const char *key;
@@ -471,11 +492,15 @@ static bool take_outrider(struct reading *reading, const json_t *value)
 				    outrider_request_set_draft_method(
 					    reading->params->request, json_string_value(of))))
 				return false;
-		} else {
-			return wrong(reading, "k (an integer) and draft_method (a string)");
+		} else if (strcmp(key, "budget_experts") != 0 &&
+			   strcmp(key, "budget_ranking") != 0 &&
+			   strcmp(key, "budget_coverage") != 0) {
+			return wrong(reading,
+				"k (an integer), draft_method (a string), budget_experts (an "
+				"integer), budget_ranking and budget_coverage (strings)");
 		}
 	}
-	return true;
+	return take_budget(reading, object);
 }
 
 /* Accepts any value: the field has no meaning here. */

@@ -1,6 +1,7 @@
 #include "services/knobs/verifier.h"
 
 #include "kernels/kernels.h"
+#include "shared/spec/budget.h"
 #include "shared/spec/kv_plan.h"
 
 static const char *const pin_names[] = {"auto", "no", "yes", NULL};
@@ -13,6 +14,7 @@ static const char *const experts_names[] = {"auto", "mapped", "cached", NULL};
 	offsetof(struct verifier_config, field), sizeof(((struct verifier_config *)0)->field)
 #define SECOND 1e9
 
+static_assert(BUDGET_ORACLE_ROWS == 64, "the help of budget_oracle says it");
 static_assert(KV_PLAN_TOKENS_EACH == 2048 && KV_PLAN_TOKENS_MORE == 48,
 	"the help of kv_tokens says them");
 
@@ -107,6 +109,32 @@ const struct config_key verifier_config_keys[] = {
 		"K "
 		"times draft_width.",
 		KNOB_LIVE, KNOB_GLOBAL},
+	{"", "budget_experts", CONFIG_INT, AT(budget_experts), 0, LIMIT_EXPERTS, NULL, "0",
+		"experts",
+		"Lossy: at most this many experts of a layer compute a session's drafted tokens, "
+		"so "
+		"answers may differ from the model's (MoE-Spec). For sessions that begin from now "
+		"on, unless their request says otherwise. 0: off.",
+		KNOB_LIVE, KNOB_GLOBAL},
+	{"", "budget_ranking", CONFIG_ENUM, AT(budget_ranking), 0, 0, budget_ranking_names,
+		"router", NULL,
+		"Which experts a budget keeps: router (the greatest sums of the router's scores), "
+		"static (the most used of budget_profile), or oracle (computes all experts; for "
+		"comparison).",
+		KNOB_LIVE, KNOB_GLOBAL},
+	{"", "budget_coverage", CONFIG_ENUM, AT(budget_coverage), 0, 0, budget_coverage_names,
+		"substitution", NULL,
+		"What a token does without an expert that it chose: substitution (chooses among "
+		"those kept) or truncation (goes without).",
+		KNOB_LIVE, KNOB_GLOBAL},
+	{"", "budget_profile", CONFIG_STRING, AT(budget_profile), 0, 0, NULL, "", "path",
+		"How often each expert was used, for the ranking static: a file of outrider-bench "
+		"cache profile.",
+		KNOB_AT_START, KNOB_MODEL},
+	{"", "budget_oracle", CONFIG_BOOL, AT(budget_oracle), 0, 0, NULL, "no", NULL,
+		"Whether memory is reserved for the ranking oracle: the results of all experts for "
+		"64 tokens.",
+		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "follow_at_zero", CONFIG_BOOL, AT(follow_at_zero), 0, 0, NULL, "yes", NULL,
 		"Whether the drafter is kept up to date while K is 0.", KNOB_LIVE, KNOB_GLOBAL},
 	{"", "draft_wait", CONFIG_NS, AT(draft_wait), 0, 10 * SECOND, NULL, "50ms", NULL,

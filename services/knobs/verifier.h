@@ -30,6 +30,10 @@ struct verifier_config {
 	int weights; /* enum verifier_weights */
 	int gate_hints; /* enum verifier_gates */
 	int64_t default_k, draft_width, draft_nodes;
+	int64_t budget_experts; /* 0: no expert budget */
+	int budget_ranking, budget_coverage; /* enum budget_ranking, enum budget_coverage */
+	char budget_profile[1024]; /* "": none */
+	bool budget_oracle;
 	bool follow_at_zero;
 	int64_t draft_wait, expert_patience, stream_interval, client_timeout, linger; /* ns */
 	int64_t ahead_max;

@@ -5,12 +5,22 @@
 #include "shared/base/options.h"
 #include "shared/ipc/daemon_knobs.h"
 
+static int rehearse(void *arg, const void *next, struct error *err)
+{
+	const struct front *front = arg;
+
+	return verifier_config_check_budget(next, front->model, err);
+}
+
 static int apply(void *arg, const void *next, struct error *err)
 {
 	struct front *front = arg;
 	struct tuning *tuning;
-	int rc = tuning_create(next, &tuning, err);
+	int rc = rehearse(arg, next, err);
 
+	if (rc != 0)
+		return rc;
+	rc = tuning_create(next, &tuning, err);
 	if (rc == 0)
 		engine_tune(front->engine, tuning);
 	return rc;
@@ -32,6 +42,7 @@ int knobs_open(struct front *front, struct verifier_config *config, const struct
 		.config_bytes = sizeof(*config),
 		.check = verifier_config_check,
 		.fits = fits,
+		.rehearse = rehearse,
 		.apply = apply,
 		.arg = front,
 		.config_path = options->config_path,

@@ -20,6 +20,7 @@
 #include "shared/base/standard.h"
 #include "shared/ipc/peers.h"
 #include "shared/model/gguf/gguf_guard.h"
+#include "shared/spec/profile.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,7 @@ struct verifier {
 	struct tokenizer *tokenizer;
 	struct backend *backend;
 	struct regions regions;
+	uint64_t *uses; /* of budget_profile; NULL: there is none */
 	struct region packed; /* header NULL: the weights are in the mapping of the file */
 	struct front front;
 };
@@ -108,6 +110,8 @@ static void close_backend(struct verifier *v)
 	if (v->backend != NULL)
 		v->backend->ops->destroy(v->backend);
 	v->backend = NULL;
+	free(v->uses);
+	v->uses = NULL;
 }
 
 /* Loads the model, and resolves the settings that depend on it. */
@@ -123,6 +127,9 @@ static int load_model(struct verifier *v, struct error *err)
 			tokenizer_n_vocab(v->tokenizer), v->model->config.n_vocab);
 	if (rc == 0)
 		rc = verifier_config_fit(&v->config, v->model, err);
+	if (rc == 0 && v->config.budget_profile[0] != '\0')
+		rc = profile_read(v->config.budget_profile, v->model->config.n_layers,
+			v->model->config.n_experts, &v->uses, err);
 	if (rc != 0)
 		return rc;
 	rc = need_descriptors(v, err);
@@ -183,6 +190,7 @@ static int start(struct verifier *v, struct error *err)
 		.slots = front->slots,
 		.news = front->changed,
 		.proof = &front->proof,
+		.uses = v->uses,
 		.generation = daemon_generation(v->daemon),
 		.cache_alive = links_cache_alive,
 		.wake = wake_front,

@@ -25,7 +25,7 @@
 #include <stddef.h>
 
 #define SESSIONS_REGION "sessions"
-#define SESSIONS_LAYOUT 12
+#define SESSIONS_LAYOUT 13
 
 enum session_state {
 	SESSION_FREE = 0,
@@ -71,6 +71,10 @@ struct session_request {
 	 * 1..LIMIT_DRAFT_WIDTH. Both 0: as the verifier's settings say. */
 	uint32_t draft_nodes, draft_width;
 	uint32_t draft_method; /* enum draft_method */
+	/* The expert budget while drafts are verified, its enum budget_ranking and enum
+	 * budget_coverage; experts 0: none. It is the same from the first token to the last. */
+	uint32_t budget_experts, budget_ranking, budget_coverage;
+	uint32_t budget_default; /* before admission: as the service is set then */
 	uint32_t n_replay; /* tokens of replay[] (the recorded continuation) */
 	float replay_error; /* probability that a proposed token is replaced */
 	uint32_t control_text; /* control tokens are part of the text */
@@ -124,6 +128,7 @@ struct session_page {
 	 * on as long as this page exists; ended_ns 0 = not yet. */
 	_Atomic uint32_t k, drafted, accepted;
 	_Atomic uint32_t cached; /* tokens of the prompt that other sessions had computed */
+	_Atomic uint32_t lossy; /* output tokens that its expert budget affected */
 	_Atomic uint64_t begun_ns, ended_ns;
 	/* At any instant one of the two is that of n_tokens: the other one is written before
 	 * n_tokens changes. */

@@ -2,7 +2,7 @@
 #include "services/expert-cache/policies/published/balancer.h"
 #include "services/expert-cache/policies/published/cutoff.h"
 #include "services/expert-cache/policies/expectation.h"
-#include "services/expert-cache/profile.h"
+#include "shared/spec/profile.h"
 #include "services/expert-cache/policies/published/traces.h"
 #include "services/expert-cache/policies/published/utility.h"
 

@@ -1,7 +1,7 @@
 /* Any bytes as a routing trace and as a profile. The first byte decides which. A trace that is accepted is replayed. */
 #include "bench/src/cache_quality.h"
 #include "bench/src/cache_replay.h"
-#include "services/expert-cache/profile.h"
+#include "shared/spec/profile.h"
 
 #include <stdlib.h>
 

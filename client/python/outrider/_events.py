@@ -56,11 +56,13 @@ class Usage:
     expert_hits: int = 0
     expert_misses: int = 0
     lossy: Sequence[str] = ()
-    """Lossy settings that an operator had turned on; else empty."""
+    """What may have changed the answer: an expert budget; else empty."""
     restarts: int = 0
     """Restarts of the service that this stream went through."""
     cached_tokens: int = 0
     """Tokens of the prompt that were there from other requests that begin alike."""
+    lossy_tokens: int = 0
+    """Tokens that an expert budget affected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,8 @@ def usage_of(u: client_pb2.Usage, restarts: int) -> Usage:
     """The usage of a message; restarts: those that the stream has seen itself."""
     return Usage(u.prompt_tokens, u.output_tokens, u.iterations, u.drafted, u.accepted, u.queue_ns, u.prefill_ns, u.decode_ns,
                  u.draft_ns, u.verify_ns, u.sample_ns, tuple(u.k_used), tuple(u.drafted_at), tuple(u.accepted_at), u.unique_experts,
-                 u.expert_hits, u.expert_misses, tuple(u.lossy), max(u.restarts, restarts), u.cached_tokens)
+                 u.expert_hits, u.expert_misses, tuple(u.lossy), max(u.restarts, restarts), u.cached_tokens,
+                 u.lossy_tokens)
 
 
 def done_event(message: client_pb2.Done, end: End, restarts: int) -> Done:

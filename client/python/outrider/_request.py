@@ -17,6 +17,7 @@ MESSAGE_BYTES_MAX = 4 << 20
 DRAFT_DEPTH_MAX = 63
 DRAFT_NODES_MAX = 511
 DRAFT_WIDTH_MAX = 255
+EXPERTS_MAX = 1024
 GRAMMAR_BYTES_MAX = 65536
 STOPS_MAX = 256
 STOP_BYTES_MAX = 4095
@@ -32,6 +33,8 @@ _FLOAT_MAX = float.fromhex("0x1.fffffep+127")
 _ROLES = ("system", "user", "assistant", "tool", "developer", "function")
 _METHODS = ("auto", "none", "ngram", "model", "replay")
 _COUPLINGS = ("gumbel", "maximal")
+_RANKINGS = ("router", "static", "oracle")
+_COVERAGES = ("substitution", "truncation")
 _GRAMMARS = ("none", "json-schema", "json-object", "regex", "gbnf", "parts")
 
 Message = Mapping[str, Any]
@@ -116,6 +119,10 @@ class Options(TypedDict, total=False):
     of K tokens."""
     draft_method: DraftMethod
     """"auto" by default."""
+    budget: tuple[int | str, str, str]
+    """An expert budget: at most this many experts of a layer compute drafted tokens; which are kept ("router", "static" or "oracle");
+    and what a token does without one that it chose ("substitution" or "truncation"). Lossy: it alone changes the tokens, and
+    Usage.lossy says so. "all" experts: no budget, whatever the service is set to."""
     coupling: Coupling
     """"gumbel" (the default: the same tokens whatever is drafted) or "maximal" (the same distribution)."""
     replay: Sequence[int]
@@ -367,6 +374,15 @@ def _set_draft(generate: client_pb2.Generate, given: Mapping[str, object]) -> No
         generate.draft_nodes, generate.draft_width = nodes, width
     if "draft_method" in given:
         generate.draft_method = _one_of("draft_method", given["draft_method"], _METHODS)
+    if "budget" in given:
+        budget = given["budget"]
+        if not isinstance(budget, (tuple, list)) or len(budget) != 3:
+            raise InvalidRequest(errno.EINVAL, f"budget is {budget!r:.64}: (experts, ranking, coverage) is expected")
+        experts = 0 if budget[0] == "all" else _whole("budget[0]", budget[0], 1, EXPERTS_MAX)
+        ranking = _one_of("budget[1]", budget[1], _RANKINGS)
+        coverage = _one_of("budget[2]", budget[2], _COVERAGES)
+        generate.budget_experts_plus_one = experts + 1 if experts else _UINT32_MAX
+        generate.budget_ranking, generate.budget_coverage = (ranking, coverage) if experts else (0, 0)
     if "replay" in given:
         generate.replay.SetInParent()
         generate.replay.ids.extend(_ids("replay", given["replay"]))

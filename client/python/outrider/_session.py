@@ -65,6 +65,7 @@ class Session:
         self.last_usage: Usage | None = None
         self._cancelling = self._accepted = self._gap = False
         self._generation = self._engine = self._arithmetic = 0
+        self._budgeted = False
         self._incomplete = 0
         self._silent_since = link.silence_s
         self._began = link.waited_s
@@ -182,6 +183,7 @@ class Session:
         self.generate.have = self.arrived
         self.generate.credit = self.credit
         self.generate.arithmetic = self._arithmetic if self.arrived else 0
+        self.generate.budgeted = bool(self.arrived and self._budgeted)
         number = self.link.send(envelope_pb2.Envelope(generate=self.generate))
         if number:
             self.request_id = self.generate_id = number
@@ -214,6 +216,7 @@ class Session:
                        f"answer cannot go on after {self.arrived} tokens")
             return
         self._engine = accepted.engine
+        self._budgeted = accepted.budgeted
         self._arithmetic = accepted.arithmetic or self._arithmetic
         self.restarts += self._accepted and self._generation != accepted.generation
         self._accepted = True

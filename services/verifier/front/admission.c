@@ -13,6 +13,7 @@ struct request_limits admission_limits(struct front *front)
 		.tokenizer = front->tokenizer,
 		.n_context = (uint32_t)front->config->context,
 		.vocab = &front->vocab,
+		.budget = verifier_config_budget(front->config, front->model),
 	};
 }
 

@@ -261,12 +261,30 @@ int front_find(const struct front *front, uint64_t uid)
 	return uids_find(&front->uids, uid);
 }
 
+/* The budget of a request that leaves it to the service. All experts are none, and the oracle has no
+ * room for large trees. */
+static void default_budget(const struct front *front, struct session_request *request)
+{
+	const struct verifier_config *config = front->config;
+	bool fits = config->budget_ranking != BUDGET_ORACLE ||
+		    request->draft_nodes < BUDGET_ORACLE_ROWS;
+
+	if (request->budget_default && fits &&
+		config->budget_experts < front->model->config.n_experts) {
+		request->budget_experts = (uint32_t)config->budget_experts;
+		request->budget_ranking = (uint32_t)config->budget_ranking;
+		request->budget_coverage = (uint32_t)config->budget_coverage;
+	}
+	request->budget_default = 0;
+}
+
 int front_begin(struct front *front, uint32_t index, uint64_t uid, struct reading *reading,
 	struct error *err)
 {
 	struct slot *slot = &front->slots[index];
 	const struct request_input *input = &reading->input;
 
+	default_budget(front, &reading->request);
 	if (slot_open(front, index, 0) == 0) {
 		journal_admit(&front->regions->header, slot->page, slot->shared, uid,
 			++front->admitted, &reading->request, input->prompt,
@@ -289,8 +307,10 @@ static void records_again(struct front *front, uint32_t index, uint32_t have)
 	struct slot *slot = &front->slots[index];
 	uint32_t n_recorded = atomic_load_explicit(&slot->n_recorded, memory_order_acquire);
 
-	if (!slot_records(slot) || journal_state(slot->page) != SESSION_DONE ||
-		have >= front_outputs(slot) || n_recorded >= front_outputs(slot))
+	/* With an expert budget other logits would be recorded than those that decided. */
+	if (!slot_records(slot) || slot->page->request.budget_experts > 0 ||
+		journal_state(slot->page) != SESSION_DONE || have >= front_outputs(slot) ||
+		n_recorded >= front_outputs(slot))
 		return;
 	/* It belongs to the engine from here on, until it is DONE again. The client that cancelled
 	 * it before has asked again. */

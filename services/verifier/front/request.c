@@ -54,6 +54,7 @@ uint64_t request_digest(const Outrider__Generate *generate)
 	asked.base.n_unknown_fields = 0;
 	asked.session_uid = asked.deadline_ms = 0;
 	asked.credit = asked.have = asked.arithmetic = 0;
+	asked.budgeted = 0;
 	if (sampling.coupling != COUPLING_MAXIMAL || sampling.temperature == 0) {
 		asked.k_plus_one = 0;
 		asked.draft_method = 0;
@@ -355,6 +356,50 @@ static int read_replay(const Outrider__Generate *generate, const struct request_
 		limits->model->config.n_vocab, err);
 }
 
+/* What the request says of an expert budget. Neither tokens that were computed with a budget nor the
+ * keys and values behind them can be computed again: which experts were left out depends on drafts
+ * that are lost. */
+static int read_budget(const Outrider__Generate *generate, const struct request_limits *limits,
+	struct session_request *out, struct error *err)
+{
+	bool given = generate->budget_experts_plus_one != 0 &&
+		     generate->budget_experts_plus_one != UINT32_MAX;
+	bool maximal = out->sampling.coupling == COUPLING_MAXIMAL;
+	uint32_t experts = generate->budget_experts_plus_one - 1;
+
+	if (!given && (generate->budget_ranking != 0 || generate->budget_coverage != 0))
+		return error_set(err, EINVAL,
+			"budget_ranking and budget_coverage: they need budget_experts");
+	if (generate->have > 0 && (given || generate->budgeted))
+		return error_set(err, ESTALE,
+			"the session is no longer kept: with an expert budget (budget_experts) the "
+			"answer cannot go on after %u tokens",
+			generate->have);
+	/* An answer that was begun without a budget goes on without. */
+	out->budget_default = generate->budget_experts_plus_one == 0 && !maximal &&
+			      generate->have == 0 && limits->budget.n_experts > 0;
+	if (!given)
+		return 0;
+	int rc = budget_check(
+		experts, generate->budget_ranking, generate->budget_coverage, &limits->budget, err);
+	if (rc == 0 && maximal)
+		rc = error_set(
+			err, EINVAL, "coupling: an expert budget (budget_experts) needs gumbel");
+	if (rc == 0 && generate->budget_ranking == BUDGET_ORACLE &&
+		generate->draft_nodes >= BUDGET_ORACLE_ROWS)
+		rc = error_set(err, EINVAL,
+			"budget_ranking oracle: a tree of %u drafted tokens, at most %d are "
+			"allowed",
+			generate->draft_nodes, BUDGET_ORACLE_ROWS - 1);
+	if (rc != 0)
+		return rc;
+	/* All experts are no budget. */
+	out->budget_experts = experts < limits->budget.n_experts ? experts : 0;
+	out->budget_ranking = generate->budget_ranking;
+	out->budget_coverage = generate->budget_coverage;
+	return 0;
+}
+
 int request_parameters(const Outrider__Generate *generate, const struct request_limits *limits,
 	uint64_t now_ns, struct session_request *out, struct error *err)
 {
@@ -376,6 +421,8 @@ int request_parameters(const Outrider__Generate *generate, const struct request_
 			"the session is no longer kept: with coupling = maximal the answer cannot "
 			"go on after %u tokens",
 			generate->have);
+	if (rc == 0)
+		rc = read_budget(generate, limits, out, err);
 	if (rc == 0)
 		rc = read_stops(generate, out, err);
 	if (rc == 0)

@@ -6,6 +6,7 @@
 #include "shared/model/text/chat.h"
 #include "shared/spec/session.h"
 #include "shared/spec/constraint.h"
+#include "shared/spec/budget.h"
 
 enum { REQUEST_MESSAGES_MAX = 1 << 16 }; /* in one conversation */
 
@@ -19,6 +20,7 @@ struct request_limits {
 	const struct tokenizer *tokenizer;
 	uint32_t n_context;
 	struct constraint_vocab *vocab; /* for grammars; only this changes */
+	struct budget_means budget;
 };
 
 struct request_input {

@@ -145,6 +145,7 @@ void stream_accepted(struct front *front, uint32_t index)
 	body.session_uid = atomic_load_explicit(&page->uid, memory_order_relaxed);
 	body.prompt_tokens = page->n_prompt;
 	body.output_tokens = front_outputs(&front->slots[index]);
+	body.budgeted = page->request.budget_experts > 0;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_ACCEPTED;
 	envelope.accepted = &body;
 	(void)send_to(front, index, &envelope);
@@ -228,6 +229,25 @@ static int send_tokens(struct front *front, uint32_t index, bool recorded)
 	return rc;
 }
 
+/* Says that the answer may not be the model's, and why. */
+static void fill_lossy(
+	const struct front *front, const struct slot *slot, uint32_t n_out, Outrider__Usage *out)
+{
+	static char text[128], *texts[] = {text};
+	const struct session_request *request = &slot->page->request;
+
+	if (request->budget_experts == 0)
+		return;
+	out->lossy_tokens = atomic_load_explicit(&slot->page->lossy, memory_order_relaxed);
+	snprintf(text, sizeof(text),
+		"expert budget %u of %u (%s, %s), which affected %u of %u tokens",
+		request->budget_experts, front->model->config.n_experts,
+		budget_ranking_names[request->budget_ranking],
+		budget_coverage_names[request->budget_coverage], out->lossy_tokens, n_out);
+	out->lossy = texts;
+	out->n_lossy = 1;
+}
+
 static void fill_usage(const struct slot *slot, uint32_t n_out, Outrider__Usage *out)
 {
 	const struct slot_usage *u = &slot->usage;
@@ -268,6 +288,7 @@ static int send_done(struct front *front, uint32_t index, uint32_t n_out)
 	const char *stop = stop_match_found(slot->match);
 
 	fill_usage(slot, n_out, &usage);
+	fill_lossy(front, slot, n_out, &usage);
 	done.session_uid = atomic_load_explicit(&slot->page->uid, memory_order_relaxed);
 	done.end = atomic_load_explicit(&slot->page->end, memory_order_relaxed);
 	if (done.end == SESSION_END_STOP && stop != NULL)

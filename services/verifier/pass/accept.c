@@ -159,6 +159,18 @@ static void count(const struct pass_part *part)
 	counter_add32(&page->accepted, part->out.n_accepted);
 }
 
+/* Counts the emitted tokens whose rows chose an expert that their budget had left out. */
+static void count_affected(
+	const struct engine *engine, const struct pass *pass, const struct pass_part *part)
+{
+	const uint32_t *affected = forward_affected(engine->forward);
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < part->n_emitted; i++)
+		n += affected[pass->picks[picked_at(pass, part, i) - pass->picked].source] > 0;
+	counter_add32(&part->session->page->lossy, n);
+}
+
 /* Logits are not finite if weights are NaN or infinite, in a file too large to be scanned when it
  * was loaded, or if finite weights are too large to be multiplied. Checks the whole row: among
  * logits of which only some are finite, a finite one would be chosen. */
@@ -219,6 +231,8 @@ static void accept_part(struct engine *engine, const struct pass *pass, struct p
 		part->end = end_after(engine, s, out->token[n - 1], part->n_tokens + n);
 	}
 	part->n_emitted = n;
+	if (part->budgeted)
+		count_affected(engine, pass, part);
 	if (slot_records(s->slot))
 		record_emitted(engine, pass, part);
 }

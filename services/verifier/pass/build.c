@@ -21,6 +21,9 @@ static void put_out(struct engine *engine, struct sched_session *victim)
 	log_session(LOG_LEVEL_INFO, s->uid, engine->iteration,
 		"gives up its KV pages to an older session");
 	kv_seq_exit(&engine->kv, &s->seq);
+	/* The next sweep looks at it: a session with an expert budget cannot go on. */
+	atomic_fetch_or_explicit(&engine->changed[s->index / 64], UINT64_C(1) << s->index % 64,
+		memory_order_relaxed);
 	s->waits = false;
 	victim->n_pages = victim->n_kv = 0;
 	if (s->part != NULL)
@@ -209,6 +212,34 @@ static void constrain(struct engine *engine, struct pass *pass, const struct pas
 		drafts_keep(&engine->drafts, s->index, kept, n);
 }
 
+/* Whether the ranking of the part's expert budget has no room for its draft. */
+static bool too_many_for_oracle(const struct pass *pass, const struct pass_part *part)
+{
+	const struct session_request *request = &part->session->page->request;
+
+	return request->budget_experts > 0 && request->budget_ranking == BUDGET_ORACLE &&
+	       part->n_drafts + 1 > pass->max.n_oracle - pass->n_oracle;
+}
+
+/* The budget is for the rows that verify a draft: the newest token, and the drafted ones. */
+static void add_budget(struct pass *pass, struct pass_part *part)
+{
+	const struct session_request *request = &part->session->page->request;
+
+	part->budgeted = request->budget_experts > 0 && part->n_drafts > 0;
+	if (!part->budgeted)
+		return;
+	pass->budgets[pass->n_budgets++] = (struct forward_budget){
+		.first = part->row + part->n - 1,
+		.n = part->n_drafts + 1,
+		.experts = request->budget_experts,
+		.ranking = (enum budget_ranking)request->budget_ranking,
+		.coverage = (enum budget_coverage)request->budget_coverage,
+	};
+	if (request->budget_ranking == BUDGET_ORACLE)
+		pass->n_oracle += part->n_drafts + 1;
+}
+
 /* Prepares a part's draft, cells and rows. False: it sits this pass out. */
 static bool build_part(struct engine *engine, struct pass *pass, struct pass_part *part,
 	struct sched_victims *victims)
@@ -224,6 +255,8 @@ static bool build_part(struct engine *engine, struct pass *pass, struct pass_par
 	/* The draft is left out if the drafts of others have taken the rows of logits. */
 	if (accept_wants_logits(&s->page->request.sampling) &&
 		rows_to_keep(part) > pass->max.n_logits - pass->n_kept)
+		part->n_drafts = 0;
+	if (too_many_for_oracle(pass, part))
 		part->n_drafts = 0;
 	uint32_t *cells = pass->cells + pass->n_batch;
 	bool first = pass->n_batch == 0;
@@ -243,6 +276,7 @@ static bool build_part(struct engine *engine, struct pass *pass, struct pass_par
 	if (s->slot->usage.started_ns == 0)
 		s->slot->usage.started_ns = clock_ns();
 	add_rows(pass, part);
+	add_budget(pass, part);
 	add_picks(engine, pass, part);
 	return true;
 }
@@ -254,6 +288,7 @@ uint32_t pass_build(struct engine *engine, struct pass *pass)
 	uint32_t kept = 0;
 
 	pass->n_batch = pass->n_prefill = pass->n_picks = pass->n_kept = 0;
+	pass->n_budgets = pass->n_oracle = 0;
 	for (uint32_t i = 0; i < pass->n_parts; i++) {
 		struct pass_part *part = &pass->parts[i];
 

@@ -34,8 +34,11 @@ static void commit_cells(struct engine *engine, const struct pass *pass, struct 
 			rejected[n_rejected++] = cells[part->n + i];
 	if (part->n_drafts > 0)
 		kv_commit(&engine->kv, seq, accepted, n_accepted, rejected, n_rejected);
+	/* Keys and values that an expert budget changed are for no other session. Up to the first
+	 * draft there are none. */
 	const struct session_page *page = part->session->page;
-	kv_prefix_enter(&engine->kv, seq, page->request.prefix_domain, page->tokens);
+	if (page->request.budget_experts == 0 || !part->decodes)
+		kv_prefix_enter(&engine->kv, seq, page->request.prefix_domain, page->tokens);
 }
 
 void pass_publish(struct engine *engine)

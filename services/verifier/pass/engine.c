@@ -65,12 +65,13 @@ static int allocate(struct engine *engine, struct error *err)
 	const struct engine_options *o = &engine->o;
 
 	struct pass *pass = &engine->pass;
-	pass->max = pass_limits(
-		engine->tuning->sessions_max, engine->tuning->prefill_chunk, o->config->context);
+	pass->max = pass_limits(engine->tuning->sessions_max, engine->tuning->prefill_chunk,
+		o->config->context, o->config->budget_oracle);
 	pass->parts = calloc(LIMIT_SESSIONS, sizeof(*pass->parts));
 	pass->batch = calloc(pass->max.n_batch, sizeof(*pass->batch));
 	pass->cells = calloc(pass->max.n_batch, sizeof(*pass->cells));
 	pass->picks = calloc(pass->max.n_picks, sizeof(*pass->picks));
+	pass->budgets = calloc(pass->max.n_budgets, sizeof(*pass->budgets));
 	pass->picked = calloc(pass->max.n_picks, sizeof(*pass->picked));
 	pass->likely =
 		calloc((size_t)pass->max.n_picks * LIMIT_TOP_LOGPROBS, sizeof(*pass->likely));
@@ -78,7 +79,7 @@ static int allocate(struct engine *engine, struct error *err)
 	engine->commands_mem = aligned_alloc(CACHE_LINE, round_lines(bytes));
 	if (pass->parts == NULL || pass->batch == NULL || pass->cells == NULL ||
 		pass->picks == NULL || pass->picked == NULL || pass->likely == NULL ||
-		engine->commands_mem == NULL ||
+		pass->budgets == NULL || engine->commands_mem == NULL ||
 		sampler_init(&engine->sampler, o->model->config.n_vocab) != 0)
 		return error_set(err, ENOMEM,
 			"no memory for a batch of %u tokens and a vocabulary of %u",
@@ -162,6 +163,38 @@ static void recover_kv(struct engine *engine, struct engine_session *s, uint32_t
 	kv_prefix_enter(&engine->kv, &s->seq, s->page->request.prefix_domain, s->page->tokens);
 }
 
+bool engine_lost_budget(const struct engine_session *s)
+{
+	return s->page->request.budget_experts > 0 && s->end_before == SESSION_END_NONE &&
+	       session_n_out(s, s->n_tokens) > 1 && s->seq.n == 0;
+}
+
+void engine_end_lost(struct engine *engine, struct engine_session *s)
+{
+	char *message = s->slot->usage.message;
+
+	snprintf(message, sizeof(s->slot->usage.message),
+		"the answer has an expert budget (budget_experts %u), and what it was computed "
+		"from "
+		"is lost: it cannot go on after %u tokens",
+		s->page->request.budget_experts, session_n_out(s, s->n_tokens));
+	log_session(LOG_LEVEL_NOTICE, s->uid, engine->iteration, "%s", message);
+	engine_finish(engine, s, SESSION_END_ERROR);
+}
+
+/* Whether a session that the engine just got has ended: by its tokens, or because it cannot go on. */
+static bool ends_at_once(struct engine *engine, struct engine_session *s, enum session_end end)
+{
+	if (end != SESSION_END_NONE)
+		engine_finish(engine, s, end);
+	else if (engine_lost_budget(s))
+		engine_end_lost(engine, s);
+	else
+		return false;
+	engine_tidy(engine);
+	return true;
+}
+
 void engine_recover(struct engine *engine, uint32_t index, bool kv_kept)
 {
 	struct engine_session *s = &engine->sessions[index];
@@ -176,15 +209,12 @@ void engine_recover(struct engine *engine, uint32_t index, bool kv_kept)
 
 	/* The records that the client wants were lost with the predecessor, so those positions are
 	 * computed again. */
-	if (kv_kept && end == SESSION_END_NONE &&
+	if (kv_kept && end == SESSION_END_NONE && !engine_lost_budget(s) &&
 		kv_seq_init(&s->seq, s->uid, (uint32_t)engine->o.config->context) == 0)
 		recover_kv(engine, s, limit);
 	log_session(LOG_LEVEL_INFO, s->uid, 0,
 		"taken over with %u tokens, %u of them in the KV cache", n_tokens, s->seq.n);
-	if (end != SESSION_END_NONE) {
-		engine_finish(engine, s, end);
-		engine_tidy(engine);
-	}
+	(void)ends_at_once(engine, s, end);
 }
 
 void engine_recovered(struct engine *engine)
@@ -308,11 +338,7 @@ static void submitted(struct engine *engine, uint32_t index)
 	enter(engine, index);
 	if (s->end_before != SESSION_END_NONE)
 		return;
-	enum session_end end = pass_replay_text(engine, s);
-	if (end == SESSION_END_NONE)
-		return;
-	engine_finish(engine, s, end);
-	engine_tidy(engine);
+	(void)ends_at_once(engine, s, pass_replay_text(engine, s));
 }
 
 static void take_commands(struct engine *engine)
@@ -392,6 +418,7 @@ int engine_open(struct engine *engine, struct error *err)
 		&engine->pass.max, &engine->forward, err);
 	if (rc != 0)
 		return rc;
+	forward_set_uses(engine->forward, o->uses);
 	set_spin(engine);
 	gate_hints_queue(&engine->gates, forward_queue(engine->forward));
 	if (engine->cached != NULL)
@@ -489,6 +516,7 @@ void engine_destroy(struct engine **out)
 	free(engine->pass.batch);
 	free(engine->pass.cells);
 	free(engine->pass.picks);
+	free(engine->pass.budgets);
 	free(engine->pass.picked);
 	free(engine->pass.likely);
 	pthread_cond_destroy(&engine->ready);

@@ -33,6 +33,9 @@ struct engine_options {
 	/* one bit per slot: the session has something for its client, or has ended */
 	_Atomic uint64_t *news;
 	struct proof *proof;
+	/* [n_layers][n_experts] of the profile that expert budgets may rank by; NULL: there is none
+	 */
+	const uint64_t *uses;
 	uint64_t generation;
 	bool (*cache_alive)(void *arg); /* any thread */
 	/* Called by the engine thread when clients have something to get: for first tokens and ends
@@ -172,6 +175,11 @@ static inline struct sched_limits engine_limits(const struct engine *engine)
  * front may free and reuse page and slot. engine_tidy must run before commands are taken again: it
  * removes the ended ones from live[] and wakes the front once for all of them. */
 void engine_finish(struct engine *engine, struct engine_session *s, enum session_end end);
+/* Engine thread. Whether a session with an expert budget has lost the keys and values of its answer.
+ * To compute them again would give others: which experts were left out depended on the drafts of
+ * each pass. engine_end_lost ends such a session with an error. */
+bool engine_lost_budget(const struct engine_session *s);
+void engine_end_lost(struct engine *engine, struct engine_session *s);
 /* Engine thread. Lets go of a session that has not ended: its KV pages are given back, its page is
  * queued; the front keeps its tokens, or submits it again. */
 void engine_yield(struct engine *engine, struct engine_session *s);

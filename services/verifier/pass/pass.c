@@ -89,8 +89,10 @@ static int run(struct engine *engine, struct pass *pass, struct error *err)
 	if (engine->experts != NULL)
 		pass->experts_before = engine->experts->stats;
 	pass->forward_ns = clock_ns();
-	int rc = forward_begin(engine->forward, pass->batch, pass->n_batch, pass->picks,
-		pass->n_picks, pass->picked);
+	int rc = forward_set_budgets(engine->forward, pass->budgets, pass->n_budgets);
+	if (rc == 0)
+		rc = forward_begin(engine->forward, pass->batch, pass->n_batch, pass->picks,
+			pass->n_picks, pass->picked);
 	/* Publishes the tokens of the last pass, if the back end leaves time for it. */
 	pass_publish(engine);
 	if (rc == 0)

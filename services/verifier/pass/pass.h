@@ -33,6 +33,7 @@ struct pass_part {
 	const struct draft_reply *draft; /* checked; NULL: there is none, or it is late */
 	uint32_t n_drafts; /* its nodes: the rows behind the newest committed token */
 	uint32_t row; /* its first row of the batch */
+	bool budgeted; /* its rows have an expert budget */
 	/* index in picks of its last committed token, if any of its rows is picked */
 	uint32_t pick;
 	bool put_out; /* another session took its KV pages after the plan was made */
@@ -63,6 +64,9 @@ struct pass {
 	uint32_t n_picks;
 	/* rows whose logits are kept, for drafts that are accepted by their logits */
 	uint32_t n_kept;
+	/* The expert budgets of parts, and how many rows the oracle ranks. */
+	struct forward_budget *budgets; /* [max.n_budgets] */
+	uint32_t n_budgets, n_oracle;
 	/* For the part that is being built: the tokens that may follow its newest one and each of
 	 * its drafts. */
 	const uint64_t *allowed[LIMIT_DRAFT_NODES + 1];

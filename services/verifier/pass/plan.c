@@ -19,6 +19,8 @@ static void end_or_yield(struct engine *engine, struct engine_session *s, uint64
 			s->end_before != SESSION_END_NONE ? s->end_before : SESSION_END_CANCELLED);
 	else if (deadline_ns != 0 && now_ns >= deadline_ns && s->end_before == SESSION_END_NONE)
 		engine_finish(engine, s, SESSION_END_DEADLINE);
+	else if (engine_lost_budget(s))
+		engine_end_lost(engine, s);
 	else if (atomic_load_explicit(&s->slot->yield, memory_order_relaxed) &&
 		 s->end_before == SESSION_END_NONE)
 		engine_yield(engine, s);

@@ -98,6 +98,28 @@ static int check_kv_tokens(int64_t kv_tokens, int64_t context, struct error *err
 		(long long)kv_tokens, (long long)context, (long long)least);
 }
 
+struct budget_means verifier_config_budget(
+	const struct verifier_config *config, const struct model *model)
+{
+	return (struct budget_means){
+		.n_experts = model->config.n_experts,
+		.profile = config->budget_profile[0] != '\0',
+		.oracle = config->budget_oracle,
+	};
+}
+
+int verifier_config_check_budget(
+	const struct verifier_config *config, const struct model *model, struct error *err)
+{
+	const struct budget_means means = verifier_config_budget(config, model);
+
+	return config->budget_experts == 0
+		       ? 0
+		       : budget_check((uint32_t)config->budget_experts,
+				 (uint32_t)config->budget_ranking,
+				 (uint32_t)config->budget_coverage, &means, err);
+}
+
 int verifier_config_fit(
 	struct verifier_config *config, const struct model *model, struct error *err)
 {
@@ -108,7 +130,8 @@ int verifier_config_fit(
 		return rc;
 	if (config->kv_tokens == 0)
 		config->kv_tokens = kv_plan_tokens(config->sessions_max, config->context);
-	return check_kv_tokens(config->kv_tokens, config->context, err);
+	rc = verifier_config_check_budget(config, model, err);
+	return rc < 0 ? rc : check_kv_tokens(config->kv_tokens, config->context, err);
 }
 
 int verifier_config_fits(const struct verifier_config *next, const struct verifier_config *now,
@@ -122,6 +145,15 @@ int verifier_config_fits(const struct verifier_config *next, const struct verifi
 		int rc = check_context(context, model, err);
 		if (rc < 0)
 			return rc;
+	}
+	int budget = verifier_config_check_budget(next, model, err);
+	if (budget < 0)
+		return budget;
+	if (strcmp(next->budget_profile, now->budget_profile) != 0 &&
+		next->budget_profile[0] != '\0') {
+		budget = file_check("budget_profile", next->budget_profile, err);
+		if (budget < 0)
+			return budget;
 	}
 	/* Where both are unchanged, the next start may choose others. */
 	if (next->kv_tokens == 0 || next->kv_tokens == now->kv_tokens)

@@ -8,6 +8,7 @@
 
 #include "services/knobs/verifier.h"
 #include "shared/model/arch/model.h"
+#include "shared/spec/budget.h"
 
 /* Resolves what does not depend on the model: the number of threads and the spin times, from the
  * CPUs there are. Checks the relations between keys. -EINVAL names the key. */
@@ -32,6 +33,13 @@ int verifier_config_fit(
  * model. */
 int verifier_config_fits(const struct verifier_config *next, const struct verifier_config *now,
 	const struct model *model, struct error *err);
+
+/* The expert budgets that requests may ask for. */
+struct budget_means verifier_config_budget(
+	const struct verifier_config *config, const struct model *model);
+/* Checks the setting of the default budget. -EINVAL names the key. */
+int verifier_config_check_budget(
+	const struct verifier_config *config, const struct model *model, struct error *err);
 
 /* The configured type, or kv_type_auto. */
 enum kv_type verifier_config_kv_type(

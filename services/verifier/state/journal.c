@@ -5,6 +5,7 @@
 #include "shared/base/round.h"
 #include "shared/base/sampling.h"
 #include "shared/model/grammar/grammar.h"
+#include "kernels/steps.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -95,6 +96,8 @@ void journal_count(const struct session_page *page, struct session_page *shared)
 		atomic_load_explicit(&page->accepted, memory_order_relaxed), memory_order_relaxed);
 	atomic_store_explicit(&shared->cached,
 		atomic_load_explicit(&page->cached, memory_order_relaxed), memory_order_relaxed);
+	atomic_store_explicit(&shared->lossy,
+		atomic_load_explicit(&page->lossy, memory_order_relaxed), memory_order_relaxed);
 }
 
 /* Begins one of the two pages; its tokens are there. */
@@ -136,6 +139,7 @@ static void fill(const struct sessions_header *header, struct session_page *page
 	atomic_store_explicit(&page->drafted, 0, memory_order_relaxed);
 	atomic_store_explicit(&page->accepted, 0, memory_order_relaxed);
 	atomic_store_explicit(&page->cached, 0, memory_order_relaxed);
+	atomic_store_explicit(&page->lossy, 0, memory_order_relaxed);
 	journal_count(page, shared);
 	journal_number(page, shared, admitted);
 	atomic_store_explicit(&page->begun_ns, now_ns, memory_order_relaxed);
@@ -298,6 +302,7 @@ void journal_restore(const struct sessions_header *header, struct session_page *
 	copy_counter(&page->drafted, &kept->drafted);
 	copy_counter(&page->accepted, &kept->accepted);
 	copy_counter(&page->cached, &kept->cached);
+	copy_counter(&page->lossy, &kept->lossy);
 	atomic_store_explicit(&page->iterations,
 		atomic_load_explicit(&kept->iterations, memory_order_relaxed),
 		memory_order_relaxed);
@@ -367,6 +372,13 @@ int journal_check_request(const struct session_request *request, uint32_t n_voca
 	if (request->draft_method >= DRAFT_METHODS)
 		return error_set(err, EINVAL, "draft_method: %u is not 0..%d",
 			request->draft_method, DRAFT_METHODS - 1);
+	if (request->budget_experts > LIMIT_EXPERTS || request->budget_ranking >= BUDGET_RANKINGS ||
+		request->budget_coverage >= BUDGET_COVERAGES)
+		return error_set(err, EINVAL,
+			"an expert budget of %u, ranking %u, coverage %u: allowed are 0..%d, 0..%d "
+			"and 0..%d",
+			request->budget_experts, request->budget_ranking, request->budget_coverage,
+			LIMIT_EXPERTS, BUDGET_RANKINGS - 1, BUDGET_COVERAGES - 1);
 	if (request->n_replay > n_context)
 		return error_set(err, EINVAL, "replay: %u tokens, the context holds %u",
 			request->n_replay, n_context);

@@ -1,9 +1,11 @@
 #include "services/verifier/state/pass_limits.h"
 
 #include "shared/base/limits.h"
+#include "shared/spec/budget.h"
 #include "shared/spec/kv_plan.h"
 
-struct forward_limits pass_limits(int64_t sessions, int64_t prefill_tokens, int64_t context)
+struct forward_limits pass_limits(
+	int64_t sessions, int64_t prefill_tokens, int64_t context, bool oracle)
 {
 	uint32_t rows = kv_plan_rows(sessions, 0);
 
@@ -13,5 +15,7 @@ struct forward_limits pass_limits(int64_t sessions, int64_t prefill_tokens, int6
 		.n_picks = rows,
 		.n_drafts = rows,
 		.n_context = (uint32_t)context,
+		.n_budgets = (uint32_t)sessions,
+		.n_oracle = oracle ? BUDGET_ORACLE_ROWS : 0,
 	};
 }

@@ -55,8 +55,8 @@ static void experts_needs(const struct verifier_config *config, const struct mod
 static uint64_t buffers(const struct verifier_config *config, const struct model *model,
 	struct backend *backend, int64_t sessions)
 {
-	const struct forward_limits limits =
-		pass_limits(sessions, config->prefill_chunk, config->context);
+	const struct forward_limits limits = pass_limits(
+		sessions, config->prefill_chunk, config->context, config->budget_oracle);
 
 	return own_bytes() + OWN_BYTES_MORE + router_copies_bytes(model) +
 	       forward_bytes(model, backend, &limits);

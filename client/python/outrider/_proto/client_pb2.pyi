@@ -6,20 +6,22 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Accepted(_message.Message):
-    __slots__ = ["arithmetic", "engine", "generation", "output_tokens", "prompt_tokens", "session_uid"]
+    __slots__ = ["arithmetic", "budgeted", "engine", "generation", "output_tokens", "prompt_tokens", "session_uid"]
     ARITHMETIC_FIELD_NUMBER: _ClassVar[int]
+    BUDGETED_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SESSION_UID_FIELD_NUMBER: _ClassVar[int]
     arithmetic: int
+    budgeted: bool
     engine: int
     generation: int
     output_tokens: int
     prompt_tokens: int
     session_uid: int
-    def __init__(self, session_uid: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., generation: _Optional[int] = ..., engine: _Optional[int] = ..., arithmetic: _Optional[int] = ...) -> None: ...
+    def __init__(self, session_uid: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., generation: _Optional[int] = ..., engine: _Optional[int] = ..., arithmetic: _Optional[int] = ..., budgeted: bool = ...) -> None: ...
 
 class ApplyTemplate(_message.Message):
     __slots__ = ["conversation", "tokens"]
@@ -86,8 +88,12 @@ class Done(_message.Message):
     def __init__(self, session_uid: _Optional[int] = ..., end: _Optional[int] = ..., stop: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., message: _Optional[str] = ..., text: _Optional[bytes] = ...) -> None: ...
 
 class Generate(_message.Message):
-    __slots__ = ["arithmetic", "control_text", "conversation", "credit", "deadline_ms", "draft_method", "draft_nodes", "draft_width", "grammar", "grammar_kind", "have", "ignore_eos", "k_plus_one", "logits_hash", "logprobs_plus_one", "max_tokens", "prefix_domain", "prompt", "replay", "replay_error", "sampling", "session_uid", "stop", "tokens"]
+    __slots__ = ["arithmetic", "budget_coverage", "budget_experts_plus_one", "budget_ranking", "budgeted", "control_text", "conversation", "credit", "deadline_ms", "draft_method", "draft_nodes", "draft_width", "grammar", "grammar_kind", "have", "ignore_eos", "k_plus_one", "logits_hash", "logprobs_plus_one", "max_tokens", "prefix_domain", "prompt", "replay", "replay_error", "sampling", "session_uid", "stop", "tokens"]
     ARITHMETIC_FIELD_NUMBER: _ClassVar[int]
+    BUDGETED_FIELD_NUMBER: _ClassVar[int]
+    BUDGET_COVERAGE_FIELD_NUMBER: _ClassVar[int]
+    BUDGET_EXPERTS_PLUS_ONE_FIELD_NUMBER: _ClassVar[int]
+    BUDGET_RANKING_FIELD_NUMBER: _ClassVar[int]
     CONTROL_TEXT_FIELD_NUMBER: _ClassVar[int]
     CONVERSATION_FIELD_NUMBER: _ClassVar[int]
     CREDIT_FIELD_NUMBER: _ClassVar[int]
@@ -112,6 +118,10 @@ class Generate(_message.Message):
     STOP_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     arithmetic: int
+    budget_coverage: int
+    budget_experts_plus_one: int
+    budget_ranking: int
+    budgeted: bool
     control_text: bool
     conversation: Conversation
     credit: int
@@ -135,7 +145,7 @@ class Generate(_message.Message):
     session_uid: int
     stop: _containers.RepeatedScalarFieldContainer[str]
     tokens: TokenList
-    def __init__(self, session_uid: _Optional[int] = ..., prompt: _Optional[str] = ..., tokens: _Optional[_Union[TokenList, _Mapping]] = ..., conversation: _Optional[_Union[Conversation, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: bool = ..., stop: _Optional[_Iterable[str]] = ..., deadline_ms: _Optional[int] = ..., credit: _Optional[int] = ..., k_plus_one: _Optional[int] = ..., draft_method: _Optional[int] = ..., replay: _Optional[_Union[TokenList, _Mapping]] = ..., replay_error: _Optional[float] = ..., logits_hash: bool = ..., draft_nodes: _Optional[int] = ..., draft_width: _Optional[int] = ..., have: _Optional[int] = ..., grammar_kind: _Optional[int] = ..., grammar: _Optional[str] = ..., control_text: bool = ..., logprobs_plus_one: _Optional[int] = ..., prefix_domain: _Optional[int] = ..., arithmetic: _Optional[int] = ...) -> None: ...
+    def __init__(self, session_uid: _Optional[int] = ..., prompt: _Optional[str] = ..., tokens: _Optional[_Union[TokenList, _Mapping]] = ..., conversation: _Optional[_Union[Conversation, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: bool = ..., stop: _Optional[_Iterable[str]] = ..., deadline_ms: _Optional[int] = ..., credit: _Optional[int] = ..., k_plus_one: _Optional[int] = ..., draft_method: _Optional[int] = ..., replay: _Optional[_Union[TokenList, _Mapping]] = ..., replay_error: _Optional[float] = ..., logits_hash: bool = ..., draft_nodes: _Optional[int] = ..., draft_width: _Optional[int] = ..., have: _Optional[int] = ..., grammar_kind: _Optional[int] = ..., grammar: _Optional[str] = ..., budget_experts_plus_one: _Optional[int] = ..., budget_ranking: _Optional[int] = ..., budget_coverage: _Optional[int] = ..., budgeted: bool = ..., control_text: bool = ..., logprobs_plus_one: _Optional[int] = ..., prefix_domain: _Optional[int] = ..., arithmetic: _Optional[int] = ...) -> None: ...
 
 class Live(_message.Message):
     __slots__ = ["accepted", "cache_alive", "drafted", "drafter_alive", "expert_hits", "expert_misses", "iterations", "k", "policy", "policy_alive", "utility"]
@@ -318,7 +328,7 @@ class Tokens(_message.Message):
     def __init__(self, session_uid: _Optional[int] = ..., first: _Optional[int] = ..., ids: _Optional[_Iterable[int]] = ..., text: _Optional[bytes] = ..., live: _Optional[_Union[Live, _Mapping]] = ..., logits_hash: _Optional[_Iterable[int]] = ..., logprobs_each: _Optional[int] = ..., logprob_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ..., logprob_texts: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Usage(_message.Message):
-    __slots__ = ["accepted", "accepted_at", "cached_tokens", "decode_ns", "draft_ns", "drafted", "drafted_at", "expert_hits", "expert_misses", "iterations", "k_used", "lossy", "output_tokens", "prefill_ns", "prompt_tokens", "queue_ns", "restarts", "sample_ns", "unique_experts", "verify_ns"]
+    __slots__ = ["accepted", "accepted_at", "cached_tokens", "decode_ns", "draft_ns", "drafted", "drafted_at", "expert_hits", "expert_misses", "iterations", "k_used", "lossy", "lossy_tokens", "output_tokens", "prefill_ns", "prompt_tokens", "queue_ns", "restarts", "sample_ns", "unique_experts", "verify_ns"]
     ACCEPTED_AT_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -331,6 +341,7 @@ class Usage(_message.Message):
     ITERATIONS_FIELD_NUMBER: _ClassVar[int]
     K_USED_FIELD_NUMBER: _ClassVar[int]
     LOSSY_FIELD_NUMBER: _ClassVar[int]
+    LOSSY_TOKENS_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PREFILL_NS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -351,6 +362,7 @@ class Usage(_message.Message):
     iterations: int
     k_used: _containers.RepeatedScalarFieldContainer[int]
     lossy: _containers.RepeatedScalarFieldContainer[str]
+    lossy_tokens: int
     output_tokens: int
     prefill_ns: int
     prompt_tokens: int
@@ -359,4 +371,4 @@ class Usage(_message.Message):
     sample_ns: int
     unique_experts: int
     verify_ns: int
-    def __init__(self, prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., iterations: _Optional[int] = ..., drafted: _Optional[int] = ..., accepted: _Optional[int] = ..., queue_ns: _Optional[int] = ..., prefill_ns: _Optional[int] = ..., decode_ns: _Optional[int] = ..., draft_ns: _Optional[int] = ..., verify_ns: _Optional[int] = ..., sample_ns: _Optional[int] = ..., k_used: _Optional[_Iterable[int]] = ..., drafted_at: _Optional[_Iterable[int]] = ..., accepted_at: _Optional[_Iterable[int]] = ..., unique_experts: _Optional[int] = ..., expert_hits: _Optional[int] = ..., expert_misses: _Optional[int] = ..., lossy: _Optional[_Iterable[str]] = ..., restarts: _Optional[int] = ..., cached_tokens: _Optional[int] = ...) -> None: ...
+    def __init__(self, prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., iterations: _Optional[int] = ..., drafted: _Optional[int] = ..., accepted: _Optional[int] = ..., queue_ns: _Optional[int] = ..., prefill_ns: _Optional[int] = ..., decode_ns: _Optional[int] = ..., draft_ns: _Optional[int] = ..., verify_ns: _Optional[int] = ..., sample_ns: _Optional[int] = ..., k_used: _Optional[_Iterable[int]] = ..., drafted_at: _Optional[_Iterable[int]] = ..., accepted_at: _Optional[_Iterable[int]] = ..., unique_experts: _Optional[int] = ..., expert_hits: _Optional[int] = ..., expert_misses: _Optional[int] = ..., lossy: _Optional[_Iterable[str]] = ..., lossy_tokens: _Optional[int] = ..., restarts: _Optional[int] = ..., cached_tokens: _Optional[int] = ...) -> None: ...

@@ -1,4 +1,4 @@
-#include "services/expert-cache/profile.h"
+#include "shared/spec/profile.h"
 
 #include "shared/base/file.h"
 #include "shared/base/new_file.h"

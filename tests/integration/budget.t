@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Expert budgets: what an answer with one says of itself, that no other session's bytes depend on it, what becomes of it when the
+verifier dies, and the requests and settings that are refused."""
+import json
+import subprocess
+
+from outrider_test import Service, Tap, difference, program, prompts, reference, run, run_json, until
+
+TOKENS = 120
+tap = Tap()
+ids = prompts(3, longest=80)
+expected = [reference(p, TOKENS, extra=("--ignore-eos",)) for p in ids]
+N = 32  # experts of the demo model
+
+
+def words(service, i, *more):
+    return [program("outrider"), "run", "--runtime-dir", service.runtime, "--tokens", ",".join(map(str, ids[i])), "--max-tokens", str(TOKENS),
+            "--ignore-eos", "--json", "--logits-hash", *more]
+
+
+def answer(service, i, *more):
+    return run_json(*words(service, i, *more))
+
+
+def drafted(i, k=7):
+    """Drafts that the model would mostly accept, so that each pass verifies some."""
+    return ("--draft-method", "replay", "--k", str(k), "--replay", ",".join(map(str, expected[i]["tokens"])), "--replay-error", "0.3")
+
+
+def differs(result, i):
+    return difference(result, expected[i])
+
+
+with Service(options=("--budget", "all"), sets=("verifier.budget_oracle=yes",)) as service:
+    plain = answer(service, 0, *drafted(0))
+    tap.ok(not differs(plain, 0) and plain["usage"]["lossy"] == [] and plain["usage"]["lossy_tokens"] == 0, "without a budget nothing is lossy")
+    for name, more in (("all experts", ("--budget-experts", str(N))), ("the word all", ("--budget-experts", "all"))):
+        result = answer(service, 0, *drafted(0), *more)
+        tap.ok(not differs(result, 0) and result["usage"]["lossy"] == [], f"{name}: the same bytes, and nothing is lossy", differs(result, 0))
+
+    lossy = {}
+    for ranking in ("router", "oracle"):
+        for coverage in ("substitution", "truncation"):
+            result = answer(service, 0, *drafted(0), "--budget-experts", "4", "--budget-ranking", ranking, "--budget-coverage", coverage)
+            said, n = result["usage"]["lossy"], result["usage"]["lossy_tokens"]
+            lossy[ranking, coverage] = result
+            tap.ok(len(result["tokens"]) == TOKENS and n > 0 and
+                   said == [f"expert budget 4 of {N} ({ranking}, {coverage}), which affected {n} of {TOKENS} tokens"],
+                   f"{ranking}, {coverage}: the answer says that it is lossy, and how", (said, n))
+    tap.ok(lossy["router", "truncation"]["tokens"] != expected[0]["tokens"], "and it is another answer")
+    alone = answer(service, 0, "--k", "0", "--budget-experts", "4")
+    tap.ok(not differs(alone, 0) and alone["usage"]["lossy_tokens"] == 0 and len(alone["usage"]["lossy"]) == 1,
+           "a budget is for passes that verify drafts: without drafts the tokens are the model's", alone["usage"])
+    stats = run(*words(service, 0, *drafted(0), "--budget-experts", "4", "--stats"))
+    tap.ok("expert budget 4 of" in stats.stderr + stats.stdout, "--stats shows it", stats.stderr)
+
+    # Beside others.
+    with_replay = [{"tokens": p, "max_tokens": TOKENS, "ignore_eos": True, "logits_hash": True, "k": 5, "draft_method": "replay",
+                    "replay": e["tokens"], "replay_error": 0.3} for p, e in zip(ids, expected)]
+    mixed = [dict(r, **({"budget_experts": 3} if i % 2 else {})) for i in range(8) for r in [with_replay[i // 2 % 3]]]
+    results = service.swarm(mixed, 8)
+    found = [d for i, r in enumerate(results) if i % 2 == 0 and (d := difference(r, expected[i // 2 % 3]))]
+    tap.ok(not found, "sessions beside one with a budget keep their bytes, also with the same prompt", found)
+    found = [d for i in range(3) if (d := difference(service.swarm([with_replay[i]])[0], expected[i]))]
+    tap.ok(not found, "and those that come after it", found)
+
+    # Refused.
+    for more, word in ((("--budget-experts", "0"), "--budget-experts"), (("--budget-experts", str(N + 1)), f"1..{N}"),
+                       (("--budget-experts", "4", "--coupling", "maximal", "--temperature", "1"), "coupling"),
+                       (("--budget-experts", "4", "--budget-ranking", "static"), "budget_profile"),
+                       (("--budget-experts", "4", "--budget-ranking", "best"), "router, static and oracle"),
+                       (("--budget-ranking", "router"), "--budget-experts")):
+        result = run(*words(service, 0, *more))
+        tap.ok(result.returncode != 0 and word in result.stderr, f"{' '.join(more)} is refused by name", result.stderr)
+    refused = service.ctl("knob", "set", f"budget_experts={N + 1}")
+    tap.ok(refused.returncode != 0 and f"1..{N}" in refused.stderr, "so is a knob beyond the model's experts", refused.stderr)
+    refused = service.ctl("knob", "set", "budget_experts=4", "budget_ranking=static")
+    tap.ok(refused.returncode != 0 and "budget_profile" in refused.stderr, "and a ranking without its profile", refused.stderr)
+
+    # As a knob.
+    service.ctl("knob", "set", "budget_experts=4", "budget_coverage=truncation")
+    result = answer(service, 0, *drafted(0))
+    tap.ok(result["usage"]["lossy"] and "4 of" in result["usage"]["lossy"][0] and "truncation" in result["usage"]["lossy"][0],
+           "the knob is for requests that say nothing", result["usage"]["lossy"])
+    result = answer(service, 0, *drafted(0), "--budget-experts", "all")
+    tap.ok(not differs(result, 0) and result["usage"]["lossy"] == [], "a request may refuse it")
+    service.ctl("knob", "set", "budget_experts=0")
+    result = answer(service, 0, *drafted(0))
+    tap.ok(not differs(result, 0) and result["usage"]["lossy"] == [], "0 is off again")
+
+    # The verifier dies.
+    def running():
+        return [s for s in service.ctl_json("sessions")["sessions"] if s["max_tokens"] > TOKENS and s["output_tokens"] > 8]
+
+    longer = ("--max-tokens", "1500", "--budget-experts", "4")
+    process = subprocess.Popen([str(w) for w in words(service, 0, *drafted(0, 2), *longer)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    other = service.swarm_start([dict(with_replay[1], k=1)])
+    until(running)
+    service.restart("verifier")
+    out, err = process.communicate(timeout=120)
+    result = json.loads(out)
+    tap.ok(result["end"] == "error" and "budget_experts 4" in result["message"] and "cannot go on after" in result["message"] and
+           0 < len(result["tokens"]) < 1500, "an answer with a budget ends with an error that names it", (out[-400:], err))
+    found = difference(other[1]()[0], expected[1])
+    tap.ok(not found, "the session beside it goes on to its bytes", found)
+    tap.ok(not differs(answer(service, 2, *drafted(2)), 2), "and so does the service")
+tap.done()
