@@ -427,6 +427,16 @@ static void heads_for_other_targets_are_refused(void **state)
 	model_free(&moe);
 }
 
+static void a_head_is_refused_as_a_model(void **state)
+{
+	struct error err = {""};
+	struct model *model;
+	(void)state;
+	assert_int_equal(model_load(FOLDER "/eagle3-llama-own.f32.gguf", &model, &err), -ENOTSUP);
+	assert_non_null(strstr(err.text, "general.architecture is \"eagle3\": a draft head"));
+	assert_null(model);
+}
+
 static void a_model_without_such_a_layer_has_no_head(void **state)
 {
 	struct error err = {""};
@@ -445,6 +455,7 @@ int main(void)
 		cmocka_unit_test(heads_of_another_folder_draft_like_the_reference),
 		cmocka_unit_test(rows_do_not_depend_on_how_they_come),
 		cmocka_unit_test(heads_for_other_targets_are_refused),
+		cmocka_unit_test(a_head_is_refused_as_a_model),
 		cmocka_unit_test(a_model_without_such_a_layer_has_no_head),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

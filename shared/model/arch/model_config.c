@@ -1,4 +1,5 @@
 #include "shared/model/arch/model_config.h"
+#include "shared/model/arch/head.h"
 #include "shared/model/arch/pack.h"
 
 #include <math.h>
@@ -17,6 +18,11 @@ static int read_arch(const struct gguf *gguf, const struct arch **arch, struct e
 	*arch = arch_find(name.data, name.bytes);
 	if (*arch)
 		return 0;
+	if (head_is_eagle3(gguf))
+		return error_set(err, ENOTSUP,
+			"key %s is \"%s\": a draft head reads the hidden states of another model, "
+			"and cannot be run as a model",
+			key, gguf_name_text(name).text);
 	char known[256] = "";
 	size_t used = 0;
 	for (size_t i = 0; arch_at(i) && used < sizeof(known); i++)
