@@ -111,10 +111,11 @@ const struct config_key verifier_config_keys[] = {
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "budget_experts", CONFIG_INT, AT(budget_experts), 0, LIMIT_EXPERTS, NULL, "0",
 		"experts",
-		"Lossy: at most this many experts of a layer compute a session's drafted tokens, "
-		"so "
-		"answers may differ from the model's (MoE-Spec). For sessions that begin from now "
-		"on, unless their request says otherwise. 0: off.",
+		"Lossy: at most this many experts of a layer compute drafted tokens, so answers "
+		"may "
+		"differ from the model's (MoE-Spec). For later sessions whose request says "
+		"nothing. "
+		"0: off.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "budget_ranking", CONFIG_ENUM, AT(budget_ranking), 0, 0, budget_ranking_names,
 		"router", NULL,
