@@ -208,11 +208,11 @@ def main():
         sys.exit(130)
     finally:
         demo.remove()
-    say(bold("Next"))
+    say(bold("Next (the demo has stopped its own service)"))
     say(f"   {SHOWN}/outrider up --model FILE.gguf   serve a model of yours (Ctrl-C stops it)")
     say(f"   {SHOWN}/outrider chat                   talk to it, in another terminal")
     say(f"   {SHOWN}/outrider status                 what it serves, how fast, how full")
-    say("   README.md                          the rest")
+    say(f"   {'README.md':{len(SHOWN) + 30}}   the rest")
 
 
 if __name__ == "__main__":
