@@ -187,6 +187,9 @@ static void print_list(const json_t *knobs)
 		process = text_of(knob, "process");
 		print_line(knob, columns);
 	}
+	puts("\nColumns: knob, value, when a change acts (live: at once; restart: after a "
+	     "restart),\n"
+	     "scope (what has a value of its own), range. Below each knob: its purpose.");
 }
 
 /* Prints where the value comes from, and what the next start makes of it. */

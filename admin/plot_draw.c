@@ -3,6 +3,7 @@
 #include "admin/plot.h"
 
 #include "shared/base/new_file.h"
+#include "shared/base/proquint.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -84,15 +85,14 @@ static struct range range_of(const struct curves *curves, int series)
 	return r;
 }
 
-/* "session 7: 12 iterations, 30 tokens, 25.0 tokens/s in them". */
+/* "session ravin-dupiz: 12 iterations, 30 tokens, 25.0 tokens/s in them". */
 static const char *title(const struct curves *curves, char *out, size_t bytes)
 {
 	size_t n = curves->n - curves->missing;
 
-	snprintf(out, bytes,
-		"session %" PRIu64 ": %s%zu iteration%s, %.0f tokens, %.1f tokens/s in them",
-		curves->session, curves->whole ? "" : "the last ", n, plural(n), curves->tokens,
-		curves->seconds > 0 ? curves->tokens / curves->seconds : 0);
+	snprintf(out, bytes, "session %s: %s%zu iteration%s, %.0f tokens, %.1f tokens/s in them",
+		PROQUINT(curves->session), curves->whole ? "" : "the last ", n, plural(n),
+		curves->tokens, curves->seconds > 0 ? curves->tokens / curves->seconds : 0);
 	return out;
 }
 

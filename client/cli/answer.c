@@ -183,10 +183,11 @@ static json_t *counts(const uint32_t *values, size_t n)
 	return array;
 }
 
-/* From the first token to the last, without the wait in the queue and the prompt. */
+/* From the first token to the last, without the wait in the queue and the prompt. 0: not known; after
+ * a restart of the service the time covers only the tokens since then. */
 static double tokens_per_s(const struct outrider_usage *u)
 {
-	return u->decode_ns && u->output_tokens > 1
+	return u->decode_ns && u->output_tokens > 1 && u->restarts == 0
 		       ? (double)(u->output_tokens - 1) / ((double)u->decode_ns / 1e9)
 		       : 0;
 }
@@ -260,10 +261,15 @@ void answer_print_stats(const struct answer *answer, FILE *to)
 	if (u->drafted)
 		fprintf(to, "; %u of %u drafted tokens accepted (%.0f%%)", u->accepted, u->drafted,
 			100.0 * (double)u->accepted / (double)u->drafted);
+	else
+		fputs("; no token drafted", to);
 	if (looks)
 		fprintf(to, "; cache hits %.1f%%", 100.0 * (double)u->expert_hits / (double)looks);
 	if (u->restarts)
-		fprintf(to, "; the service restarted %u time%s", u->restarts, plural(u->restarts));
+		fprintf(to,
+			"; the service restarted %u time%s, and the other figures are of the "
+			"time since then",
+			u->restarts, plural(u->restarts));
 	for (size_t i = 0; i < u->n_lossy; i++)
 		fprintf(to, "; lossy: %s", u->lossy[i]);
 	fprintf(to, "; ended by %s\n", outrider_end_name(answer->end));

@@ -37,7 +37,9 @@ static void add_serving(struct lines *lines, const struct outrider_process *veri
 	char uptime[UNITS_BYTES];
 
 	if (!model) {
-		add(lines, "serving", "nothing: the verifier does not answer");
+		add(lines, "serving",
+			"nothing: the verifier does not answer; outrider up --model FILE starts a "
+			"service");
 		return;
 	}
 	add(lines, "serving", "%s for %s, up to %" PRIu64 " tokens of context (%s)", model,

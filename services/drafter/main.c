@@ -45,9 +45,9 @@ static int serve(struct service *s, struct error *err)
 	if (r < 0)
 		return r;
 	daemon_on_wakeup(s->daemon, on_wakeup, s);
-	log_notice("drafting with %s%s%s, generation %llu", draft_method_names[s->config.method],
-		s->worker.model ? ", draft model " : "", s->worker.model ? s->config.draft : "",
-		(unsigned long long)daemon_generation(s->daemon));
+	log_notice("ready: draft method %s%s%s", draft_method_names[s->config.method],
+		s->worker.model ? ", draft model " : ", no draft model",
+		s->worker.model ? s->config.draft : "");
 	handlers_update_state(&s->handlers);
 	daemon_ready(s->daemon);
 	return daemon_run(s->daemon);

@@ -83,11 +83,11 @@ int budget_slots(const char *text, const struct slots_geometry *geometry, uint64
 	bool bytes = text[strspn(text, "0123456789.")] == '\0';
 	if (slots < least)
 		return error_set(err, ENOEXEC,
-			"budget: %s%s is %.0f expert slots, but one layer of one verification may "
-			"need %u: the least is min, %s%s",
+			"budget: %s%s has room for %.0f experts, but one layer of one verification "
+			"may need %u: the least is min, %s%s",
 			text, bytes ? " bytes" : "", slots, least,
 			UNITS_SIZE(least * geometry->slot_bytes),
-			bytes ? "; a share of all experts ends in %" : "");
+			bytes ? "; write a unit (K, M, G), or % for a share of all experts" : "");
 	out->n_slots = slots > geometry->n_total ? geometry->n_total : (uint32_t)slots;
 	out->bytes = out->n_slots * geometry->slot_bytes;
 	/* Below 2^63: see parse. */

@@ -121,7 +121,8 @@ static void look_after(struct ring *ring, const char *name, uint64_t *lost)
 	if (now == *lost)
 		return;
 	log_limited(LOG_LEVEL_NOTICE,
-		"%" PRIu64 " %s found no room in their ring; %" PRIu64 " since it was made",
+		"%" PRIu64 " %s were dropped because this process was late; %" PRIu64
+		" in all; answers do not change",
 		now - *lost, name, now);
 	*lost = now;
 }

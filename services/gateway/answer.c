@@ -88,7 +88,10 @@ static json_t *usage_json(const struct sums *sums)
 /* Adds "outrider" and "timings"; takes over sums->lossy. */
 static bool add_more(json_t *body, const struct exchange *exchange, struct sums *sums)
 {
-	double rate = sums->decode_ms > 0 ? (double)sums->completion * 1e3 / sums->decode_ms : 0;
+	/* After a restart of the service the times cover only the tokens since then. */
+	double rate = sums->decode_ms > 0 && sums->restarts == 0
+			      ? (double)sums->completion * 1e3 / sums->decode_ms
+			      : 0;
 	json_t *own =
 		json_pack("{s:I,s:I,s:I,s:I,s:I,s:o}", "seed", (json_int_t)exchange->params.seed,
 			"drafted", sums->drafted, "accepted", sums->accepted, "iterations",

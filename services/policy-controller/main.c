@@ -111,8 +111,7 @@ static int serve(struct service *s, struct settings *settings, const struct opti
 	if (r == 0) {
 		broker_offer(s->broker, &s->region);
 		daemon_on_alive(s->daemon, records_alive, &s->records);
-		log_notice("%s, K up to %d, generation %llu", settings->policy,
-			(int)settings->k_max, (unsigned long long)daemon_generation(s->daemon));
+		log_notice("ready: policy %s, K up to %d", settings->policy, (int)settings->k_max);
 		daemon_ready(s->daemon);
 		r = daemon_run(s->daemon);
 	}

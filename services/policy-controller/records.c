@@ -36,8 +36,9 @@ static void tell_lost(struct records *records, uint64_t lost)
 		return;
 	journal_add_loss(records->journal, lost - records->lost);
 	log_limited(LOG_LEVEL_NOTICE,
-		"%" PRIu64 " records of iterations found no room in their ring; %" PRIu64
-		" since it was made",
+		"%" PRIu64
+		" records of iterations were dropped because this process was late; %" PRIu64
+		" in all; answers do not change",
 		lost - records->lost, lost);
 	records->lost = lost;
 }

@@ -169,10 +169,10 @@ void huge_pages_notice(const struct huge_pages *pages, char *out, size_t out_byt
 		snprintf(instead, sizeof(instead), "transparent huge pages are asked for instead");
 	else
 		snprintf(instead, sizeof(instead),
-			"small pages are used, which are read slower (%s would let them be joined "
-			"if it were %s)",
-			pages->shared ? SHARED_SWITCH : PRIVATE_SWITCH,
-			pages->shared ? "advise" : "madvise");
+			"small pages are used, which are read slower; to change this, "
+			"raise vm.nr_hugepages or write %s to %s",
+			pages->shared ? "advise" : "madvise",
+			pages->shared ? SHARED_SWITCH : PRIVATE_SWITCH);
 	if (pages->page_bytes == 0)
 		snprintf(out, out_bytes, "this kernel has no huge-page pool: %s", instead);
 	else if (pages->refused != 0)

@@ -77,6 +77,19 @@ static void note_what_comes_later(struct knobs *knobs, struct knob_outcomes *out
 	}
 }
 
+/* A reset of what is in force leaves the stored value, which comes back at the next start. */
+static void note_what_stays_stored(struct knobs *knobs, struct knob_outcomes *outcomes)
+{
+	if (knobs_drop_in_read(knobs, NULL) < 0)
+		return;
+	for (size_t i = 0; i < outcomes->n; i++) {
+		struct knob_outcome *outcome = &outcomes->of[i];
+		if (knobs->given[outcome->key - knobs->o.keys])
+			outcome->note = "a stored value stays for the next start; knob reset "
+					"--persist removes it";
+	}
+}
+
 /* Writes only the keys that changed: other threads may be reading the keys that cannot change. */
 static void write_config(
 	struct knobs *knobs, const struct knob_outcomes *outcomes, const void *from)
@@ -138,6 +151,8 @@ int knobs_commit(struct knobs *knobs, struct knob_outcomes *outcomes, struct err
 	knobs->applied.is = false;
 	if (batch->persist)
 		note_what_comes_later(knobs, outcomes);
+	else if (batch->reset && batch->session == 0)
+		note_what_stays_stored(knobs, outcomes);
 	knobs->n_changes++;
 	knobs_reverts_replace(knobs, batch, outcomes);
 	knobs_reverts_tell(knobs);

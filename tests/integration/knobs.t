@@ -184,7 +184,11 @@ def check_history(service):
 
 def check_persist(service):
     tap.ok(done(service.ctl("knob", "set", "k_max=4", "--persist")), "a lasting change")
+    tap.ok("stays for the next start; knob reset --persist" in service.ctl("knob", "reset", "k_max").stdout
+           and list(service.config.glob("policy.conf.d/*.conf")), "a reset without --persist says that the stored value stays")
     tap.ok(done(service.ctl("knob", "set", "k_start=2")), "and one that is not")
+    tap.ok("stays for" not in service.ctl("knob", "reset", "k_start").stdout, "which it does not say when none is stored")
+    tap.ok(done(service.ctl("knob", "set", "k_start=2")), "it is set again")
     service.restart("policy")
     tap.ok(value(service, "policy.k_max") == "4"
            and value(service, "policy.k_start") == "3", "after the process was killed the lasting one is there, alone",

@@ -26,7 +26,7 @@ def wrong(service, n):
 def stopped(service, name, what, lost, answers):
     """lost: how many its admin reply says. What was stopped without a watchdog stays the same process."""
     before = lost()
-    tap.ok(before == 0 and f"{what} found no room" not in service.log_text(), f"{name}: nothing is lost while it runs", before)
+    tap.ok(before == 0 and f"{what} were dropped" not in service.log_text(), f"{name}: nothing is lost while it runs", before)
     pid = service.end(name, signal.SIGSTOP)
     try:
         problem = wrong(service, answers)
@@ -34,8 +34,8 @@ def stopped(service, name, what, lost, answers):
     finally:
         os.kill(pid, signal.SIGCONT)
     n = lost()
-    said = f"{n} {what} found no room in their ring; {n} since it was made"
-    tap.ok(n > 0, f"{name}: {what} that found no room are counted", n)
+    said = f"{n} {what} were dropped because this process was late; {n} in all; answers do not change"
+    tap.ok(n > 0, f"{name}: {what} that were dropped are counted", n)
     tap.ok(until(lambda: said in service.log_text()), "and its log says so, once", f"{said}\n{service.log_text()}")
     problem = wrong(service, 4)
     tap.ok(not problem and lost() == n, "it goes on, and loses no more", f"{problem} {lost()} {n}")

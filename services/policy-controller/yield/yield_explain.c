@@ -31,7 +31,7 @@ static void explain_empty(const struct policy_state *s, struct explanation *out)
 		explain_say(out,
 			"Iteration %" PRIu64
 			" of the session emptied the purse: at K = %u, with %u of %u drafted "
-			"token%s accepted, it lost %.2f iterations at K = 0.",
+			"token%s accepted, it lost the time of %.2f iterations at K = 0.",
 			e->iteration, e->k, e->accepted, e->drafted, plural(e->drafted),
 			(double)e->lost);
 	explain_say(out,
@@ -101,8 +101,9 @@ static void explain_rule(const struct policy_state *s, struct explanation *out)
 		break;
 	case YIELD_EMPTY:
 		explain_say(out,
-			"K = 0 because the purse is empty: against K = 0, speculation has lost as "
-			"much as it may (purse %.2f, filled by %g per iteration).",
+			"K = 0 because the purse is empty: speculation has lost as much time as it "
+			"may, and the last loss may overdraw it (purse %.2f iterations, filled by "
+			"%g per iteration).",
 			yield_of(s)->purse, s->settings.spend);
 		break;
 	}
@@ -156,7 +157,7 @@ static void explain_state(const struct policy_state *s, struct explanation *out)
 		explain_figure(
 			out, "iteration at K = 0, expected", "ms", (double)y->view.base_ns / 1e6);
 	explain_figure(
-		out, "value of speculation, had it changed", "of the rate", (double)y->view.hope);
+		out, "drafts would add, had the text changed", "of the rate", (double)y->view.hope);
 }
 
 void yield_explain(const struct policy_state *s, struct explanation *out)
