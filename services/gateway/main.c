@@ -120,6 +120,8 @@ static int serve(struct gateway *gateway, struct gateway_config *config,
 	daemon_on_detail(gateway->daemon, on_detail, gateway);
 	log_notice("serving HTTP on %s%s", gateway->config->listen,
 		gateway->keys.n ? ", with API keys" : "");
+	/* So that a request that comes at once is not refused. */
+	watch_settle(&gateway->watch);
 	daemon_ready(gateway->daemon);
 	return daemon_run(gateway->daemon);
 }

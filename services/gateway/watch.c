@@ -11,6 +11,9 @@
 #include <time.h>
 #include <zmq.h>
 
+#define NOT_ASKED "not asked yet"
+enum { SETTLE_S = 2 };
+
 enum { TIMEOUT_MS = 500, PERIOD_MS = 1000, PERIOD_MS_LOADING = 100 };
 
 static void look(struct watch *watch)
@@ -35,6 +38,7 @@ static void look(struct watch *watch)
 		free(watch->report);
 		watch->report = report;
 	}
+	pthread_cond_broadcast(&watch->wake);
 	pthread_mutex_unlock(&watch->mutex);
 	look_free(&look);
 }
@@ -76,7 +80,7 @@ int watch_start(struct watch *watch, const char *runtime_dir, struct error *err)
 	if (code < 0)
 		return code;
 	snprintf(watch->runtime_dir, sizeof watch->runtime_dir, "%s", runtime_dir);
-	snprintf(watch->news.state, sizeof watch->news.state, "not asked yet");
+	snprintf(watch->news.state, sizeof watch->news.state, NOT_ASKED);
 	pthread_mutex_init(&watch->mutex, NULL);
 	pthread_condattr_init(&clock);
 	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
@@ -101,6 +105,20 @@ void watch_stop(struct watch *watch)
 	zmq_ctx_term(watch->zmq);
 	free(watch->report);
 	watch->started = false;
+}
+
+void watch_settle(struct watch *watch)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += SETTLE_S;
+	pthread_mutex_lock(&watch->mutex);
+	while ((strcmp(watch->news.state, NOT_ASKED) == 0 ||
+		       strcmp(watch->news.state, "no answer yet") == 0) &&
+		pthread_cond_timedwait(&watch->wake, &watch->mutex, &until) != ETIMEDOUT)
+		;
+	pthread_mutex_unlock(&watch->mutex);
 }
 
 void watch_read(struct watch *watch, struct watch_news *news)

@@ -27,6 +27,8 @@ struct watch {
 
 int watch_start(struct watch *watch, const char *runtime_dir, struct error *err);
 void watch_stop(struct watch *watch);
+/* Waits, for two seconds at most, until the verifier has said whether it is ready. */
+void watch_settle(struct watch *watch);
 void watch_read(struct watch *watch, struct watch_news *news);
 /* The page of /status: a JSON object, with the samples of the history after number `after`. */
 void watch_report(struct watch *watch, uint64_t after, struct text *out);
