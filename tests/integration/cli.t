@@ -707,7 +707,7 @@ def check_up():
     runtime = Path(tempfile.mkdtemp(prefix="outrider-cli-", dir="/tmp"))
     for arguments in (("--budget", "1%"), ("-q", "--budget", "1%")):
         wrong = run(program("outrider"), "up", "--model", TARGET, "--runtime-dir", "/tmp/outrider-up-test", *arguments)
-        tap.ok(wrong.returncode == 78 and wrong.stderr.startswith("outrider: up: expert-cache: budget: 1% is ") and
+        tap.ok(wrong.returncode == 78 and wrong.stderr.startswith("outrider: up: expert-cache: budget: 1% has room for ") and
                wrong.stderr.count("\n") == 1, f"up {' '.join(arguments)} says the cause and nothing else",
                f"{wrong.returncode}: {wrong.stderr}")
     both = run(program("outrider"), "up", "--model", TARGET, "--runtime-dir", "/tmp/outrider-up-test", "--policy", "foo", "--set",
