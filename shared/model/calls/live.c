@@ -1,6 +1,8 @@
 /* A call that is told while it is written. Once its function is known and its arguments begin, it is a call, whatever follows. */
 #include "shared/model/calls/private.h"
 
+#include "shared/base/utf8.h"
+
 #include <string.h>
 
 enum {
@@ -215,6 +217,19 @@ static size_t held_back(const char *text, size_t n, const char *word)
 	return 0;
 }
 
+/* How many bytes are whole characters. *bad: what follows them cannot become one. */
+static size_t whole_characters(const char *text, size_t n, bool last, bool *bad)
+{
+	size_t at = 0, one;
+
+	while ((one = utf8_sequence(text + at, n - at)) > 0)
+		at += one;
+	unsigned char lead = at < n ? (unsigned char)text[at] : 0;
+	bool begun = lead >= 0xC2 && lead <= 0xF4 && utf8_ill_formed(text + at, n - at) == n - at;
+	*bad = at < n && (last || !begun);
+	return at;
+}
+
 /* What is there of a value. False: it is not all there, or none. */
 static bool take_value(struct calls_live *live, struct calls_reader *r)
 {
@@ -229,13 +244,17 @@ static bool take_value(struct calls_live *live, struct calls_reader *r)
 		return false;
 	}
 	/* And so does one behind it. */
-	size_t line = qwen && n > 0 && from[n - 1] == '\n';
-	if (live->value == VALUE_STRING)
-		calls_add_escaped(&live->out, from, n - line);
-	else if (!calls_add_value(&live->out, live->described, live->key.data, live->key.n - 1,
-			 from, n - line))
+	size_t line = qwen && n > 0 && from[n - 1] == '\n', given = n - line;
+	bool bad = false;
+	if (live->value == VALUE_STRING) {
+		given = whole_characters(from, n - line, end != NULL, &bad);
+		calls_add_escaped(&live->out, from, given);
+	} else if (!calls_add_value(&live->out, live->described, live->key.data, live->key.n - 1,
+			   from, n - line))
 		return false;
-	live->at += end ? n + strlen(word) : n - line;
+	live->at += end && !bad ? n + strlen(word) : given;
+	if (bad)
+		return false;
 	if (end == NULL) {
 		r->more = !r->final;
 		return false;
