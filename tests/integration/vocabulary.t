@@ -46,7 +46,7 @@ def resized(path, n, source, change=None):
 
 def serves(name, draft, ids, expected, accepts, notice):
     """Drafts by that model: the right bytes, some drafts accepted, and what `outrider up` says."""
-    with Service(draft=draft, sets=("drafter.method=model",)) as service:
+    with Service(draft=draft, sets=("drafter.method=model", "verifier.draft_wait=10s")) as service:
         tap.ok(until(lambda: {p["name"]: p["state"] for p in service.status()}["drafter"] == "ready"), f"{name}: the drafter is ready",
                service.status())
         text = service.log_text()
