@@ -55,7 +55,7 @@ def check_closed(directory):
                f"{held} {second} {down} {up.returncode} {os.listdir(runtime)}")
         begun = run(*shell(closed, program("outrider"), "up", "--detach", "--model", TARGET, "--runtime-dir", runtime))
         down = run(program("outrider"), "down", "--runtime-dir", runtime)
-        tap.ok(begun.returncode == 0 and down.returncode == 0 and "policy: yield" in (runtime / "up.log").read_text(), f"up --detach {closed} too",
+        tap.ok(begun.returncode == 0 and down.returncode == 0 and "policy: ready: policy yield" in (runtime / "up.log").read_text(), f"up --detach {closed} too",
                f"{begun} {down}")
     for name, more in (("outrider-policy", ()), ("outrider-drafter", ()), ("outrider-expert-cache", ("--model", TARGET)),
                        ("outrider-verifier", ("--model", TARGET))):
