@@ -83,6 +83,16 @@ struct token_prob {
 	float p;
 };
 
+/* Marks of tokens, for what depends on the tokens before: a token is marked if seen[token] is
+ * epoch. */
+struct sampler_marks {
+	uint32_t n_vocab, epoch;
+	uint32_t *seen, *times; /* [n_vocab] each; times: how often a marked token occurred */
+};
+/* Allocates the arrays. -ENOMEM. */
+int sampler_marks_init(struct sampler_marks *marks, uint32_t n_vocab);
+void sampler_marks_exit(struct sampler_marks *marks);
+
 /* Scratch memory of one thread, allocated once for a vocabulary; the functions below allocate
  * nothing. */
 struct sampler {
@@ -93,9 +103,7 @@ struct sampler {
 	float *most; /* the greatest of each SAMPLE_CHUNK of logits */
 	struct token_prob *dist; /* [n_vocab] of the last sampler_distribution, by falling p */
 	uint32_t n_dist;
-	uint32_t *seen; /* marks for the penalties */
-	uint32_t *times; /* how often a marked token occurred */
-	uint32_t epoch;
+	struct sampler_marks marks;
 };
 /* Allocates the arrays. -EINVAL: n_vocab is 0 or above LIMIT_VOCAB. -ENOMEM. */
 int sampler_init(struct sampler *sampler, uint32_t n_vocab);

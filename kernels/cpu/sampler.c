@@ -71,7 +71,7 @@ size_t sampler_bytes(uint32_t n_vocab)
 
 	return sampler_chunks(n_vocab) * sizeof(*sampler->most) +
 	       n_vocab * (sizeof(*sampler->logits) + sizeof(*sampler->dist) +
-				 sizeof(*sampler->seen) + sizeof(*sampler->times));
+				 sizeof(*sampler->marks.seen) + sizeof(*sampler->marks.times));
 }
 
 int sampler_init(struct sampler *sampler, uint32_t n_vocab)
@@ -82,13 +82,11 @@ int sampler_init(struct sampler *sampler, uint32_t n_vocab)
 	sampler->logits = malloc(n_vocab * sizeof(*sampler->logits));
 	sampler->most = malloc(sampler_chunks(n_vocab) * sizeof(*sampler->most));
 	sampler->dist = malloc(n_vocab * sizeof(*sampler->dist));
-	sampler->seen = calloc(n_vocab, sizeof(*sampler->seen));
-	sampler->times = malloc(n_vocab * sizeof(*sampler->times));
 	sampler->n_vocab = n_vocab;
 	/* Any kernels will do: all give the same bits. */
 	sampler->kernels = kernels_select("auto", NULL);
-	if (!sampler->logits || !sampler->most || !sampler->dist || !sampler->seen ||
-		!sampler->times) {
+	if (sampler_marks_init(&sampler->marks, n_vocab) < 0 || !sampler->logits ||
+		!sampler->most || !sampler->dist) {
 		sampler_exit(sampler);
 		return -ENOMEM;
 	}
@@ -100,8 +98,7 @@ void sampler_exit(struct sampler *sampler)
 	free(sampler->logits);
 	free(sampler->most);
 	free(sampler->dist);
-	free(sampler->seen);
-	free(sampler->times);
+	sampler_marks_exit(&sampler->marks);
 	memset(sampler, 0, sizeof(*sampler));
 }
 
@@ -175,7 +172,7 @@ static struct race race_begin(float z_max)
 {
 	return (struct race){.best = -INFINITY,
 		.z_max = (double)z_max,
-		.margin = 1e-9 * (1 + fabs((double)z_max)),
+		.margin = sampler_margin((double)z_max),
 		.token = UINT32_MAX};
 }
 

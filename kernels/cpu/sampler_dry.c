@@ -1,5 +1,5 @@
 /* DRY: the longer the end of the text repeats what came before, the less likely is the token that would go on repeating. */
-#include "kernels/cpu/sampler_internal.h"
+#include "kernels/cpu/sampler_changes.h"
 
 #include <float.h>
 
@@ -50,20 +50,20 @@ static float penalty(const struct sampler_params *params, uint32_t n)
 }
 
 /* Marks what came behind each repetition, with the length of its longest in times[]. */
-static void find_repetitions(struct sampler *sampler, const struct sampler_params *params,
+static void find_repetitions(struct sampler_marks *marks, const struct sampler_params *params,
 	const struct tokens *tokens, uint32_t most)
 {
 	for (uint32_t end = 0; end + 1 < tokens->n; end++) {
 		uint32_t n = repeats(tokens, end, most);
 		uint32_t next = (uint32_t)token_at(tokens, end + 1);
-		if (n < params->dry_allowed_length || next >= sampler->n_vocab)
+		if (n < params->dry_allowed_length || next >= marks->n_vocab)
 			continue;
-		if (sampler_mark(sampler, next) || sampler->times[next] < n)
-			sampler->times[next] = n;
+		if (sampler_mark(marks, next) || marks->times[next] < n)
+			marks->times[next] = n;
 	}
 }
 
-void sampler_dry(struct sampler *sampler, const struct sampler_params *params,
+void sampler_dry(const struct sampler_changing *to, const struct sampler_params *params,
 	const struct sampler_input *input)
 {
 	const struct tokens tokens = last_tokens(input, params->dry_window);
@@ -71,15 +71,14 @@ void sampler_dry(struct sampler *sampler, const struct sampler_params *params,
 		input->dry_reach < SAMPLER_DRY_LONGEST ? input->dry_reach : SAMPLER_DRY_LONGEST;
 	if (most < params->dry_allowed_length)
 		return;
-	sampler_forget_marks(sampler);
-	find_repetitions(sampler, params, &tokens, most);
+	sampler_forget_marks(to->marks);
+	find_repetitions(to->marks, params, &tokens, most);
 	for (uint32_t i = 1; i < tokens.n; i++) {
 		uint32_t token = (uint32_t)token_at(&tokens, i);
 		/* Once. */
-		if (!sampler_unmark(sampler, token))
+		if (!sampler_unmark(to->marks, token))
 			continue;
-		uint32_t beyond = sampler->times[token] - params->dry_allowed_length;
-		sampler->logits[token] =
-			sampler_sane(sampler->logits[token] - penalty(params, beyond));
+		uint32_t beyond = to->marks->times[token] - params->dry_allowed_length;
+		to->change(to->arg, CHANGE_DRY, token, penalty(params, beyond));
 	}
 }

@@ -2,30 +2,6 @@
 #include "kernels/cpu/sampler_internal.h"
 
 #include <assert.h>
-#include <float.h>
-#include <math.h>
-#include <string.h>
-
-/* log of x > 0, normal, in double without libm: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), and log
- * m = 2 artanh s, s = (m - 1) / (m + 1), |s| < 0.1716, as its series up to s^23 (the rest is below
- * 2^-60). */
-double sampler_log(double x)
-{
-	uint64_t bits;
-	memcpy(&bits, &x, sizeof(bits));
-	int exponent = (int)(bits >> 52) - 1023;
-	bits = (bits & 0xFFFFFFFFFFFFFu) | 0x3FF0000000000000u;
-	double m;
-	memcpy(&m, &bits, sizeof(m));
-	if (m > 1.4142135623730951) {
-		m *= 0.5;
-		exponent++;
-	}
-	double s = (m - 1) / (m + 1), s2 = s * s, series = 1.0 / 23;
-	for (int k = 21; k >= 1; k -= 2)
-		series = series * s2 + 1.0 / k;
-	return (double)exponent * 0.6931471805599453 + 2 * s * series;
-}
 
 /* Whether a token enters a row's list of the likeliest: the list is not full, or its last entry is
  * less likely. */
@@ -64,9 +40,7 @@ static uint32_t find_top(const struct sampler *sampler, struct token_logprob *to
 
 float sampler_logprob(float logit, double log_sum)
 {
-	double p = (double)logit - log_sum;
-	/* What float32 cannot represent becomes its most negative number. */
-	return p > (double)-FLT_MAX ? (float)p : -FLT_MAX;
+	return sampler_logprob_of(logit, log_sum);
 }
 
 double sampler_score(

@@ -1,5 +1,6 @@
 /* Limits the experts that groups of rows use: ranks the experts for each group, lists the best, and
  * lets each row of the group use listed experts only (MoE-Spec, sections 3.2 and 3.3). */
+#include "kernels/cpu/route_choice.h"
 #include "kernels/cpu/steps/steps.h"
 
 #include <string.h>
@@ -16,22 +17,6 @@ struct budget {
 static bool listed(const struct budget *b, uint32_t e)
 {
 	return b->in[e / 64] >> e % 64 & 1;
-}
-
-/* Lists the experts with the greatest scores, the best first; among equals the smaller index comes
- * first. */
-static void list_greatest(struct budget *b, const double *score, uint16_t *list)
-{
-	uint32_t n = b->step->route.n_experts;
-
-	for (uint32_t i = 0; i < b->group->experts; i++) {
-		uint32_t best = n;
-		for (uint32_t e = 0; e < n; e++)
-			if (!listed(b, e) && (best == n || score[e] > score[best]))
-				best = e;
-		b->in[best / 64] |= UINT64_C(1) << best % 64;
-		list[i] = (uint16_t)best;
-	}
 }
 
 /* g of a row: the scores that route left, or the softmax of its products where the rule makes no
@@ -62,7 +47,7 @@ static void rank_by_router(struct budget *b, uint16_t *list)
 		for (uint32_t e = 0; e < n; e++)
 			sum[e] += (double)g[e];
 	}
-	list_greatest(b, sum, list);
+	route_list(sum, n, group->experts, b->in, list);
 }
 
 /* Equation 4. */
@@ -72,7 +57,7 @@ static void rank_by_uses(struct budget *b, uint16_t *list)
 
 	for (uint32_t e = 0; e < b->step->route.n_experts; e++)
 		uses[e] = (double)b->group->uses[e];
-	list_greatest(b, uses, list);
+	route_list(uses, b->step->route.n_experts, b->group->experts, b->in, list);
 }
 
 /* Makes g_e * E_e of one row's results, and their sum over the experts that it chose. */

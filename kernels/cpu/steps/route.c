@@ -1,26 +1,9 @@
 /* Chooses the experts of each row, and their weights. There are always k distinct ones, even when
  * scores are NaN. */
+#include "kernels/cpu/route_choice.h"
 #include "kernels/cpu/steps/steps.h"
 
 #include <string.h>
-
-/* Finds the k greatest of score[0..n-1], in descending order; among equals the smaller index comes
- * first. */
-static void choose(const float *score, uint32_t n, uint32_t k, uint16_t *chosen, float *best)
-{
-	uint32_t filled = 0;
-	for (uint32_t e = 0; e < n; e++) {
-		if (filled == k && (k == 0 || !(score[e] > best[k - 1])))
-			continue;
-		uint32_t at = filled < k ? filled++ : k - 1;
-		for (; at > 0 && score[e] > best[at - 1]; at--) {
-			best[at] = best[at - 1];
-			chosen[at] = chosen[at - 1];
-		}
-		best[at] = score[e];
-		chosen[at] = (uint16_t)e;
-	}
-}
 
 /* Group-limited routing: scores outside the best groups become -inf. With a selection bias, or with
  * sigmoid scores, a group counts as much as its two best together (DeepSeek-V3, arXiv 2412.19437,
@@ -34,37 +17,14 @@ static inline void limit_groups(const struct step_route *step, bool two, bool ma
 	uint16_t chosen[LIMIT_EXPERTS / 2] = {0};
 	bool kept[LIMIT_EXPERTS / 2] = {false};
 	for (uint32_t g = 0; g < r->n_groups; g++) {
-		float pair[2] = {0};
-		uint16_t experts[2];
-		choose(score + (size_t)g * size, size, 2, experts, pair);
-		if (masked && two && pair[1] == -__builtin_inff() && pair[0] > pair[1])
-			pair[1] = 0;
-		group_score[g] = two ? pair[0] + pair[1] : pair[0];
+		group_score[g] = route_group_score(score + (size_t)g * size, size, two, masked);
 	}
-	choose(group_score, r->n_groups, r->n_groups_used, chosen, best);
+	route_choose(group_score, r->n_groups, r->n_groups_used, chosen, best);
 	for (uint32_t i = 0; i < r->n_groups_used; i++)
 		kept[chosen[i]] = true;
 	for (uint32_t e = 0; e < step->n_experts; e++) {
 		if (!kept[e / size])
 			score[e] = -__builtin_inff();
-	}
-}
-
-/* By descending weight; among equals the smaller index comes first. */
-static void sort_chosen(uint16_t *chosen, float *weights, uint32_t k)
-{
-	for (uint32_t i = 1; i < k; i++) {
-		uint16_t expert = chosen[i];
-		float weight = weights[i];
-		uint32_t at = i;
-		for (; at > 0 && (weight > weights[at - 1] ||
-					 (weight == weights[at - 1] && expert < chosen[at - 1]));
-			at--) {
-			chosen[at] = chosen[at - 1];
-			weights[at] = weights[at - 1];
-		}
-		chosen[at] = expert;
-		weights[at] = weight;
 	}
 }
 
@@ -74,21 +34,13 @@ static void sort_chosen(uint16_t *chosen, float *weights, uint32_t k)
 static void sparsemix(const struct kernels *kernels, uint32_t n, const float *logits,
 	float *scratch, uint16_t *chosen, float *weights)
 {
-	/* Twice the released model's router_jitter_noise, 0.01; no key of the file has it. */
-	const float share = 0.02f;
 	uint32_t first = UINT32_MAX;
 	for (uint32_t j = 0; j < 2; j++) {
-		uint32_t best = first == 0;
-		for (uint32_t e = best + 1; e < n; e++) {
-			if (e != first && logits[e] > logits[best])
-				best = e;
-		}
-		for (uint32_t e = 0; e < n; e++) {
-			float size = logits[e] < 0 ? -logits[e] : logits[e];
-			float most = size > logits[best] ? size : logits[best];
-			bool far = (logits[best] - logits[e]) / most > share;
-			scratch[e] = far || e == first ? -__builtin_inff() : logits[e];
-		}
+		uint32_t best = route_best_left(logits, n, first);
+		for (uint32_t e = 0; e < n; e++)
+			scratch[e] = e == first || route_far(logits[e], logits[best])
+					     ? -__builtin_inff()
+					     : logits[e];
 		kernels->softmax(scratch, n);
 		chosen[j] = (uint16_t)best;
 		weights[j] = scratch[best];
@@ -104,7 +56,7 @@ static void choose_experts(const struct step_route *step, const struct kernels *
 	const float *bias = step->selection_bias;
 	uint32_t n = step->n_experts, k = step->n_used;
 	if (!bias && step->rule.n_groups == 1) {
-		choose(score, n, k, chosen, weights);
+		route_choose(score, n, k, chosen, weights);
 		return;
 	}
 	memcpy(scratch, score, n * sizeof(*scratch));
@@ -112,10 +64,10 @@ static void choose_experts(const struct step_route *step, const struct kernels *
 		kernels->add(scratch, bias, n);
 	if (step->rule.n_groups > 1)
 		limit_groups(step, bias || step->rule.gating == GATING_SIGMOID, false, scratch);
-	choose(scratch, n, k, chosen, weights);
+	route_choose(scratch, n, k, chosen, weights);
 	for (uint32_t j = 0; j < k; j++)
 		weights[j] = score[chosen[j]];
-	sort_chosen(chosen, weights, k);
+	route_sort(chosen, weights, k);
 }
 
 /* Makes weights of the scores of the k chosen experts. */
@@ -173,7 +125,7 @@ static uint32_t choose_masked(const struct step_route *step, const struct kernel
 			limit_groups(step,
 				step->selection_bias || step->rule.gating == GATING_SIGMOID, true,
 				masked);
-		choose(masked, n, k, chosen, weights);
+		route_choose(masked, n, k, chosen, weights);
 	}
 	for (uint32_t j = 0; j < k; j++) {
 		if (masked[chosen[j]] == -__builtin_inff())
@@ -182,7 +134,7 @@ static uint32_t choose_masked(const struct step_route *step, const struct kernel
 		chosen[m++] = chosen[j];
 	}
 	if (sorted)
-		sort_chosen(chosen, weights, m);
+		route_sort(chosen, weights, m);
 	return m;
 }
 

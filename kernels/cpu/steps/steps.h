@@ -189,11 +189,10 @@ void cpu_dense_ffn(struct queue *q, const struct step_dense_ffn *step);
 void cpu_route(struct queue *q, const struct step_route *step);
 void cpu_budget(struct queue *q, const struct step_budget *step);
 
-/* In route.c, for the step `budget`. A chosen expert with this bit is not used. */
-#define ROUTE_DROPPED 0x8000u
+/* In route.c, for the step `budget`. */
 /* Chooses by the rule among the experts whose bits are set in `in`. score: [n_experts] as the step
- * left it; scratch: [n_experts]. Fills chosen and weights; places without an expert are marked and
- * have the weight 0. */
+ * left it; scratch: [n_experts]. Fills chosen and weights; places without an expert are marked
+ * (ROUTE_DROPPED in route_choice.h) and have the weight 0. */
 void route_within(const struct step_route *step, const struct kernels *kernels, const float *score,
 	const uint64_t *in, float *scratch, uint16_t *chosen, float *weights);
 /* Makes the step's order without the marked places. */
