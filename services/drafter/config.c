@@ -23,6 +23,8 @@ int drafter_config_resolve(struct drafter_config *config, struct error *err)
 			"brings the tokens to replay (outrider run --replay)");
 	if (config->method == DRAFT_MODEL && config->draft[0] == '\0')
 		return error_set(err, ENOEXEC, "method = model needs a draft model: draft = FILE");
+	if (config->method == DRAFT_EAGLE3 && config->draft[0] == '\0')
+		return error_set(err, ENOEXEC, "method = eagle3 needs a head: draft = FILE");
 	return config_spin("spin", config->spin, cpus <= 4 ? 0 : 50000, &config->spin_ns, err);
 }
 

@@ -14,6 +14,7 @@ struct tree;
 struct draft_context {
 	const struct session_view *view;
 	struct draft_model *model; /* NULL: none is loaded, or it was refused for this target */
+	struct draft_model *head; /* an EAGLE-3 head or the target's layer for drafts; NULL: none */
 	struct hints *hints;
 	struct tree *tree; /* scratch memory */
 };
@@ -41,14 +42,18 @@ struct draft_ops {
  * item's reply the different continuations that followed the last tokens earlier. */
 void ngram_tree(struct draft_context *context, const struct draft_item *item);
 
-extern const struct draft_ops draft_none, draft_ngram, draft_replay, draft_by_model;
+extern const struct draft_ops draft_none, draft_ngram, draft_replay, draft_by_model,
+	draft_by_eagle3, draft_by_mtp;
 extern const struct draft_ops *const draft_methods_all[]; /* the last one is NULL */
 
 /* The method for a session: the method that its request names, else the configured one (fallback).
- * `auto` is the draft model where it can be used (one is loaded and the session fits it), else
- * n-grams. A session that asks for the model where it cannot be used gets n-grams too. */
+ * `auto` is the head or the draft model where it can be used (one is loaded and the session fits
+ * it), else n-grams. A session that asks for what cannot be used gets n-grams too. */
 const struct draft_ops *draft_method_for(const struct draft_context *context,
 	const struct draft_session *s, enum draft_method fallback);
+
+/* Whether drafts of this method are made in passes of a model or a head. */
+bool draft_by_passes(uint32_t method);
 
 /* Adds a node to a reply that has room for it. parent: index of a node; -1 for a node that follows
  * the committed tokens. */

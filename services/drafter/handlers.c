@@ -29,11 +29,21 @@ static const struct wanted {
 	[WORKER_EXPERTS] = {PEER_CACHE, EXPERTS_REGION, EXPERTS_LAYOUT, false},
 	[WORKER_HINTS] = {PEER_CACHE, HINTS_REGION, HINTS_LAYOUT, true},
 	[WORKER_POLICY] = {PEER_POLICY, POLICY_REGION, POLICY_LAYOUT, false},
+	[WORKER_HIDDEN] = {PEER_VERIFIER, HIDDEN_REGION, HIDDEN_LAYOUT, false},
 };
+
+/* Tells the verifier which hidden states the head reads. */
+static void tell_taps(struct handlers *h)
+{
+	struct peer_settings settings = {0};
+	worker_taps(h->worker, &settings.taps);
+	registry_tell(h->daemon, PEER_VERIFIER, &settings);
+}
 
 void handlers_update_state(struct handlers *h)
 {
 	char refusal[400];
+	tell_taps(h);
 	worker_refusal(h->worker, refusal, sizeof(refusal));
 	if (*refusal)
 		daemon_set_state(h->daemon, "degraded: %s", refusal);
@@ -141,6 +151,7 @@ static void on_detail(void *arg, struct daemon_details *to)
 	struct worker *w = h->worker;
 	const struct worker_counts *c = &w->counts;
 	const char *path = h->config->draft;
+	struct worker_head head;
 	daemon_detail(to, "method", "%s", draft_method_names[h->config->method]);
 	if (*path)
 		daemon_detail_file(to, "draft", path);
@@ -151,6 +162,13 @@ static void on_detail(void *arg, struct daemon_details *to)
 		daemon_detail(to, "passes", "%llu", (unsigned long long)w->model->passes);
 		daemon_detail(to, "pass_tokens", "%llu", (unsigned long long)w->model->tokens);
 		daemon_detail(to, "evictions", "%llu", (unsigned long long)w->model->evictions);
+	}
+	if (worker_head(w, &head)) {
+		daemon_detail(to, "head", "%s", draft_method_names[head.method]);
+		daemon_detail(to, "kernels", "%s", head.kernels);
+		daemon_detail(to, "passes", "%llu", (unsigned long long)head.passes);
+		daemon_detail(to, "pass_tokens", "%llu", (unsigned long long)head.tokens);
+		daemon_detail(to, "evictions", "%llu", (unsigned long long)head.evictions);
 	}
 	const struct {
 		const char *name;

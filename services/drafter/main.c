@@ -1,5 +1,6 @@
 /* outrider-drafter: start-up and the order of tearing down. */
 #include "services/drafter/handlers.h"
+#include "services/drafter/head.h"
 #include "shared/base/log.h"
 #include "shared/base/options.h"
 #include "shared/base/standard.h"
@@ -45,9 +46,11 @@ static int serve(struct service *s, struct error *err)
 	if (r < 0)
 		return r;
 	daemon_on_wakeup(s->daemon, on_wakeup, s);
-	log_notice("ready: draft method %s%s%s", draft_method_names[s->config.method],
-		s->worker.model ? ", draft model " : ", no draft model",
-		s->worker.model ? s->config.draft : "");
+	log_notice("ready: draft method %s, %s%s", draft_method_names[s->config.method],
+		s->worker.model		      ? "draft model "
+		: s->worker.own.draft_is_head ? "EAGLE-3 head "
+					      : "no draft model",
+		s->config.draft);
 	handlers_update_state(&s->handlers);
 	daemon_ready(s->daemon);
 	return daemon_run(s->daemon);
@@ -61,13 +64,14 @@ static const struct options_spec spec = {
 	.shortcuts = {{"draft", "draft", "FILE", "GGUF file of the draft model"}},
 };
 
-/* What -n checks in addition to the settings: whether the draft model can be loaded. */
+/* What -n checks in addition to the settings: whether the draft model can be loaded. A head is
+ * checked against its target, when that is known. */
 static int check_draft(const struct drafter_config *config, struct error *err)
 {
 	struct model *model;
 	struct tokenizer *tokenizer;
 
-	if (!config->draft[0])
+	if (!config->draft[0] || draft_is_head(config->draft))
 		return 0;
 	int r = model_load(config->draft, &model, err);
 	if (r < 0)

@@ -3,8 +3,8 @@
 #include "services/drafter/model.h"
 #include "shared/base/rand.h"
 
-const struct draft_ops *const draft_methods_all[] = {
-	&draft_none, &draft_ngram, &draft_by_model, &draft_replay, NULL};
+const struct draft_ops *const draft_methods_all[] = {&draft_none, &draft_ngram, &draft_by_model,
+	&draft_by_eagle3, &draft_by_mtp, &draft_replay, NULL};
 
 void draft_add(struct draft_reply *reply, int parent, int32_t token, float confidence)
 {
@@ -27,14 +27,22 @@ const struct draft_ops *draft_method_for(const struct draft_context *context,
 	if (method == DRAFT_AUTO)
 		method = fallback;
 	bool model = context->model && draft_model_fits(context->model, s);
+	bool head = context->head && draft_model_fits(context->head, s);
 	if (method == DRAFT_AUTO)
-		method = model ? DRAFT_MODEL : DRAFT_NGRAM;
-	if (method == DRAFT_MODEL && !model)
+		method = head ? context->head->method : model ? DRAFT_MODEL : DRAFT_NGRAM;
+	if ((method == DRAFT_MODEL && !model) ||
+		((method == DRAFT_EAGLE3 || method == DRAFT_MTP) &&
+			(!head || context->head->method != method)))
 		method = DRAFT_NGRAM;
 	for (size_t i = 0; draft_methods_all[i]; i++)
 		if (draft_methods_all[i]->method == method)
 			return draft_methods_all[i];
 	return &draft_none;
+}
+
+bool draft_by_passes(uint32_t method)
+{
+	return method == DRAFT_MODEL || method == DRAFT_EAGLE3 || method == DRAFT_MTP;
 }
 
 static void none(struct draft_context *context, struct draft_item *items, uint32_t n)

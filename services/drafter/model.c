@@ -99,14 +99,9 @@ void draft_model_tune(struct draft_model *m, const struct drafter_config *config
 	m->n_batch = batch_of(config);
 }
 
-static int open_parts(struct draft_model *m, const struct drafter_config *config, struct error *err)
+int draft_model_open_engine(
+	struct draft_model *m, const struct drafter_config *config, struct error *err)
 {
-	int r = model_load(config->draft, &m->model, err);
-	if (r < 0)
-		return r;
-	r = open_tokenizer(m, err);
-	if (r < 0)
-		return error_prefix(err, r, "%s", config->draft);
 	const struct backend_cpu_options options = {
 		.kernels = kernels_select(kernels_names[config->kernels], err),
 		.threads = (uint32_t)config->threads,
@@ -114,7 +109,7 @@ static int open_parts(struct draft_model *m, const struct drafter_config *config
 	};
 	if (!options.kernels)
 		return -ENOEXEC;
-	r = backend_cpu_create(&options, &m->backend, err);
+	int r = backend_cpu_create(&options, &m->backend, err);
 	if (r < 0)
 		return r;
 	say_what_is_short(config, options.kernels);
@@ -142,6 +137,17 @@ static int open_parts(struct draft_model *m, const struct drafter_config *config
 			.n_context = m->n_context,
 		},
 		&m->forward, err);
+}
+
+static int open_parts(struct draft_model *m, const struct drafter_config *config, struct error *err)
+{
+	int r = model_load(config->draft, &m->model, err);
+	if (r < 0)
+		return r;
+	r = open_tokenizer(m, err);
+	if (r < 0)
+		return error_prefix(err, r, "%s", config->draft);
+	return draft_model_open_engine(m, config, err);
 }
 
 /* Passes the draft model's feed-forward inputs to the hints, but only for tokens that are to be
@@ -206,6 +212,7 @@ int draft_model_open(const struct drafter_config *config, struct draft_session *
 	struct draft_model *m = calloc(1, sizeof(*m));
 	if (!m)
 		return error_set(err, ENOMEM, "no memory for the draft model");
+	m->method = DRAFT_MODEL;
 	m->sessions = sessions;
 	m->n_sessions = n_sessions;
 	m->hints = hints;
@@ -239,8 +246,12 @@ void draft_model_close(struct draft_model **model)
 	free(m->batch);
 	free(m->owner);
 	free(m->cells);
+	free(m->is_true);
+	free(m->logits);
 	if (m->model)
 		model_free(&m->model);
+	if (m->target)
+		model_free(&m->target);
 	if (m->backend)
 		m->backend->ops->destroy(m->backend);
 	free(m);
@@ -249,11 +260,27 @@ void draft_model_close(struct draft_model **model)
 
 bool draft_model_fits(const struct draft_model *m, const struct draft_session *s)
 {
-	return s->n > 0 && s->n < m->n_context && s->n_vocab_needed <= m->n_vocab;
+	return s->n > 0 && s->n < m->n_context && s->n_vocab_needed <= m->n_vocab &&
+	       (!m->head || head_states_fit(m->states, &m->wanted));
+}
+
+/* Of a head, only rows of the target's states stay. The last one is computed again. */
+static void rewind_head(struct draft_model *m, struct draft_session *s)
+{
+	uint32_t all = s->n > s->shift ? s->n - s->shift : 0;
+	uint32_t keep = s->n_true < all ? s->n_true : all > 0 ? all - 1 : 0;
+	if (s->has_seq && s->seq.n > keep)
+		kv_truncate(&m->kv, &s->seq, keep);
+	s->n_true = keep;
 }
 
 void draft_model_rewind(struct draft_model *m, struct draft_session *s, uint32_t kept)
 {
+	if (m->head) {
+		model_tree_settle(m, s);
+		rewind_head(m, s);
+		return;
+	}
 	if (s->has_seq && s->seq.n > kept)
 		kv_truncate(&m->kv, &s->seq, kept);
 	model_tree_settle(m, s);
@@ -262,12 +289,12 @@ void draft_model_rewind(struct draft_model *m, struct draft_session *s, uint32_t
 		kv_truncate(&m->kv, &s->seq, s->n + s->n_chain - 1);
 }
 
-void draft_model_drop(struct draft_model *m, struct draft_session *s)
+void draft_model_drop(struct draft_session *s)
 {
 	if (s->has_seq)
-		kv_seq_exit(&m->kv, &s->seq);
+		kv_seq_exit(&s->drafter->kv, &s->seq);
 	s->has_seq = false;
-	s->n_chain = 0;
+	s->n_chain = s->n_true = s->shift = 0;
 	if (s->grown)
 		s->grown->n_cells = 0;
 }

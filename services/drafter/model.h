@@ -1,11 +1,13 @@
 /*
- * The draft model: a GGUF model with a KV cache of its own, which all sessions share. Missing cells
+ * A draft model: a GGUF model with a KV cache of its own, which all sessions share. Missing cells
  * of a session are computed again from its tokens, so to evict the least recently used one costs
- * only time. It is opened before the draft thread starts, and used by that thread.
+ * only time. It is opened before the draft thread starts, and used by that thread. A draft head
+ * (head.h) is one too, in most respects; the draft thread itself opens it.
  */
 #pragma once
 
 #include "services/drafter/draft.h"
+#include "services/drafter/head_states.h"
 #include "services/drafter/hints.h"
 #include "shared/model/pass/forward.h"
 #include "shared/model/text/tokenizer.h"
@@ -15,7 +17,16 @@
 enum { DRAFT_MODEL_LOGITS = LIMIT_RUNNING };
 
 struct draft_model {
+	enum draft_method method; /* what its drafts are called */
 	struct model *model;
+	/* Of a head; NULL: it is a model of its own. The target whose tensors it borrows, if it
+	 * does; what it reads; and logits for all tokens, where it has some for a part of them. */
+	const struct head *head;
+	struct model *target;
+	struct head_states *states; /* borrowed */
+	struct hidden_shape wanted;
+	float *logits; /* [config.n_vocab] or NULL */
+	bool *is_true; /* [n_batch] the row's state is the target's */
 	struct backend *backend;
 	struct forward *forward;
 	struct experts_mapped experts; /* for draft models with experts */
@@ -72,8 +83,8 @@ bool draft_model_fits(const struct draft_model *m, const struct draft_session *s
  * computed for, drops the positions of tokens that were contradicted, and the last token's, whose
  * logits are needed again. */
 void draft_model_rewind(struct draft_model *m, struct draft_session *s, uint32_t kept);
-/* Gives back the session's cells. */
-void draft_model_drop(struct draft_model *m, struct draft_session *s);
+/* Gives back the session's cells, whichever model's they are. */
+void draft_model_drop(struct draft_session *s);
 /* One pass of work for which no request waits: it reads the tokens of sessions that are far behind;
  * when there are none and `ahead` is true, it drafts on behind the drafts that were sent. False
  * when there is nothing to do, or the pass failed. */

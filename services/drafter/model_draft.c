@@ -1,6 +1,7 @@
 /* Drafting with the draft model: passes over the tokens that sessions lack, and a token picked at
  * the end of each. */
 #include "services/drafter/foresight.h"
+#include "services/drafter/head.h"
 #include "services/drafter/model_pass.h"
 
 #include "shared/model/text/breakers.h"
@@ -19,7 +20,7 @@
 
 static uint32_t lag(const struct draft_session *s)
 {
-	return s->n + s->n_chain - (s->has_seq ? s->seq.n : 0);
+	return s->n + s->n_chain - s->shift - (s->has_seq ? s->seq.n : 0);
 }
 
 /* Evicts the session that was used longest ago, but none of this round. */
@@ -28,13 +29,13 @@ static bool evict(struct draft_model *m, const struct draft_session *keep)
 	struct draft_session *oldest = NULL;
 	for (uint32_t i = 0; i < m->n_sessions; i++) {
 		struct draft_session *s = &m->sessions[i];
-		if (s->has_seq && s->seq.n_pages > 0 && s != keep && s->used <= m->round &&
-			(!oldest || s->used < oldest->used))
+		if (s->has_seq && s->drafter == m && s->seq.n_pages > 0 && s != keep &&
+			s->used <= m->round && (!oldest || s->used < oldest->used))
 			oldest = s;
 	}
 	if (!oldest)
 		return false;
-	draft_model_drop(m, oldest);
+	draft_model_drop(oldest);
 	m->evictions++;
 	return true;
 }
@@ -50,10 +51,15 @@ static bool ready(struct draft_model *m, struct draft_session *s)
 		s->chain->q = malloc(CHAIN_MAX * sizeof(*s->chain->q));
 	if (!s->chain->q && accept_wants_logits(params))
 		return false;
+	if (m->head && !s->out)
+		s->out = calloc(m->model->config.n_embd, sizeof(*s->out));
+	if (m->head && (!s->out || head_states_begin(m->states, s) < 0))
+		return false;
 	if (!s->has_seq) {
 		if (kv_seq_init(&s->seq, s->uid, m->n_context) < 0)
 			return false;
 		s->has_seq = true;
+		s->drafter = m;
 	}
 	s->used = ++m->uses;
 	return true;
@@ -72,9 +78,14 @@ uint32_t model_pass_add(struct draft_model *m, struct draft_session *s, uint32_t
 	uint32_t room = m->n_batch - m->n_in_batch;
 	if (!ready(m, s))
 		return 0;
-	uint32_t n = end - s->seq.n, first = m->n_in_batch;
+	if (m->head)
+		head_skip(m, s);
+	uint32_t there = s->seq.n + s->shift, first = m->n_in_batch;
+	uint32_t n = end > there ? end - there : 0;
 	if (n > room)
 		n = room;
+	if (n > 0 && m->head)
+		n = head_add(m, s, first, n);
 	if (n == 0 || !model_pass_take(m, s, n, m->cells + first))
 		return 0;
 	for (uint32_t i = 0; i < n; i++) {
@@ -82,10 +93,10 @@ uint32_t model_pass_add(struct draft_model *m, struct draft_session *s, uint32_t
 		m->owner[first + i] = s;
 		m->batch[first + i] = (struct batch_token){
 			.seq = &s->seq,
-			.token = s->tokens[position],
+			.token = s->tokens[position + s->shift],
 			.position = position,
 			.parent = i == 0 ? -1 : (int32_t)(first + i - 1),
-			.logits = logits && position + 1 == s->n + s->n_chain,
+			.logits = logits && position + s->shift + 1 == s->n + s->n_chain,
 			.cell = m->cells[first + i],
 		};
 	}
@@ -123,7 +134,7 @@ static int32_t draw(struct draft_model *m, struct draft_session *s, uint32_t at)
 static void hint(struct draft_model *m, const struct draft_session *s)
 {
 	uint32_t last = s->n + s->n_chain - 1;
-	if (!hints_wanted(m->hints, HINT_DRAFT))
+	if (!model_hints(m))
 		hints_history(m->hints, s, s->tokens, last, 1);
 }
 
@@ -186,7 +197,9 @@ static void pick(struct draft_model *m, struct draft_session *s, const float *lo
 int model_pass_run(struct draft_model *m, model_pass_got *got)
 {
 	uint32_t n = m->n_in_batch;
-	int r = forward_run(m->forward, m->batch, n);
+	int r = m->head ? head_fuse(m) : 0;
+	if (r == 0)
+		r = forward_run(m->forward, m->batch, n);
 	m->passes++;
 	m->tokens += n;
 	for (uint32_t first = 0; first < n;) {
@@ -199,8 +212,10 @@ int model_pass_run(struct draft_model *m, model_pass_got *got)
 			kv_commit(&m->kv, &s->seq, m->cells + first, count, NULL, 0);
 		else
 			kv_commit(&m->kv, &s->seq, NULL, 0, m->cells + first, count);
+		if (r == 0 && m->head)
+			head_got(m, s, last);
 		if (r == 0 && m->batch[last].logits)
-			got(m, s, forward_logits(m->forward, last));
+			got(m, s, head_logits(m, forward_logits(m->forward, last)));
 		first += count;
 	}
 	m->n_in_batch = 0;
@@ -247,7 +262,7 @@ static void answer(struct draft_session *s, const struct draft_item *item, uint3
 {
 	struct draft_reply *reply = item->reply;
 	uint32_t k = draft_length(item->budget), n = s->n_chain < k ? s->n_chain : k;
-	reply->method = DRAFT_MODEL;
+	reply->method = s->drafter->method;
 	if (!answer_supports(s, reply, n))
 		return;
 	reply->ahead = ahead < n ? ahead : n;
@@ -260,7 +275,7 @@ static void answer(struct draft_session *s, const struct draft_item *item, uint3
 /* Hints for the committed token that the pass computes, and for what is drafted already. */
 static void hint_what_is_there(struct draft_model *m, const struct draft_session *s)
 {
-	if (!hints_wanted(m->hints, HINT_DRAFT))
+	if (!model_hints(m))
 		hints_history(m->hints, s, s->tokens, s->n - 1, 1 + s->n_chain);
 }
 
@@ -301,18 +316,34 @@ static bool step(struct draft_model *m, struct draft_item *items, uint32_t n, bo
 	return true;
 }
 
+/* A head drafts a chain anew if what is left of the last one is too short: its tokens would have to
+ * be read again, from states of its own, and to draft costs no more. */
+static void begin(struct draft_model *m, const struct draft_item *item)
+{
+	struct draft_session *s = item->session;
+	if (s->has_seq && s->drafter != m)
+		draft_model_drop(s);
+	if (!m->head)
+		return;
+	if (s->n_chain < bounded(m, s, draft_length(item->budget)))
+		s->n_chain = 0;
+	if (head_states_begin(m->states, s) == 0)
+		head_skip(m, s);
+}
+
 /* In each pass all sessions of the round draft a token of their chains, and then all a level of
  * their trees. A session that lacks more
  * tokens than one pass reads is left to draft_model_idle, and its draft comes from n-grams. */
-static void by_model(struct draft_context *context, struct draft_item *items, uint32_t n)
+static void draft_with(
+	struct draft_model *m, struct draft_context *context, struct draft_item *items, uint32_t n)
 {
-	struct draft_model *m = context->model;
 	uint32_t ahead[LIMIT_RUNNING], n_trees = 0;
 	struct draft_item *trees[LIMIT_RUNNING];
 	bool off[LIMIT_RUNNING];
 	m->round = m->uses;
 	for (uint32_t i = 0; i < n; i++) {
 		bool tree = model_tree_wanted(m, items[i].budget);
+		begin(m, &items[i]);
 		items[i].session->used = ++m->uses;
 		ahead[i] = items[i].session->n_chain;
 		off[i] = tree || lag(items[i].session) > m->n_batch;
@@ -332,7 +363,20 @@ static void by_model(struct draft_context *context, struct draft_item *items, ui
 	}
 }
 
+static void by_model(struct draft_context *context, struct draft_item *items, uint32_t n)
+{
+	draft_with(context->model, context, items, n);
+}
+
+static void by_head(struct draft_context *context, struct draft_item *items, uint32_t n)
+{
+	draft_with(context->head, context, items, n);
+}
+
 const struct draft_ops draft_by_model = {.name = "model", .method = DRAFT_MODEL, .draft = by_model};
+const struct draft_ops draft_by_eagle3 = {
+	.name = "eagle3", .method = DRAFT_EAGLE3, .draft = by_head};
+const struct draft_ops draft_by_mtp = {.name = "mtp", .method = DRAFT_MTP, .draft = by_head};
 
 /* Foresight: asks for the logits behind some of the tokens that the pass reads for the session,
  * from row `first` on, to see what the model would have drafted there. Not behind the last one,
@@ -340,7 +384,7 @@ const struct draft_ops draft_by_model = {.name = "model", .method = DRAFT_MODEL,
 static void look_at(struct draft_model *m, struct draft_session *s, uint32_t first, uint32_t *room)
 {
 	uint32_t end = m->n_in_batch, begin = first;
-	if (end - first < 2 || !foresight_wanted(s))
+	if (m->head || end - first < 2 || !foresight_wanted(s))
 		return;
 	end--;
 	if (end - begin > FORESIGHT_TOKENS)
@@ -371,18 +415,32 @@ static void look_back(struct draft_model *m, uint32_t n)
 	}
 }
 
+/* Whether so much of the session is to be read that no request should wait for it. */
+static bool may_read(struct draft_model *m, struct draft_session *s)
+{
+	if (s->n_chain > 0)
+		return false;
+	if (s->has_seq && s->drafter != m)
+		draft_model_drop(s);
+	if (!m->head)
+		return lag(s) > FOLLOW_LAG;
+	if (head_states_begin(m->states, s) < 0)
+		return false;
+	head_skip(m, s);
+	return head_readable(m, s) > FOLLOW_LAG;
+}
+
 bool draft_model_idle(struct draft_model *m, bool ahead)
 {
 	uint32_t room = DRAFT_MODEL_LOGITS;
 	m->round = m->uses;
 	for (uint32_t i = 0; i < m->n_sessions; i++) {
 		struct draft_session *s = &m->sessions[i];
-		if (s->uid == 0 || !s->wants_model || !draft_model_fits(m, s))
+		if (s->uid == 0 || s->wants != m || !draft_model_fits(m, s) || !may_read(m, s))
 			continue;
 		/* The last token is left out: a draft begins from its logits. */
 		uint32_t first = m->n_in_batch;
-		if (s->n_chain == 0 && lag(s) > FOLLOW_LAG && first < m->n_batch &&
-			model_pass_add(m, s, s->n - 1, false) > 0)
+		if (first < m->n_batch && model_pass_add(m, s, s->n - 1, false) > 0)
 			look_at(m, s, first, &room);
 	}
 	uint32_t n = m->n_in_batch;
@@ -398,7 +456,7 @@ bool draft_model_idle(struct draft_model *m, bool ahead)
 	for (uint32_t i = 0; i < m->n_sessions; i++) {
 		struct draft_session *s = &m->sessions[i];
 		if (s->uid == 0 || s->n_chain == 0 || s->n_chain >= bounded(m, s, s->chain_goal) ||
-			!s->has_seq || m->n_in_batch == m->n_batch)
+			!s->has_seq || s->drafter != m || m->n_in_batch == m->n_batch)
 			continue;
 		/* The draft that was sent is still to be verified; what is drafted behind it is for
 		 * the next pass. */

@@ -4,12 +4,20 @@
 
 #include "services/drafter/model.h"
 
+/* Opens everything but the model and its tokenizer, which are there. */
+int draft_model_open_engine(
+	struct draft_model *m, const struct drafter_config *config, struct error *err);
 /* Puts the tokens that the session lacks before `end` into the batch, as many as there is room for.
  * logits: those of the last token of the chain are wanted. Returns how many. */
 uint32_t model_pass_add(struct draft_model *m, struct draft_session *s, uint32_t end, bool logits);
 /* Takes n cells for tokens in flight, from the sessions that were used longest ago if necessary.
  * False: no session of another round has any left. */
 bool model_pass_take(struct draft_model *m, struct draft_session *s, uint32_t n, uint32_t *cells);
+/* Whether the model makes hints itself while it drafts: its layers are like the target's. */
+static inline bool model_hints(const struct draft_model *m)
+{
+	return !m->head && hints_wanted(m->hints, HINT_DRAFT);
+}
 /* Runs the batch of model_pass_add, commits its tokens, and calls `got` for each session whose
  * logits were wanted. 0 or -errno; the batch is empty afterwards. */
 typedef void model_pass_got(struct draft_model *m, struct draft_session *s, const float *logits);

@@ -9,6 +9,7 @@
  */
 #include "services/drafter/model_tree.h"
 
+#include "services/drafter/head.h"
 #include "services/drafter/model_pass.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
@@ -32,8 +33,9 @@ void model_tree_settle(struct draft_model *m, struct draft_session *s)
 	int node = -1;
 	if (!g || g->n_cells == 0)
 		return;
-	/* Not the last token's: its logits are needed again. */
-	for (uint32_t at = g->at; at == s->seq.n + n_accepted && at + 1 < s->n; at++) {
+	/* Not the last token's: its logits are needed again. Of a head none: its rows are computed
+	 * again from the target's states. */
+	for (uint32_t at = g->at; !m->head && at == s->seq.n + n_accepted && at + 1 < s->n; at++) {
 		node = tree_child(&g->tree, node, s->tokens[at]);
 		if (node < 0 || g->tree.node[node].mark == 0)
 			break;
@@ -95,12 +97,14 @@ static bool prepare(struct draft_model *m, struct draft_item *item, uint32_t vie
 {
 	struct draft_session *s = item->session;
 	struct model_tree *g = s->grown;
-	if (!g)
-		g = s->grown = malloc(sizeof(*g));
+	if (!g && (g = s->grown = malloc(sizeof(*g))))
+		g->n_cells = 0;
 	if (!g)
 		return false;
 	s->n_chain = 0;
-	if (s->has_seq && s->seq.n >= s->n)
+	if (m->head)
+		draft_model_rewind(m, s, 0);
+	else if (s->has_seq && s->seq.n >= s->n)
 		kv_truncate(&m->kv, &s->seq, s->n - 1);
 	tree_begin(&g->tree, bounded(m, s, item->budget));
 	g->tree.least = item->knobs.cut;
@@ -134,17 +138,34 @@ static struct kv_seq *look_from(
 {
 	const struct model_tree *g = s->grown;
 	struct kv_seq *view = &m->views[which];
+	uint32_t n = s->n - s->shift; /* positions of the committed tokens */
 	if (view->owner == 0 && kv_seq_init(view, 1, m->n_context) < 0)
 		return NULL;
 	if (m->view_holds[which] != g->stamp)
-		memcpy(view->cell, s->seq.cell, s->n * sizeof(*view->cell));
+		memcpy(view->cell, s->seq.cell, n * sizeof(*view->cell));
 	m->view_holds[which] = g->stamp;
-	view->n = s->n + g->tree.node[node].depth;
+	view->n = n + g->tree.node[node].depth;
 	for (int at = g->tree.node[node].parent; at >= 0; at = g->tree.node[at].parent) {
 		const struct tree_node *before = &g->tree.node[at];
-		view->cell[s->n + before->depth] = g->cell[before->mark - 1];
+		view->cell[n + before->depth] = g->cell[before->mark - 1];
 	}
 	return view;
+}
+
+/* For a head: the state of a node's row, which is that behind its parent. */
+static void give_state(struct draft_model *m, const struct draft_session *s, int node)
+{
+	const struct model_tree *g = s->grown;
+	const struct forward_head_rows rows = forward_head_rows(m->forward);
+	uint32_t d = m->model->config.n_embd;
+	int parent = g->tree.node[node].parent;
+	const float *state = s->out;
+	/* The parent is a node of the last pass. */
+	if (parent >= 0)
+		state = rows.out +
+			(size_t)(g->row + g->tree.node[parent].mark - 1 - g->row_cell) * d;
+	memcpy(rows.states + (size_t)m->n_in_batch * d, state, d * sizeof(*state));
+	m->is_true[m->n_in_batch] = false;
 }
 
 /* Puts the best nodes of the newest level into the batch. */
@@ -165,6 +186,8 @@ static void add_level(struct draft_model *m, struct draft_session *s, uint32_t m
 			g->n_beam = i;
 			break;
 		}
+		if (m->head)
+			give_state(m, s, g->beam[i]);
 		m->owner[m->n_in_batch] = s;
 		m->batch[m->n_in_batch++] = (struct batch_token){
 			.seq = view,
@@ -181,9 +204,11 @@ static void add_level(struct draft_model *m, struct draft_session *s, uint32_t m
 static void take_level(struct draft_model *m, struct draft_session *s, uint32_t row)
 {
 	struct model_tree *g = s->grown;
+	g->row = row;
+	g->row_cell = g->n_cells;
 	for (uint32_t i = 0; i < g->n_beam; i++) {
 		g->tree.node[g->beam[i]].mark = 1 + g->n_cells++;
-		propose(m, s, g->beam[i], forward_logits(m->forward, row + i));
+		propose(m, s, g->beam[i], head_logits(m, forward_logits(m->forward, row + i)));
 	}
 }
 
@@ -235,7 +260,7 @@ static void hint(struct draft_model *m, const struct draft_item *item)
 	int32_t tokens[LIMIT_DRAFT_DEPTH + 1];
 	int16_t path[LIMIT_DRAFT_DEPTH];
 	uint32_t n = draft_path(item->reply, path);
-	if (hints_wanted(m->hints, HINT_DRAFT))
+	if (model_hints(m))
 		return;
 	tokens[0] = s->tokens[s->n - 1];
 	for (uint32_t i = 0; i < n; i++)
@@ -251,7 +276,7 @@ void model_tree_draft(struct draft_model *m, struct draft_item *const *items, ui
 	for (uint32_t i = 0; i < n; i++) {
 		struct draft_session *s = items[i]->session;
 		off[i] = !prepare(m, items[i], i * most) ||
-			 s->n - (s->has_seq ? s->seq.n : 0) > m->n_batch;
+			 s->n - s->shift - (s->has_seq ? s->seq.n : 0) > m->n_batch;
 	}
 	read_along(m, items, n, off);
 	while (grow(m, items, n, off, most < TREE_BEAM ? most : TREE_BEAM))
@@ -259,7 +284,7 @@ void model_tree_draft(struct draft_model *m, struct draft_item *const *items, ui
 	for (uint32_t i = 0; i < n; i++) {
 		if (off[i] || !items[i]->session->grown->begun)
 			continue;
-		items[i]->reply->method = DRAFT_MODEL;
+		items[i]->reply->method = m->method;
 		tree_answer(&items[i]->session->grown->tree, items[i]->reply);
 		hint(m, items[i]);
 	}

@@ -14,6 +14,8 @@ struct model_tree {
 	uint32_t reach; /* of struct sampler_input, at the end of the committed tokens */
 	uint32_t view; /* the first of its views (struct draft_model) */
 	uint64_t stamp; /* of what these views hold */
+	/* the first row of the newest pass that computed nodes, and the cell of its node */
+	uint32_t row, row_cell;
 	int16_t beam[TREE_BEAM];
 	uint32_t n_beam;
 };

@@ -127,6 +127,8 @@ void session_end(struct draft_session *s)
 		free(s->chain->q);
 	free(s->chain);
 	free(s->grown);
+	free(s->out);
+	free(s->state_row);
 	clear(s);
 }
 

@@ -45,6 +45,8 @@ struct foresight {
 	uint32_t n_read, told;
 };
 
+struct draft_model;
+
 struct draft_session {
 	uint64_t uid; /* 0 = none */
 	uint32_t page, n_prompt, n_context;
@@ -60,15 +62,25 @@ struct draft_session {
 	struct constraint *constraint;
 	uint32_t n_constrained; /* output tokens that it has followed */
 	bool grammar_asked, grammar_broken;
-	/* The draft model's sequence, which holds positions 0..seq.n-1 of tokens; seq.n < n +
+	/* The sequence of the draft model or head that drafts for it: `drafter`, whose KV cache it
+	 * is in. Its position i is that of token i + shift: a model's shift is 0, and seq.n < n +
 	 * n_chain. */
 	bool has_seq;
+	struct draft_model *drafter;
 	struct kv_seq seq;
+	uint32_t shift;
+	/* Of a draft head (head.h): how many positions come from the target's states; the head's
+	 * own state behind the last one; and for each token 1 + the row that has its state (0:
+	 * unknown), for tokens below n_states. */
+	uint32_t n_true;
+	float *out;
+	uint64_t *state_row; /* [n_context] or NULL */
+	uint32_t n_states;
 	struct chain *chain;
 	/* the draft model's newest tree (model_tree.h); NULL until it has drafted one */
 	struct model_tree *grown;
-	/* its drafts come from the model, so the model reads its tokens ahead of requests */
-	bool wants_model;
+	/* where its drafts come from, if a model or head, which so reads its tokens ahead of requests */
+	const struct draft_model *wants;
 	struct foresight foresight;
 	/* the draft model's count of uses at the last one: the smallest is evicted first */
 	uint64_t used;

@@ -1,6 +1,7 @@
 #include "services/drafter/worker.h"
 
 #include "services/drafter/foresight.h"
+#include "services/drafter/head.h"
 #include "services/drafter/worker_mail.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
@@ -48,8 +49,8 @@ static struct draft_session *follow(struct worker *w, const struct draft_request
 			}
 		}
 		if (session_follow(s, &w->view, request->n_tokens, &kept) == 0) {
-			if (w->model)
-				draft_model_rewind(w->model, s, kept);
+			if (s->has_seq)
+				draft_model_rewind(s->drafter, s, kept);
 			grammars_follow(&w->grammars, s, &w->view);
 			return s;
 		}
@@ -99,7 +100,9 @@ static void add_request(struct worker *w, const struct draft_request *request)
 	if (s) {
 		const struct draft_ops *ops =
 			draft_method_for(&w->context, s, (enum draft_method)w->config->method);
-		s->wants_model = ops == &draft_by_model;
+		s->wants = ops == &draft_by_model	  ? w->model
+			   : draft_by_passes(ops->method) ? w->head
+							  : NULL;
 	} else {
 		count(&w->counts.stale, 1);
 	}
@@ -183,9 +186,10 @@ static void hint(struct worker *w, const struct draft_item *item)
 	memcpy(tokens, s->tokens + s->n - before, before * sizeof(*tokens));
 	for (uint32_t i = 0; i < length; i++)
 		tokens[before + i] = reply->node[path[i]].token;
-	if (reply->method == DRAFT_MODEL && !hints_wanted(&w->hints, HINT_DRAFT))
+	bool itself = reply->method == DRAFT_MODEL && hints_wanted(&w->hints, HINT_DRAFT);
+	if (draft_by_passes(reply->method) && !itself)
 		return;
-	if (reply->method == DRAFT_MODEL) {
+	if (itself) {
 		first += length;
 		n = 1;
 	}
@@ -258,7 +262,7 @@ static void answer(struct worker *w)
 	for (uint32_t i = 0; i < w->n_items; i++) {
 		send(w, &w->items[i], took_ns);
 		n_most = w->replies[i].n > n_most ? w->replies[i].n : n_most;
-		by_model |= w->replies[i].method == DRAFT_MODEL;
+		by_model |= draft_by_passes(w->replies[i].method);
 	}
 	for (uint32_t i = 0; i < w->n_items; i++)
 		hint(w, &w->items[i]);
@@ -289,6 +293,14 @@ static bool stopped(struct worker *w)
 	return stop;
 }
 
+/* One pass of the draft model or the head for which no request waits. */
+static bool idle(struct worker *w)
+{
+	bool ahead = may_run_ahead(w);
+	return (w->context.head && draft_model_idle(w->head, ahead)) ||
+	       (w->context.model && draft_model_idle(w->model, ahead));
+}
+
 static void *run(void *arg)
 {
 	struct worker *w = arg;
@@ -309,7 +321,7 @@ static void *run(void *arg)
 		/* The ring is looked at between two passes, so drafting ahead delays a request by
 		 * one pass at most. */
 		uint64_t idle_ns = timeline_start();
-		if (w->context.model && draft_model_idle(w->model, may_run_ahead(w))) {
+		if (idle(w)) {
 			timeline_end(idle_ns, TIMELINE_DRAFT_IDLE, 0, 0, 0);
 			continue;
 		}
@@ -346,7 +358,20 @@ int worker_init(struct worker *w, const struct drafter_config *config, void (*on
 	w->sessions = calloc(LIMIT_SESSIONS, sizeof(*w->sessions));
 	if (w->sessions == NULL)
 		return error_set(err, ENOMEM, "no memory for %d sessions", LIMIT_SESSIONS);
+	head_states_init(&w->states, w->sessions, LIMIT_SESSIONS);
 	if (config->draft[0] == '\0')
+		return 0;
+	w->own.draft_is_head = draft_is_head(config->draft);
+	if (w->own.draft_is_head && config->method == DRAFT_MODEL)
+		return error_set(err, ENOEXEC,
+			"method = model needs a draft model; %s is an EAGLE-3 head: method = "
+			"eagle3",
+			config->draft);
+	if (!w->own.draft_is_head && config->method == DRAFT_EAGLE3)
+		return error_set(err, ENOEXEC,
+			"method = eagle3 needs an EAGLE-3 head, and %s is none", config->draft);
+	/* A head is opened when its target is known. */
+	if (w->own.draft_is_head)
 		return 0;
 	return draft_model_open(config, w->sessions, LIMIT_SESSIONS, &w->hints, &w->model, err);
 }
@@ -372,6 +397,8 @@ void worker_exit(struct worker *w)
 		worker_end_session(w, &w->sessions[i]);
 	grammars_exit(&w->grammars);
 	draft_model_close(&w->model);
+	draft_model_close(&w->head);
+	head_states_exit(&w->states);
 	hints_exit(&w->hints);
 	for (uint32_t i = 0; i < LIMIT_RUNNING; i++)
 		draft_reply_exit(&w->replies[i]);

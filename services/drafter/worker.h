@@ -8,8 +8,10 @@
 #pragma once
 
 #include "services/drafter/grammars.h"
+#include "services/drafter/head_states.h"
 #include "services/drafter/model.h"
 #include "services/drafter/tree.h"
+#include "shared/ipc/peer_card.h"
 
 #include <pthread.h>
 
@@ -21,6 +23,7 @@ enum worker_region {
 	WORKER_EXPERTS,
 	WORKER_HINTS,
 	WORKER_POLICY,
+	WORKER_HIDDEN,
 	WORKER_REGIONS
 };
 
@@ -40,10 +43,13 @@ struct worker {
 	bool has_mail[WORKER_REGIONS];
 	struct doorbell *bell; /* of the request ring in use; NULL = none. Under mutex */
 	char refusal
-		/* why the draft model is not used; "" = it is used, or there is none. Under mutex
-		 */
+		/* why the draft model or head is not used; "" = it is used, or there is none.
+		 * Under mutex */
 		[400];
-	void (*on_change)(void *arg); /* called when refusal has changed, by any thread */
+	struct peer_taps taps; /* the hidden states that the head reads. Under mutex */
+	struct draft_model *head; /* set under mutex; the draft thread's own */
+	/* called when refusal or taps have changed, by any thread */
+	void (*on_change)(void *arg);
 	void *arg;
 	_Atomic bool mail_waiting;
 	_Atomic uint64_t beat_ns;
@@ -58,6 +64,7 @@ struct worker {
 	struct draft_supports supports; /* a view of supports_region */
 	struct policy_page *page;
 	struct draft_model *model;
+	struct head_states states;
 	struct draft_context context;
 	struct tree tree; /* of the context */
 	struct hints hints;
@@ -83,5 +90,14 @@ void worker_give(struct worker *worker, enum worker_region which, struct region 
 void worker_tune(struct worker *worker, const struct drafter_config *config);
 /* Copies to `out` why the draft model is not used ("" when it is, or there is none). Any thread. */
 void worker_refusal(struct worker *worker, char *out, size_t bytes);
+/* The hidden states that the drafter wants of the verifier. Any thread. */
+void worker_taps(struct worker *worker, struct peer_taps *out);
+/* What the head's passes amount to. False: there is no head. Any thread. */
+struct worker_head {
+	enum draft_method method;
+	const char *kernels;
+	uint64_t passes, tokens, evictions;
+};
+bool worker_head(struct worker *worker, struct worker_head *out);
 /* For the watchdog: true when the thread has gone round its loop within the last 10 s. */
 bool worker_alive(void *worker);

@@ -1,11 +1,13 @@
 #include "services/drafter/worker_mail.h"
 
+#include "services/drafter/head.h"
 #include "shared/base/log.h"
 #include "shared/spec/policy.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -25,8 +27,7 @@ void worker_end_session(struct worker *w, struct draft_session *s)
 {
 	if (s->uid == 0)
 		return;
-	if (w->model)
-		draft_model_drop(w->model, s);
+	draft_model_drop(s);
 	grammars_end(&w->grammars, s);
 	session_end(s);
 }
@@ -47,47 +48,127 @@ static void meet_hints(struct worker *w)
 		log_info("expert hints come from history: %s", err.text);
 }
 
+/* Tells the loop thread, which tells the verifier, what the head reads. */
+static void want_states(struct worker *w)
+{
+	struct peer_taps taps = {0};
+	if (w->head) {
+		taps.n = w->head->wanted.n_taps;
+		taps.model = w->head->wanted.model;
+		memcpy(taps.layer, w->head->wanted.tap, sizeof(taps.layer));
+	}
+	pthread_mutex_lock(&w->mutex);
+	bool changed = memcmp(&w->taps, &taps, sizeof(taps)) != 0;
+	w->taps = taps;
+	pthread_mutex_unlock(&w->mutex);
+	if (changed && w->on_change)
+		w->on_change(w->arg);
+}
+
+static void set_head(struct worker *w, struct draft_model *head)
+{
+	pthread_mutex_lock(&w->mutex);
+	struct draft_model *old = w->head;
+	w->head = head;
+	pthread_mutex_unlock(&w->mutex);
+	for (uint32_t i = 0; old && i < LIMIT_SESSIONS; i++) {
+		struct draft_session *s = &w->sessions[i];
+		if (s->uid == 0)
+			continue;
+		if (s->has_seq && s->drafter == old)
+			draft_model_drop(s);
+		if (s->wants == old)
+			s->wants = NULL;
+		free(s->out);
+		s->out = NULL;
+	}
+	draft_model_close(&old);
+}
+
+/* Whether the head is the one that these settings and this target ask for. */
+static bool head_stays(const struct worker *w)
+{
+	return w->head && w->head->method == draft_head_wanted(w->config) &&
+	       w->head->wanted.model == w->view.header.file_fingerprint;
+}
+
+/* Opens the head for the target, if there is to be one. *text: why it is not used, or "". */
+static void meet_head(struct worker *w, struct error *why)
+{
+	struct draft_model *head = NULL;
+	enum draft_method wanted = draft_head_wanted(w->config);
+	why->text[0] = '\0';
+	if (!head_stays(w)) {
+		struct error err = {""};
+		int r = wanted == DRAFT_NONE ? -ENODATA
+					     : draft_head_open(w->config, &w->view.header,
+						       &w->states, &w->hints, &head, &err);
+		if (r < 0 && wanted != DRAFT_NONE &&
+			(r != -ENODATA || w->config->method == (int)wanted))
+			error_set(why, EINVAL, "%.370s: drafting with n-grams", err.text);
+		set_head(w, head);
+		if (head)
+			log_info("the head that drafts is of method %s, and reads %u hidden states "
+				 "of a token",
+				draft_method_names[head->method], head->wanted.n_taps);
+	}
+	w->context.head = w->head;
+	want_states(w);
+}
+
 /* A target with another tokenizer gives its tokens other meanings than the draft model does. Then
  * only n-grams can be used. */
-static void meet_target(struct worker *w)
+static void meet_model(struct worker *w, struct error *why)
 {
 	struct error err = {""};
 	const struct sessions_header *header = &w->view.header;
-	w->context.view = &w->view;
-	w->context.model = NULL;
-	grammars_meet(&w->grammars, header);
-	hints_no_target(&w->hints);
-	if (!w->model)
-		return;
-	if (draft_model_meet(w->model, header->model_path, header->tokenizer_fingerprint, &err) <
+	if (draft_model_meet(w->model, header->model_path, header->tokenizer_fingerprint, &err) ==
 		0) {
-		char reason[sizeof(err.text)];
-		memcpy(reason, err.text, sizeof(reason));
-		error_set(&err, EINVAL,
-			"draft model %.100s has another tokenizer than %.100s (%.130s): drafting "
-			"with n-grams",
-			w->config->draft, header->model_path, reason);
-		refuse(w, err.text);
+		w->context.model = w->model;
+		meet_hints(w);
 		return;
 	}
-	refuse(w, "");
-	w->context.model = w->model;
-	meet_hints(w);
+	error_set(why, EINVAL,
+		"draft model %.100s has another tokenizer than %.100s (%.130s): drafting with "
+		"n-grams",
+		w->config->draft, header->model_path, err.text);
+}
+
+static void meet_target(struct worker *w)
+{
+	struct error why;
+	w->context.view = &w->view;
+	w->context.model = NULL;
+	grammars_meet(&w->grammars, &w->view.header);
+	hints_no_target(&w->hints);
+	meet_head(w, &why);
+	if (w->model)
+		meet_model(w, &why);
+	refuse(w, why.text);
 }
 
 /* Takes over settings that the loop thread brought. */
 static void take_settings(struct worker *w)
 {
 	bool hinted = w->own.hints != CHOICE_OFF;
+	int method = w->own.method;
 	if (!atomic_exchange_explicit(&w->tuned, false, memory_order_acquire))
 		return;
 	pthread_mutex_lock(&w->mutex);
+	bool is_head = w->own.draft_is_head;
 	w->own = w->next;
+	w->own.draft_is_head = is_head;
 	pthread_mutex_unlock(&w->mutex);
 	if (w->model)
 		draft_model_tune(w->model, &w->own);
 	if (w->context.model && hinted != (w->own.hints != CHOICE_OFF))
 		meet_hints(w);
+	if (w->context.view && w->config->method != method) {
+		struct error why;
+		meet_head(w, &why);
+		if (!w->model || w->context.model)
+			refuse(w, why.text);
+	}
 }
 
 static void take_sessions(struct worker *w, struct region *region)
@@ -97,6 +178,7 @@ static void take_sessions(struct worker *w, struct region *region)
 		worker_end_session(w, &w->sessions[i]);
 	session_view_close(&w->view);
 	w->context.view = NULL;
+	w->context.head = NULL;
 	if (session_view_open(&w->view, region, &err) < 0)
 		log_error("the verifier's sessions cannot be used: %s", err.text);
 	else
@@ -159,6 +241,13 @@ static void take_policy(struct worker *w, struct region *region)
 	}
 }
 
+static void take_hidden(struct worker *w, struct region *region)
+{
+	struct error err;
+	if (head_states_use(&w->states, region, &err) < 0)
+		log_error("the verifier's hidden states cannot be used: %s", err.text);
+}
+
 static void take_region(struct worker *w, enum worker_region which, struct region *region)
 {
 	struct error err;
@@ -170,6 +259,8 @@ static void take_region(struct worker *w, enum worker_region which, struct regio
 		take_supports(w, region);
 	else if (which == WORKER_POLICY)
 		take_policy(w, region);
+	else if (which == WORKER_HIDDEN)
+		take_hidden(w, region);
 	else if (hints_attach(&w->hints, which == WORKER_EXPERTS ? region : NULL,
 			 which == WORKER_HINTS ? region : NULL, &err) < 0)
 		log_error("the expert slots cannot be used: %s", err.text);
@@ -253,4 +344,27 @@ void worker_refusal(struct worker *w, char *out, size_t bytes)
 	pthread_mutex_lock(&w->mutex);
 	snprintf(out, bytes, "%s", w->refusal);
 	pthread_mutex_unlock(&w->mutex);
+}
+
+void worker_taps(struct worker *w, struct peer_taps *out)
+{
+	pthread_mutex_lock(&w->mutex);
+	*out = w->taps;
+	pthread_mutex_unlock(&w->mutex);
+}
+
+bool worker_head(struct worker *w, struct worker_head *out)
+{
+	pthread_mutex_lock(&w->mutex);
+	struct draft_model *m = w->head;
+	if (m)
+		*out = (struct worker_head){
+			.method = m->method,
+			.kernels = m->backend->variant,
+			.passes = m->passes,
+			.tokens = m->tokens,
+			.evictions = m->evictions,
+		};
+	pthread_mutex_unlock(&w->mutex);
+	return m != NULL;
 }

@@ -21,6 +21,7 @@ struct drafter_config {
 	int64_t chunk_allocated; /* tokens for which the draft model's batch was allocated */
 	/* there are two or fewer, so that drafting ahead would take CPU time from the verifier */
 	bool few_cpus;
+	bool draft_is_head; /* `draft` is an EAGLE-3 head; set by worker_init */
 };
 
 extern const struct config_key drafter_config_keys[];

@@ -26,6 +26,7 @@ struct verifier_config {
 	int64_t kv_tokens; /* 0 = chosen from sessions_max and context */
 	int64_t prefix_tokens; /* -1 = no limit */
 	int64_t prefill_chunk;
+	int64_t hidden_tokens;
 	int experts; /* enum verifier_experts */
 	int weights; /* enum verifier_weights */
 	int gate_hints; /* enum verifier_gates */

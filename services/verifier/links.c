@@ -111,6 +111,90 @@ void links_needs(struct front *front)
 		say_needs(front, there);
 }
 
+/* Gives the engine a mapping of its own of the region of hidden states. */
+static void fill_hidden(struct front *front, const struct hidden_shape *shape)
+{
+	struct region engines = {.fd = -1};
+	struct error err;
+
+	if (map(front->regions->hidden.fd, HIDDEN_REGION, HIDDEN_LAYOUT, hidden_bytes(shape),
+		    &engines, &err) != 0) {
+		log_error("the drafter gets no hidden states: %s", err.text);
+		return;
+	}
+	front->hidden = *shape;
+	engine_use_hidden(front->engine, &engines);
+}
+
+/* Whether the taps that the drafter wants are there; *shape: the region that they need. */
+static bool taps_fit(
+	const struct front *front, const struct peer_taps *taps, struct hidden_shape *shape)
+{
+	const struct model *model = front->model;
+	uint64_t passes = 2 * (uint64_t)front->engine->pass.max.n_batch;
+	uint64_t rows = (uint64_t)front->config->hidden_tokens;
+
+	*shape = (struct hidden_shape){
+		.model = model->file_fingerprint,
+		.n_taps = (uint32_t)taps->n,
+		.n_embd = model->config.n_embd,
+		.n_rows = (uint32_t)(rows > passes ? rows : passes),
+	};
+	for (uint32_t i = 0; i < taps->n; i++) {
+		shape->tap[i] = taps->layer[i];
+		if (taps->layer[i] <= model->config.n_layers)
+			continue;
+		log_notice("the drafter wants the hidden states before layer %u; the model has %u "
+			   "layers",
+			taps->layer[i], model->config.n_layers);
+		return false;
+	}
+	if (taps->model == model->file_fingerprint)
+		return true;
+	log_notice("the drafter wants hidden states of another model");
+	return false;
+}
+
+/* Begins to fill a region with the hidden states that the drafter wants, or stops it. */
+static void take_taps(struct front *front, const struct peer_taps *taps)
+{
+	struct region none = {.fd = -1};
+	struct hidden_shape shape;
+	struct error err;
+
+	if (taps->n == 0 || !taps_fit(front, taps, &shape)) {
+		if (front->hidden.n_taps > 0)
+			engine_use_hidden(front->engine, &none);
+		front->hidden.n_taps = 0;
+		return;
+	}
+	if (front->hidden.n_taps > 0 && hidden_same(&front->hidden, &shape))
+		return;
+	uint64_t before = front->regions->hidden.header != NULL ? front->regions->hidden.bytes : 0;
+	if (regions_make_hidden(front->regions, &shape, &err) != 0) {
+		log_error("the drafter gets no hidden states: %s", err.text);
+		return;
+	}
+	broker_offer(front->broker, &front->regions->hidden);
+	front->needs.rest += front->regions->hidden.bytes - before;
+	if (cache_wanted(front))
+		say_needs(front, regions_there(front->regions, front->packed));
+	fill_hidden(front, &shape);
+	log_info("the drafter gets hidden states: %u taps, %u tokens", shape.n_taps, shape.n_rows);
+}
+
+void links_adopt_hidden(struct front *front)
+{
+	struct hidden hidden;
+
+	if (front->regions->hidden.header == NULL ||
+		hidden_attach(&hidden, region_payload(&front->regions->hidden),
+			front->regions->hidden.bytes - REGION_DATA, NULL) != 0)
+		return;
+	broker_offer(front->broker, &front->regions->hidden);
+	fill_hidden(front, &hidden.shape);
+}
+
 static void got_policy(struct front *front, int fd)
 {
 	struct region ours = {.fd = -1}, engines = {.fd = -1};
@@ -207,8 +291,11 @@ static void on_change(void *arg, const struct peer *peer)
 {
 	struct front *front = arg;
 
-	if (!front->drafter_here || strcmp(peer->name, PEER_DRAFTER) != 0 ||
-		peer->card.state.stage < PEER_STOPPING)
+	if (strcmp(peer->name, PEER_DRAFTER) != 0)
+		return;
+	if (peer->standing == PEER_REGISTERED)
+		take_taps(front, &peer->card.settings.taps);
+	if (!front->drafter_here || peer->card.state.stage < PEER_STOPPING)
 		return;
 	log_info("drafter is stopping: going on without drafts");
 	forget_drafter(front);
@@ -219,7 +306,7 @@ static void describe(struct front *front)
 	static const struct peer_layout layouts[] = {{SESSIONS_REGION, SESSIONS_LAYOUT},
 		{DRAFT_REGION, DRAFT_LAYOUT}, {EXPERTS_REGION, EXPERTS_LAYOUT},
 		{HINTS_REGION, HINTS_LAYOUT}, {DIGEST_REGION, DIGEST_LAYOUT},
-		{POLICY_REGION, POLICY_LAYOUT}};
+		{POLICY_REGION, POLICY_LAYOUT}, {HIDDEN_REGION, HIDDEN_LAYOUT}};
 	const struct peer_self self = {.arithmetic = KERNELS_ARITHMETIC,
 		.model = front->model->file_fingerprint,
 		.layouts = layouts,

@@ -220,6 +220,7 @@ static int start(struct verifier *v, struct error *err)
 	 * drafts. */
 	broker_offer(front->broker, &v->regions.supports);
 	broker_offer(front->broker, &v->regions.draft);
+	links_adopt_hidden(front);
 	broker_offer(front->broker, &v->regions.kv);
 	if (v->packed.header != NULL)
 		broker_offer(front->broker, &v->packed);

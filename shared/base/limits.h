@@ -66,6 +66,7 @@ enum {
 	/* descriptors that clients and admins leave free, for files and peers */
 	LIMIT_RESERVE = 16,
 	LIMIT_RESERVE_PEERS = 8, /* descriptors that peers leave free, for files */
+	LIMIT_TAPS = 3, /* layers of a model whose hidden states others may read */
 	LIMIT_REGIONS = 8, /* regions one process owns */
 	LIMIT_PEERS =
 		8, /* connections of one region broker, and those of an admin socket to peers */

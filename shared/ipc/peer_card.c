@@ -48,8 +48,15 @@ int peer_state_read(const Outrider__PeerState *from, struct peer_state *out, str
 void peer_settings_read(const Outrider__PeerSettings *from, struct peer_settings *out)
 {
 	const Outrider__PeerNeeds *needs = from ? from->needs : NULL;
+	const Outrider__PeerTaps *taps = from ? from->taps : NULL;
 
 	memset(out, 0, sizeof *out);
+	if (taps && taps->n_layers <= LIMIT_TAPS) {
+		out->taps.n = taps->n_layers;
+		out->taps.model = taps->model;
+		for (size_t i = 0; i < taps->n_layers; i++)
+			out->taps.layer[i] = taps->layers[i];
+	}
 	if (!needs)
 		return;
 	out->has_needs = 1;
@@ -120,6 +127,14 @@ void peer_settings_write(const struct peer_settings *settings, struct peer_setti
 	const struct peer_needs *needs = &settings->needs;
 
 	outrider__peer_settings__init(&out->settings);
+	if (settings->taps.n > 0) {
+		outrider__peer_taps__init(&out->taps);
+		memcpy(out->layers, settings->taps.layer, sizeof out->layers);
+		out->taps.layers = out->layers;
+		out->taps.n_layers = settings->taps.n;
+		out->taps.model = settings->taps.model;
+		out->settings.taps = &out->taps;
+	}
 	if (!settings->has_needs)
 		return;
 	outrider__peer_needs__init(&out->needs);

@@ -36,10 +36,18 @@ struct peer_needs {
 	uint64_t weights, kv, rest, there, files;
 };
 
+/* PeerTaps; n 0: none. */
+struct peer_taps {
+	uint64_t n, model;
+	uint32_t layer[LIMIT_TAPS];
+	uint32_t pad;
+};
+
 /* The settings that a process tells one of its peers. */
 struct peer_settings {
 	uint64_t has_needs; /* 0: no needs were sent */
 	struct peer_needs needs; /* unchecked numbers */
+	struct peer_taps taps; /* unchecked numbers, at most LIMIT_TAPS of them */
 };
 
 struct peer_layout {
@@ -82,6 +90,8 @@ void peer_settings_read(const Outrider__PeerSettings *from, struct peer_settings
 struct peer_settings_message {
 	Outrider__PeerSettings settings;
 	Outrider__PeerNeeds needs;
+	Outrider__PeerTaps taps;
+	uint32_t layers[LIMIT_TAPS];
 };
 struct peer_card_message {
 	Outrider__PeerCard card;

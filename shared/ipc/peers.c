@@ -27,6 +27,7 @@ static const struct {
 	{"sessions", PEER_VERIFIER, {NULL}},
 	{"draft", PEER_VERIFIER, {PEER_DRAFTER}},
 	{"supports", PEER_VERIFIER, {PEER_DRAFTER}},
+	{"hidden", PEER_VERIFIER, {NULL}},
 	{"kv", PEER_VERIFIER, {NULL}},
 	{"weights", PEER_VERIFIER, {NULL}},
 	{"experts", PEER_CACHE, {PEER_VERIFIER}},

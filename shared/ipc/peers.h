@@ -11,7 +11,7 @@
  * The connections, with the regions that each process uses of its peer's. (It gets all regions that
  * the peer offers, and keeps them for the peer's successor.)
  *
- *   drafter  -> verifier (sessions, draft, supports), expert-cache (experts, hints),
+ *   drafter  -> verifier (sessions, draft, supports, hidden), expert-cache (experts, hints),
  *               policy (policy)
  *   verifier -> expert-cache (experts, hints, digest), policy (policy)
  */

@@ -45,17 +45,19 @@ enum session_end {
 	SESSION_END_ERROR,
 };
 
-/* Where drafts come from. AUTO: model when one is loaded, else n-gram. */
+/* Where drafts come from. AUTO: what the drafter was given (a draft model or an EAGLE-3 head), else
+ * the target's own layer for drafts (multi-token prediction), else n-grams. */
 enum draft_method {
 	DRAFT_AUTO = 0,
 	DRAFT_NONE,
 	DRAFT_NGRAM,
 	DRAFT_MODEL,
 	DRAFT_REPLAY,
+	DRAFT_EAGLE3, /* a head that reads the target's hidden states */
+	DRAFT_MTP, /* the same, from the target's own file */
 	DRAFT_METHODS
 };
-extern const char
-	*const draft_method_names[]; /* "auto", "none", "ngram", "model", "replay", NULL */
+extern const char *const draft_method_names[]; /* "auto", "none", "ngram", "model", ..., NULL */
 
 /* Pages that are used at a time with the verifier's default settings. */
 enum { SESSIONS_USED = 64 };

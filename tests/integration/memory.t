@@ -85,7 +85,7 @@ class Cache:
         return memory_of(self.service.pid("expert-cache"), "experts")
 
     def others(self):
-        return memory_of(self.service.pid("verifier"), "kv", "sessions", "draft", "supports", "weights")
+        return memory_of(self.service.pid("verifier"), "kv", "sessions", "draft", "supports", "hidden", "weights")
 
     def settled(self):
         """What it shares out when its budget is set to auto now, beside what it and the verifier have had until then."""

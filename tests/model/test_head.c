@@ -23,32 +23,17 @@ struct states {
 	float of[RIG_CONTEXT][STATE_MAX];
 };
 
-static void norm_state(const struct model *target, const float *x, float *out)
-{
-	uint32_t n = target->config.n_embd;
-	double square = 0;
-	for (uint32_t i = 0; i < n; i++)
-		square += (double)x[i] * (double)x[i];
-	double scale = 1 / sqrt(square / n + (double)target->config.rms_eps);
-	for (uint32_t i = 0; i < n; i++)
-		out[i] = (float)((double)x[i] * scale * (double)target->output_norm[i]);
-}
-
 static void take_states(void *arg, uint32_t layer, uint32_t n_tokens, const struct rows *x)
 {
 	struct states *states = arg;
 	const struct head *head = states->head;
 	uint32_t n = states->target->config.n_embd;
-	for (uint32_t tap = 0; tap < (head->kind == HEAD_EAGLE3 ? HEAD_TAPS : 1); tap++) {
+	for (uint32_t tap = 0; tap < head->n_taps; tap++) {
 		for (uint32_t t = 0; t < n_tokens && head->taps[tap] == layer; t++) {
 			const float *from =
 				(const float *)(const void *)(x->buffer->host + x->offset +
 							      t * x->stride);
-			float *to = states->of[states->first + t] + tap * n;
-			if (head->kind == HEAD_EAGLE3)
-				memcpy(to, from, n * sizeof(*to));
-			else
-				norm_state(states->target, from, to);
+			memcpy(states->of[states->first + t] + tap * n, from, n * sizeof(*from));
 		}
 	}
 }
@@ -98,15 +83,14 @@ static void run_rows(struct rig *rig, struct kv_seq *seq, const struct states *s
 	uint32_t cells[RIG_BATCH], width = head->n_state, d = rig->model->config.n_embd;
 	for (uint32_t first = 0; first < n;) {
 		uint32_t m = n - first < RIG_BATCH ? n - first : RIG_BATCH;
-		float *to = head->kind == HEAD_EAGLE3 ? rows.taps : rows.states;
 		assert_int_equal(kv_take(&rig->kv, seq, m, cells), 0);
 		for (uint32_t i = 0; i < m; i++) {
 			batch[i] = (struct batch_token){seq, tokens[first + i], seq->n + i,
 				(int32_t)i - 1, true, cells[i], false};
-			memcpy(to + i * width, states->of[seq->n + i], width * sizeof(*to));
+			memcpy(rows.taps + i * width, states->of[seq->n + i],
+				width * sizeof(*rows.taps));
 		}
-		if (head->kind == HEAD_EAGLE3)
-			assert_int_equal(forward_head_fuse(rig->forward, 0, m), 0);
+		assert_int_equal(forward_head_fuse(rig->forward, 0, m), 0);
 		assert_int_equal(forward_run(rig->forward, batch, m), 0);
 		kv_commit(&rig->kv, seq, cells, m, NULL, 0);
 		first += m;
@@ -195,9 +179,6 @@ static void check_taps(const struct states *states, const json_t *prompt, uint32
 	uint32_t n = states->target->config.n_embd;
 	json_array_foreach(last_of(prompt, "taps", "h"), tap, h)
 		assert_near("taps", name, tap, states->of[last] + tap * n, h, n, limit);
-	if (states->head->kind == HEAD_NEXTN)
-		assert_near("states of the target", name, 0, states->of[last],
-			last_of(prompt, "hidden", "h"), n, limit);
 }
 
 static void check_prompt(struct rig *target, struct rig *rig, const json_t *prompt, bool delta_nets)
@@ -219,11 +200,12 @@ static void check_prompt(struct rig *target, struct rig *rig, const json_t *prom
 	check_taps(&states, prompt, n - 1, name, delta_nets ? 1e-3 : 2e-4);
 	rig_seq(rig, &seq);
 	run_rows(rig, &seq, &states, ids + 1, n, &row);
-	if (states.head->kind == HEAD_EAGLE3)
-		assert_near("fused states", name, 0,
-			forward_head_rows(rig->forward).states +
-				(n - 1) % RIG_BATCH * rig->model->config.n_embd,
-			last_of(prompt, "fused", "g"), rig->model->config.n_embd, 2e-4);
+	bool eagle3 = states.head->kind == HEAD_EAGLE3;
+	assert_near("states that the head reads", name, 0,
+		forward_head_rows(rig->forward).states +
+			(n - 1) % RIG_BATCH * rig->model->config.n_embd,
+		last_of(prompt, eagle3 ? "fused" : "hidden", eagle3 ? "g" : "h"),
+		rig->model->config.n_embd, delta_nets ? 1e-3 : 2e-4);
 	check_chain(rig, &seq, &row, name, json_object_get(prompt, "chain"), limit);
 	json_array_foreach(json_object_get(prompt, "after_accept"), i, after)
 		check_after_accept(target, rig, &seq, &states, after, n, name, limit);

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Reduces golden data of draft heads to what tests/model/test_head.c compares.
+"""Reduces golden data of draft heads to what tests/model/test_head.c and tests/drafter/test_heads.c compare.
 
 usage: reduce_heads.py FOLDER OUT
 
 FOLDER has eagle3-NAME.json and nextn-NAME.json, their heads, and the targets (NAME.f32.gguf), as
 tests/data/golden/README.md describes. The model files are copied; of each JSON file the chains, the
-chains after a rejection and the states of the last position are kept.
+chains after a rejection, the trees that were drafted and the states of the last position are kept.
 """
 import glob
 import json
@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 
+TREE = ("tokens", "parents", "scores")
 ROW = ("pos", "token_in", "token_out", "hidden", "logits")
 
 
@@ -25,6 +26,8 @@ def prompt(p):
     for key in ("taps", "fused", "hidden"):
         if key in p:
             out[key] = p[key][-1]
+    if "tree" in p:
+        out["tree"] = {key: p["tree"][key] for key in TREE}
     out["after_accept"] = [
         {"accepted": a["accepted"], "ids": a["ids"], "bonus": a["bonus"], "chain": chain(a["chain"])}
         for a in p["after_accept"]]

@@ -103,7 +103,7 @@ static inline void *rig_drafter(void *arg)
 
 static inline void engine_rig_open(struct engine_rig *rig, const char *const *settings)
 {
-	struct regions_left left = {-1, -1, -1, -1, -1};
+	struct regions_left left = {-1, -1, -1, -1, -1, -1};
 	struct resources_needs needs;
 	struct error err = {.text = ""};
 

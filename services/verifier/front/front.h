@@ -81,6 +81,8 @@ struct front {
 	uint64_t there; /* the verifier's memory at the last tick */
 	uint32_t there_ticks; /* for how many ticks it has been the same */
 	struct region policy_region;
+	/* the hidden states in the region that the engine fills; n_taps 0: it fills none */
+	struct hidden_shape hidden;
 	struct policy_page *policy;
 	bool drafter_here;
 	struct proof proof; /* initialised before the engine is made */
@@ -218,6 +220,9 @@ int admin_handle(void *arg, const Outrider__Envelope *request, Outrider__Envelop
 void admin_detail(void *arg, struct daemon_details *to);
 
 /* links.c: the connections to the other processes. */
+/* Offers and fills the region of hidden states that a predecessor left, if there is one. Before
+ * engine_start. */
+void links_adopt_hidden(struct front *front);
 int links_open(struct front *front, struct error *err);
 void links_close(struct front *front);
 bool links_cache_alive(void *arg);

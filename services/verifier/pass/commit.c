@@ -1,5 +1,5 @@
 /* The step "commit": makes the accepted tokens part of their sessions, and their cells part of the
- * KV cache. Then brings recurrent states up to the accepted drafts. pass_publish, which makes the
+ * KV cache; publishes their hidden states. Then brings recurrent states up to the accepted drafts. pass_publish, which makes the
  * tokens known, is here too. */
 #include "services/verifier/pass/engine.h"
 
@@ -80,5 +80,7 @@ void pass_commit(struct engine *engine, struct pass *pass)
 		}
 		commit_cells(engine, pass, part);
 	}
+	if (hidden_feed_end(&engine->hidden))
+		drafts_wake(&engine->drafts);
 	forward_replay(engine->forward);
 }

@@ -49,6 +49,11 @@ void drafts_peer_left(struct drafts *drafts)
 	doorbell_ring(&drafts->rings.replies.shared->bell);
 }
 
+void drafts_wake(struct drafts *drafts)
+{
+	doorbell_ring(&drafts->rings.requests.shared->bell);
+}
+
 /* Nothing here depends on it, so an impossible part is only left out. */
 static void take_foresight(struct drafts_session *s, const struct draft_part *part)
 {

@@ -61,6 +61,8 @@ void drafts_exit(struct drafts *drafts);
 
 void drafts_peer_joined(struct drafts *drafts, uint64_t generation);
 void drafts_peer_left(struct drafts *drafts);
+/* Wakes the drafter, for which there are hidden states but no request. */
+void drafts_wake(struct drafts *drafts);
 
 /* Begins a round. True when drafts may be asked for: a drafter is connected, and it has not left
  * requests unanswered for too long. */

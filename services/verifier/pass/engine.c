@@ -17,7 +17,7 @@ enum {
 #define IDLE_NS 1000000000u /* an idle engine looks around at this interval */
 #define WAITING_NS 50000000u /* and at this one while sessions wait, for their deadlines */
 
-enum command_kind { COMMAND_SUBMIT, COMMAND_EXPERTS, COMMAND_POLICY, COMMAND_STOP };
+enum command_kind { COMMAND_SUBMIT, COMMAND_EXPERTS, COMMAND_POLICY, COMMAND_HIDDEN, COMMAND_STOP };
 struct command {
 	uint32_t kind, index;
 	struct region region, hints;
@@ -105,6 +105,7 @@ int engine_create(const struct engine_options *options, struct engine **out, str
 	engine->start_rc = 1;
 	pthread_mutex_init(&engine->lock, NULL);
 	pthread_cond_init(&engine->ready, NULL);
+	hidden_feed_init(&engine->hidden, options->backend);
 	atomic_store(&engine->idle, true);
 	int rc = tuning_create(options->config, &engine->tuning, err);
 	if (rc == 0)
@@ -356,6 +357,9 @@ static void take_commands(struct engine *engine)
 		case COMMAND_POLICY:
 			use_policy(engine, &c.region);
 			break;
+		case COMMAND_HIDDEN:
+			hidden_feed_use(&engine->hidden, &c.region, engine->pass.max.n_batch);
+			break;
 		case COMMAND_STOP:
 			engine->stop = true;
 			break;
@@ -409,6 +413,25 @@ static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_
 	routing_feed_layer(&engine->feed, layer, n_tokens, experts);
 }
 
+static void on_residual(void *arg, uint32_t layer, uint32_t n_tokens, const struct rows *x)
+{
+	struct engine *engine = arg;
+
+	(void)n_tokens;
+	hidden_feed_layer(&engine->hidden, layer, x);
+}
+
+void engine_set_hooks(struct engine *engine)
+{
+	const struct forward_hooks hooks = {
+		.layer = engine->cached != NULL ? on_layer : NULL,
+		.residual = engine->hidden.on ? on_residual : NULL,
+		.arg = engine,
+	};
+
+	forward_set_hooks(engine->forward, &hooks);
+}
+
 int engine_open(struct engine *engine, struct error *err)
 {
 	const struct engine_options *o = &engine->o;
@@ -421,9 +444,6 @@ int engine_open(struct engine *engine, struct error *err)
 	forward_set_uses(engine->forward, o->uses);
 	set_spin(engine);
 	gate_hints_queue(&engine->gates, forward_queue(engine->forward));
-	if (engine->cached != NULL)
-		forward_set_hooks(
-			engine->forward, &(struct forward_hooks){.layer = on_layer, .arg = engine});
 	return 0;
 }
 
@@ -504,6 +524,7 @@ void engine_destroy(struct engine **out)
 	drafts_exit(&engine->drafts);
 	gate_hints_exit(&engine->gates);
 	routing_feed_exit(&engine->feed);
+	hidden_feed_exit(&engine->hidden);
 	experts_cached_destroy(&engine->cached);
 	if (engine->policy_region.header != NULL)
 		region_close(&engine->policy_region);
@@ -574,6 +595,12 @@ void engine_use_policy(struct engine *engine, struct region *region)
 {
 	command(engine, &(struct command){.kind = COMMAND_POLICY, .region = *region});
 	memset(region, 0, sizeof(*region));
+}
+
+void engine_use_hidden(struct engine *engine, struct region *region)
+{
+	command(engine, &(struct command){.kind = COMMAND_HIDDEN, .region = *region});
+	*region = (struct region){.fd = -1};
 }
 
 bool engine_alive(const struct engine *engine, uint64_t *seen)

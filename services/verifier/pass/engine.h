@@ -9,6 +9,7 @@
 #include "services/verifier/state/config.h"
 #include "services/verifier/pass/drafts.h"
 #include "services/verifier/pass/gate_hints.h"
+#include "services/verifier/pass/hidden_feed.h"
 #include "services/verifier/pass/pass.h"
 #include "services/verifier/pass/routing_feed.h"
 #include "services/verifier/state/proof.h"
@@ -57,6 +58,7 @@ struct engine {
 	struct drafts drafts;
 	struct gate_hints gates;
 	struct routing_feed feed;
+	struct hidden_feed hidden;
 	struct region policy_region; /* header NULL: there was none yet */
 	struct policy_page *policy;
 	struct ring records;
@@ -147,6 +149,8 @@ void engine_poke(struct engine *engine);
 /* Hands over regions, which are used from the next iteration on (*region is emptied). */
 void engine_use_experts(struct engine *engine, struct region *region, struct region *hints);
 void engine_use_policy(struct engine *engine, struct region *region);
+/* header NULL: no hidden states are wanted any more. */
+void engine_use_hidden(struct engine *engine, struct region *region);
 /* Why the region of the last engine_use_experts is not used: "" when it is used, or was not looked
  * at yet. */
 void engine_refusal(struct engine *engine, char *out, size_t out_bytes);
@@ -187,5 +191,7 @@ void engine_tidy(struct engine *engine);
 /* Engine thread. Marks that the session has something for the front, which is to be woken for it.
  */
 void engine_mark(struct engine *engine, const struct engine_session *s);
+/* Engine thread. Sets what the coming pass calls at each layer. */
+void engine_set_hooks(struct engine *engine);
 /* Engine thread. Wakes the front: at once (now), or if it was not woken for a while. */
 void engine_wake(struct engine *engine, bool now);

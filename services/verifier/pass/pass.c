@@ -88,6 +88,9 @@ static int run(struct engine *engine, struct pass *pass, struct error *err)
 	engine->iteration++;
 	if (engine->experts != NULL)
 		pass->experts_before = engine->experts->stats;
+	hidden_feed_begin(&engine->hidden, pass, forward_queue(engine->forward),
+		atomic_load_explicit(&engine->drafts.peer, memory_order_relaxed) != 0);
+	engine_set_hooks(engine);
 	pass->forward_ns = clock_ns();
 	int rc = forward_set_budgets(engine->forward, pass->budgets, pass->n_budgets);
 	if (rc == 0)

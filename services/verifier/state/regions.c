@@ -14,18 +14,20 @@
 
 void regions_recover(struct daemon *daemon, struct regions_left *left)
 {
-	*left = (struct regions_left){-1, -1, -1, -1, -1};
+	*left = (struct regions_left){-1, -1, -1, -1, -1, -1};
 	(void)broker_recover(daemon, WEIGHTS_REGION, &left->weights);
 	if (broker_recover(daemon, SESSIONS_REGION, &left->sessions) != 0)
 		return;
 	(void)broker_recover(daemon, DRAFT_REGION, &left->draft);
 	(void)broker_recover(daemon, SUPPORTS_REGION, &left->supports);
+	(void)broker_recover(daemon, HIDDEN_REGION, &left->hidden);
 	(void)broker_recover(daemon, KV_REGION, &left->kv);
 }
 
 void regions_left_close(struct regions_left *left)
 {
-	int *fds[] = {&left->sessions, &left->draft, &left->supports, &left->kv, &left->weights};
+	int *fds[] = {&left->sessions, &left->draft, &left->supports, &left->hidden, &left->kv,
+		&left->weights};
 
 	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
 		if (*fds[i] >= 0)
@@ -210,6 +212,39 @@ static int open_supports(int *left, struct regions *out, struct error *err)
 		SUPPORTS_REGION, SUPPORTS_LAYOUT, SUPPORTS_BYTES, 0, &out->supports, err);
 }
 
+/* Takes over the predecessor's hidden states, if they are of this model. Without them the drafter
+ * says which it wants. */
+static void adopt_hidden(int *left, const struct model *model, struct regions *out)
+{
+	struct hidden hidden;
+
+	if (!out->recovered || adopt(left, HIDDEN_REGION, HIDDEN_LAYOUT,
+				       sizeof(struct hidden_header), &out->hidden) != 0)
+		return;
+	if (hidden_attach(&hidden, region_payload(&out->hidden), out->hidden.bytes - REGION_DATA,
+		    NULL) == 0 &&
+		hidden.shape.model == model->file_fingerprint &&
+		hidden.shape.n_embd == model->config.n_embd)
+		return;
+	region_close(&out->hidden);
+	out->hidden = (struct region){.fd = -1};
+}
+
+int regions_make_hidden(
+	struct regions *regions, const struct hidden_shape *shape, struct error *err)
+{
+	struct region made;
+	int rc = region_create(HIDDEN_REGION, HIDDEN_LAYOUT, hidden_bytes(shape), 0, &made, err);
+
+	if (rc != 0)
+		return rc;
+	hidden_format(region_payload(&made), shape);
+	if (regions->hidden.header != NULL)
+		region_close(&regions->hidden);
+	regions->hidden = made;
+	return 0;
+}
+
 /* Takes over the predecessor's KV cache, if its cells belong to the sessions that were taken over.
  */
 static bool adopt_kv(
@@ -296,6 +331,8 @@ int regions_open(struct broker *broker, struct regions_left *left,
 	if (rc == 0)
 		rc = open_supports(&left->supports, out, err);
 	if (rc == 0)
+		adopt_hidden(&left->hidden, model, out);
+	if (rc == 0)
 		rc = open_kv(broker, &left->kv, config, model, needs, out, err);
 	if (rc != 0)
 		regions_close(out);
@@ -320,6 +357,7 @@ uint64_t regions_there(const struct regions *regions, const struct region *packe
 {
 	return region_memory(&regions->kv) + region_memory(&regions->sessions) +
 	       region_memory(&regions->draft) + region_memory(&regions->supports) +
+	       (regions->hidden.header != NULL ? region_memory(&regions->hidden) : 0) +
 	       (packed->header != NULL ? region_memory(packed) : 0);
 }
 
@@ -332,7 +370,8 @@ void regions_needs(const struct regions *regions, const struct region *packed,
 		.weights = slots_needs_weights(model),
 		.kv = kv_bytes(&regions->kv_layout),
 		.rest = sessions_bytes(regions->places, header->n_context) + draft_bytes() +
-			SUPPORTS_BYTES,
+			SUPPORTS_BYTES +
+			(regions->hidden.header != NULL ? regions->hidden.bytes : 0),
 		.files = gguf_files(model->gguf),
 		.there = regions_there(regions, packed),
 	};
@@ -342,6 +381,8 @@ void regions_close(struct regions *regions)
 {
 	if (regions->kv.header != NULL)
 		region_close(&regions->kv);
+	if (regions->hidden.header != NULL)
+		region_close(&regions->hidden);
 	if (regions->supports.header != NULL)
 		region_close(&regions->supports);
 	if (regions->draft.header != NULL)

@@ -1,5 +1,5 @@
 /*
- * The regions that the verifier owns: "sessions", "draft", "supports" and "kv". They are made new,
+ * The regions that the verifier owns: "sessions", "draft", "supports", "hidden" and "kv". They are made new,
  * or taken over from the predecessor through the fd store or a peer that kept them; a region that
  * does not fit this model and configuration is closed. packed.h owns "weights".
  */
@@ -11,6 +11,7 @@
 #include "shared/ipc/region.h"
 #include "shared/model/kv/kv.h"
 #include "shared/spec/draft.h"
+#include "shared/spec/hidden.h"
 #include "shared/spec/session.h"
 #include "shared/spec/slots.h"
 
@@ -28,6 +29,7 @@ static_assert(sizeof(struct kv_region_header) == 128, "the cells stay 64-byte al
 
 struct regions {
 	struct region sessions, draft, supports, kv;
+	struct region hidden; /* header NULL: no drafter wants states */
 	/* our own copy; the one in the region is written, but never read again */
 	struct sessions_header header;
 	void *kv_mem; /* in kv */
@@ -39,7 +41,7 @@ struct regions {
 
 /* Descriptors of what a predecessor left; -1 where there is none or it has been taken. */
 struct regions_left {
-	int sessions, draft, supports, kv, weights;
+	int sessions, draft, supports, hidden, kv, weights;
 };
 
 /* Before the broker opens. Touches nothing, because the predecessor may still live. */
@@ -60,6 +62,9 @@ int regions_open(struct broker *broker, struct regions_left *left,
  * copy if its header is not NULL. */
 void regions_needs(const struct regions *regions, const struct region *packed,
 	const struct model *model, struct slots_needs *out);
+/* Makes a region for the hidden states of `shape` in place of the one that is there. */
+int regions_make_hidden(
+	struct regions *regions, const struct hidden_shape *shape, struct error *err);
 /* Call when the model's files were checked and have the same weights: stamps the regions with the
  * files' present state, so that a successor recognises them. */
 void regions_stamp(struct regions *regions, const struct region *packed, const struct model *model);

@@ -81,6 +81,7 @@ static int read_eagle3(
 	if (!rc)
 		rc = read_flag(k, "norm_before_residual", &head->residual_normed);
 	head->kind = HEAD_EAGLE3;
+	head->n_taps = HEAD_TAPS;
 	head->n_state = HEAD_TAPS * t->n_embd;
 	c->n_vocab = t->n_vocab;
 	return rc;
@@ -257,8 +258,12 @@ static int load_nextn(struct loader *l, struct layer *layers)
 	const uint32_t block = c->n_layers, d = c->n_embd;
 	head->kind = HEAD_NEXTN;
 	head->n_state = d;
+	head->n_taps = 1;
 	head->taps[0] = block;
 	int rc = load_read_vocabulary(l);
+	name_tensor(l, "output_norm.weight");
+	if (!rc)
+		rc = load_vector(l, d, &head->taps_norm);
 	name_either(l, block, "embed_tokens", "token_embd");
 	if (!rc)
 		rc = load_matrix(l, c->n_vocab, d, &m->embedding);

@@ -14,20 +14,19 @@
 #include "shared/model/arch/model.h"
 
 enum head_kind { HEAD_EAGLE3, HEAD_NEXTN };
-enum { HEAD_TAPS = 3 };
+enum { HEAD_TAPS = LIMIT_TAPS };
 
 struct head {
 	enum head_kind kind;
 	/* width of a state of the target, as the head takes it: HEAD_TAPS times the target's n_embd
 	 * (EAGLE-3), or once (nextn) */
 	uint32_t n_state;
-	/* EAGLE-3: the state is the residual stream before these layers of the target, one after the
-	 * other; the number of layers means after the last. nextn: that after the last, after
-	 * output_norm. */
-	uint32_t taps[HEAD_TAPS];
+	/* [n_taps] The head reads the residual streams before these layers of the target, one after
+	 * the other; the number of layers means after the last. */
+	uint32_t taps[HEAD_TAPS], n_taps;
 	/* EAGLE-3: fc, {n_embd, n_state}; nextn: eh_proj, {n_embd, 2 n_embd} */
 	struct matrix project;
-	const float *taps_norm; /* [n_state], before fc, or NULL */
+	const float *taps_norm; /* [n_state], before fc, or NULL; nextn: the target's output_norm */
 	const float *token_norm, *state_norm; /* [n_embd] */
 	bool residual_normed; /* EAGLE-3: the residual stream begins with the state's norm */
 	/* [output.rows] the target's token of each row of logits; NULL: they are the same */

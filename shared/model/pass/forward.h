@@ -127,15 +127,15 @@ struct queue *forward_queue(const struct forward *forward);
  * Draft heads (shared/model/arch/head.h). Row i belongs to token i of the pass. The caller fills
  * `states` before a pass, and reads `out` after it; D = n_embd.
  *
- * EAGLE-3: a state is forward_head_fuse's result from `taps`, or, for a token behind a drafted one,
- * the row of `out` of the token before it. nextn: a state of the target, or the same.
+ * A state is forward_head_fuse's result from `taps`, the target's hidden states, or, for a token
+ * behind a drafted one, the row of `out` of the token before it.
  */
 struct forward_head_rows {
-	float *taps; /* [n_batch][head->n_state], EAGLE-3 only */
+	float *taps; /* [n_batch][head->n_state] */
 	float *states; /* [n_batch][D] */
 	const float *out; /* [n_batch][D] */
 };
 struct forward_head_rows forward_head_rows(const struct forward *forward);
-/* EAGLE-3: computes states[first..first+n-1] from the same rows of `taps`. -errno when the back end
+/* Computes states[first..first+n-1] from the same rows of `taps`. -errno when the back end
  * failed. Not during a pass. */
 int forward_head_fuse(struct forward *forward, uint32_t first, uint32_t n);

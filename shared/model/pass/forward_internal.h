@@ -65,7 +65,7 @@ struct forward {
 	rows_at wide, wide_q8; /* [T][max(2 D, head->n_state)] */
 
 	/* In f->batch: */
-	float *head_taps; /* [T][head->n_state], EAGLE-3 only */
+	float *head_taps; /* [T][head->n_state] */
 	float *head_states, *head_out; /* [T][D] */
 	struct step_token *step_tokens; /* [T] */
 	/* [n_logits + n_picks] tokens whose logits are kept, then those that are only picked

@@ -5,7 +5,7 @@
  * EAGLE-3: g = fc(taps), or fc(norm(taps)); attention reads [norm(e); norm(g)]; the residual stream
  * begins as g, or as norm(g); the state that is given back is x, before output_norm.
  *
- * nextn: x = eh_proj [norm(e); norm(h)]; the state that is given back is that after output_norm.
+ * nextn: h = norm(taps), the target's; x = eh_proj [norm(e); norm(h)]; the state that is given back is that after output_norm.
  */
 #include "shared/model/pass/forward_internal.h"
 #include "shared/model/arch/head.h"
@@ -27,7 +27,7 @@ void head_layout_batch(struct forward *f, struct carve *c)
 {
 	const struct head *head = f->model->head;
 	size_t T = f->limits.n_batch, D = f->model->config.n_embd;
-	CARVE(c, f->head_taps, head->kind == HEAD_EAGLE3 ? T * head->n_state : 0);
+	CARVE(c, f->head_taps, T * head->n_state);
 	CARVE(c, f->head_states, T * D);
 	CARVE(c, f->head_out, T * D);
 }
@@ -127,6 +127,11 @@ int forward_head_fuse(struct forward *forward, uint32_t first, uint32_t n)
 		return -EINVAL;
 	f->n = n;
 	struct rows taps = batch_rows(f, f->head_taps + first * width, width * sizeof(float), n);
+	struct rows states = batch_rows(f, f->head_states + first * d, d * sizeof(float), n);
+	if (head->kind == HEAD_NEXTN) {
+		norm_rows(f, (uint32_t)d, taps, head->taps_norm, states, (struct rows){0});
+		return f->queue->ops->wait(f->queue, f->queue->ops->ticket(f->queue));
+	}
 	struct inputs in = {taps, q8_of(f, f->wide_q8, width)};
 	bool quantised = matrix_quantised(&head->project);
 	if (head->taps_norm)
@@ -134,7 +139,6 @@ int forward_head_fuse(struct forward *forward, uint32_t first, uint32_t n)
 	if (head->taps_norm || quantised)
 		norm_rows(f, (uint32_t)width, taps, head->taps_norm, in.f32,
 			quantised ? in.q8 : (struct rows){0});
-	multiply(f, &head->project, in,
-		batch_rows(f, f->head_states + first * d, d * sizeof(float), n));
+	multiply(f, &head->project, in, states);
 	return f->queue->ops->wait(f->queue, f->queue->ops->ticket(f->queue));
 }

@@ -1,0 +1,197 @@
+#include "services/drafter/head.h"
+
+#include "services/drafter/model_pass.h"
+
+#include "shared/model/arch/head.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool draft_is_head(const char *path)
+{
+	struct gguf *gguf;
+	struct error err;
+	if (path[0] == '\0' || gguf_open(path, &gguf, &err) < 0)
+		return false;
+	bool is = head_is_eagle3(gguf);
+	gguf_close(&gguf);
+	return is;
+}
+
+enum draft_method draft_head_wanted(const struct drafter_config *config)
+{
+	bool given = config->draft[0] != '\0', is = config->draft_is_head;
+	if (config->method == DRAFT_MTP)
+		return DRAFT_MTP;
+	if (is && (config->method == DRAFT_AUTO || config->method == DRAFT_EAGLE3))
+		return DRAFT_EAGLE3;
+	return config->method == DRAFT_AUTO && !given ? DRAFT_MTP : DRAFT_NONE;
+}
+
+static int load_eagle3(struct draft_model *m, const char *path, const char *target_path,
+	uint64_t fingerprint, struct error *err)
+{
+	int r = model_load(target_path, &m->target, err);
+	if (r < 0)
+		return r;
+	if (m->target->file_fingerprint != fingerprint)
+		return error_set(
+			err, ESTALE, "%s is not the file that the verifier has", target_path);
+	return head_load_eagle3(path, m->target, &m->model, err);
+}
+
+static int load_mtp(
+	struct draft_model *m, const char *target_path, uint64_t fingerprint, struct error *err)
+{
+	int r = head_load_nextn(target_path, &m->model, err);
+	if (r == 0 && m->model->file_fingerprint != fingerprint)
+		return error_set(
+			err, ESTALE, "%s is not the file that the verifier has", target_path);
+	return r;
+}
+
+/* Heads draft tokens of their target, so they use its tokenizer. */
+static int open_tokenizer(
+	struct draft_model *m, const struct sessions_header *header, struct error *err)
+{
+	const struct gguf *gguf = m->target ? m->target->gguf : m->model->gguf;
+	int r = tokenizer_load(gguf, &m->tokenizer, err);
+	if (r < 0)
+		return r;
+	if (tokenizer_fingerprint(m->tokenizer) != header->tokenizer_fingerprint)
+		return error_set(err, ESTALE, "%s is not the file that the verifier has",
+			header->model_path);
+	m->n_vocab = tokenizer_n_vocab(m->tokenizer);
+	r = sampler_init(&m->sampler, m->n_vocab);
+	return r < 0 ? error_set(err, -r, "no memory for a vocabulary of %u", m->n_vocab) : 0;
+}
+
+static int allocate(struct draft_model *m, struct error *err)
+{
+	const struct model_config *c = &m->model->config;
+	m->is_true = calloc(m->n_batch, sizeof(*m->is_true));
+	if (m->head->tokens)
+		m->logits = malloc(c->n_vocab * sizeof(*m->logits));
+	if (!m->is_true || (m->head->tokens && !m->logits))
+		return error_set(err, ENOMEM, "no memory for a draft head");
+	for (uint32_t i = 0; m->logits && i < c->n_vocab; i++)
+		m->logits[i] = -INFINITY;
+	return 0;
+}
+
+static int open_parts(struct draft_model *m, const struct drafter_config *config,
+	const struct sessions_header *header, struct error *err)
+{
+	uint64_t fingerprint = header->file_fingerprint;
+	int r = m->method == DRAFT_EAGLE3
+			? load_eagle3(m, config->draft, header->model_path, fingerprint, err)
+			: load_mtp(m, header->model_path, fingerprint, err);
+	if (r < 0)
+		return r;
+	m->head = m->model->head;
+	r = open_tokenizer(m, header, err);
+	if (r == 0)
+		r = draft_model_open_engine(m, config, err);
+	if (r == 0)
+		r = allocate(m, err);
+	m->wanted = (struct hidden_shape){
+		.model = fingerprint,
+		.n_taps = m->head->n_taps,
+		.n_embd = m->head->n_state / m->head->n_taps,
+	};
+	memcpy(m->wanted.tap, m->head->taps, sizeof(m->wanted.tap));
+	return r;
+}
+
+int draft_head_open(const struct drafter_config *config, const struct sessions_header *header,
+	struct head_states *states, struct hints *hints, struct draft_model **out,
+	struct error *err)
+{
+	struct draft_model *m = calloc(1, sizeof(*m));
+	*out = NULL;
+	if (!m)
+		return error_set(err, ENOMEM, "no memory for a draft head");
+	m->method = draft_head_wanted(config);
+	m->sessions = states->sessions;
+	m->n_sessions = states->n_sessions;
+	m->hints = hints;
+	m->states = states;
+	int r = open_parts(m, config, header, err);
+	if (r < 0) {
+		draft_model_close(&m);
+		return r;
+	}
+	*out = m;
+	return 0;
+}
+
+void head_skip(struct draft_model *m, struct draft_session *s)
+{
+	uint32_t at = s->has_seq ? s->seq.n : 0;
+	head_states_look(m->states);
+	if (s->shift == 0)
+		s->shift = 1;
+	while (at + s->shift < s->n && at + s->shift - 1 < s->n_states &&
+		!head_states_have(m->states, s, at + s->shift - 1))
+		s->shift++;
+}
+
+uint32_t head_readable(const struct draft_model *m, const struct draft_session *s)
+{
+	(void)m;
+	uint32_t next = (s->has_seq ? s->seq.n : 0) + s->shift - 1;
+	uint32_t end = s->n_states + 2 < s->n ? s->n_states : s->n - 2;
+	return s->n >= 2 && next < end ? end - next : 0;
+}
+
+uint32_t head_add(struct draft_model *m, struct draft_session *s, uint32_t first, uint32_t n)
+{
+	const struct forward_head_rows rows = forward_head_rows(m->forward);
+	uint32_t width = m->head->n_state, d = m->model->config.n_embd, got = 0;
+	uint32_t position = s->seq.n + s->shift - 1; /* of the state */
+	if (position + 1 >= s->n) {
+		memcpy(rows.states + (size_t)first * d, s->out, d * sizeof(*s->out));
+		m->is_true[first] = false;
+		return 1;
+	}
+	while (got < n && position + 1 < s->n &&
+		head_states_read(
+			m->states, s, position, rows.taps + (size_t)(first + got) * width)) {
+		m->is_true[first + got++] = true;
+		position++;
+	}
+	return got;
+}
+
+int head_fuse(struct draft_model *m)
+{
+	for (uint32_t first = 0; first < m->n_in_batch;) {
+		uint32_t n = 0;
+		while (first + n < m->n_in_batch && m->is_true[first + n])
+			n++;
+		int r = n > 0 ? forward_head_fuse(m->forward, first, n) : 0;
+		if (r < 0)
+			return r;
+		first += n > 0 ? n : 1;
+	}
+	return 0;
+}
+
+void head_got(struct draft_model *m, struct draft_session *s, uint32_t row)
+{
+	uint32_t d = m->model->config.n_embd;
+	memcpy(s->out, forward_head_rows(m->forward).out + (size_t)row * d, d * sizeof(*s->out));
+	if (m->is_true[row])
+		s->n_true = s->seq.n;
+}
+
+const float *head_logits(struct draft_model *m, const float *logits)
+{
+	if (!m->head || !m->logits)
+		return logits;
+	for (uint32_t i = 0; i < m->model->output.rows; i++)
+		m->logits[m->head->tokens[i]] = logits[i];
+	return m->logits;
+}

@@ -1,0 +1,519 @@
+/*
+ * Drafting with heads, through the draft thread: chains, trees and chains after a rejection against
+ * golden data (tests/data/golden/heads), whose target runs here and fills the log of hidden states
+ * as the verifier does. Then heads that begin in the middle, and what must be refused.
+ */
+#include "tests/model/golden.h"
+#include "tests/drafter/fake_verifier.h"
+
+#include "shared/model/arch/head.h"
+#include "shared/spec/hidden.h"
+
+#include <unistd.h>
+
+#define FOLDER "tests/data/golden/heads"
+enum { LOG_ROWS = 128 };
+
+/* The verifier's end of the hidden states: a target that runs here. */
+struct source {
+	struct rig rig;
+	struct kv_seq seq;
+	struct region region;
+	struct hidden log;
+	uint64_t row;
+	bool off; /* states are computed, and not written */
+};
+
+struct fixture {
+	struct drafter_config config;
+	struct worker worker;
+	struct fake fake;
+	struct source source;
+};
+
+static void on_residual(void *arg, uint32_t layer, uint32_t n_tokens, const struct rows *x)
+{
+	struct source *source = arg;
+	const struct hidden_shape *shape = &source->log.shape;
+	for (uint32_t tap = 0; tap < shape->n_taps; tap++)
+		for (uint32_t t = 0; t < n_tokens && shape->tap[tap] == layer && !source->off; t++)
+			memcpy((char *)source->log.header +
+					hidden_state_offset(&source->log, source->row + t, tap),
+				x->buffer->host + x->offset + t * x->stride,
+				shape->n_embd * sizeof(float));
+}
+
+/* Computes ids[seq.n..n-1] of a session, and publishes their states. */
+static void run_target(
+	struct source *source, uint32_t page, uint64_t uid, const int32_t *ids, uint32_t n)
+{
+	uint32_t at = source->seq.n;
+	assert_true(n - at <= RIG_BATCH);
+	if (!source->off)
+		source->row = hidden_reserve(&source->log, n - at);
+	rig_chain(&source->rig, &source->seq, ids + at, n - at, RIG_BATCH, NULL);
+	for (uint32_t i = at; i < n && !source->off; i++)
+		hidden_set_tag(
+			&source->log, source->row + i - at, (struct hidden_tag){uid, page, i});
+	if (!source->off)
+		hidden_publish(&source->log, n - at);
+}
+
+/* Makes the log that the drafter wants, and gives it to the drafter. */
+static void open_log(struct fixture *f)
+{
+	struct source *source = &f->source;
+	struct peer_taps taps;
+	struct patience patience;
+	struct region region;
+	struct error err;
+	patience_init(&patience, 20000);
+	do {
+		worker_taps(&f->worker, &taps);
+		usleep(1000);
+	} while (taps.n == 0 && patience_step_ms(&patience) > 0);
+	assert_true(taps.n > 0);
+	struct hidden_shape shape = {.model = taps.model,
+		.n_taps = (uint32_t)taps.n,
+		.n_embd = source->rig.model->config.n_embd,
+		.n_rows = LOG_ROWS};
+	memcpy(shape.tap, taps.layer, sizeof(shape.tap));
+	assert_int_equal(region_create(HIDDEN_REGION, HIDDEN_LAYOUT, hidden_bytes(&shape), 0,
+				 &source->region, &err),
+		0);
+	hidden_format(region_payload(&source->region), &shape);
+	assert_int_equal(hidden_attach(&source->log, region_payload(&source->region),
+				 source->region.bytes - REGION_DATA, &err),
+		0);
+	hidden_write_begin(&source->log);
+	int fd = fcntl(source->region.fd, F_DUPFD_CLOEXEC, 0);
+	assert_int_equal(
+		region_attach(fd, HIDDEN_REGION, HIDDEN_LAYOUT, REGION_DATA, false, &region, &err),
+		0);
+	worker_give(&f->worker, WORKER_HIDDEN, &region);
+	forward_set_hooks(source->rig.forward,
+		&(struct forward_hooks){.residual = on_residual, .arg = source});
+}
+
+static void start(struct fixture *f, const char *head, const char *const *settings)
+{
+	struct error err = {""};
+	config_defaults(drafter_config_keys, &f->config);
+	if (head)
+		strcpy(f->config.draft, head);
+	for (; *settings; settings++)
+		assert_int_equal(
+			config_set(*settings, "test", drafter_config_keys, &f->config, &err), 0);
+	assert_int_equal(drafter_config_resolve(&f->config, &err), 0);
+	if (worker_init(&f->worker, &f->config, NULL, NULL, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(worker_start(&f->worker, &err), 0);
+}
+
+/* target: its file. head: NULL for the target's own layer. */
+static struct fixture *make(
+	const char *target, const char *head, const char *const *settings, bool fits)
+{
+	static struct fixture f;
+	struct tokenizer *tokenizer;
+	struct error err;
+	memset(&f, 0, sizeof(f));
+	rig_open(&f.source.rig, target, NULL, 2, KV_F32);
+	if (tokenizer_load(f.source.rig.model->gguf, &tokenizer, &err) < 0)
+		fail_msg("%s", err.text);
+	start(&f, head, settings);
+	fake_open(&f.fake, tokenizer_fingerprint(tokenizer));
+	tokenizer_free(&tokenizer);
+	snprintf(f.fake.header->model_path, sizeof(f.fake.header->model_path), "%s", target);
+	f.fake.header->model_fingerprint = f.source.rig.model->fingerprint;
+	f.fake.header->file_fingerprint = f.source.rig.model->file_fingerprint;
+	fake_offer(&f.fake, &f.worker);
+	rig_seq(&f.source.rig, &f.source.seq);
+	if (fits)
+		open_log(&f);
+	return &f;
+}
+
+static void end(struct fixture *f)
+{
+	worker_exit(&f->worker);
+	fake_close(&f->fake);
+	if (f->source.region.header)
+		region_close(&f->source.region);
+	kv_seq_exit(&f->source.rig.kv, &f->source.seq);
+	rig_close(&f->source.rig);
+}
+
+static void assert_chain(
+	const char *name, const char *what, const struct fake_drafted *r, const json_t *chain)
+{
+	assert_int_equal(r->n, json_array_size(chain));
+	for (uint32_t i = 0; i < r->n; i++) {
+		json_int_t want =
+			json_integer_value(json_object_get(json_array_get(chain, i), "token_out"));
+		if (r->token[i] != want)
+			fail_msg("prompt %s, %s: token %u is %d, not %d", name, what, i,
+				r->token[i], (int)want);
+	}
+}
+
+/* The golden node with this token behind this golden parent. */
+static int golden_child(const json_t *tree, int parent, int32_t token)
+{
+	size_t i;
+	json_t *at;
+	json_array_foreach(json_object_get(tree, "tokens"), i,
+		at) if (json_integer_value(at) == token &&
+			json_integer_value(json_array_get(json_object_get(tree, "parents"), i)) ==
+				parent) return (int)i;
+	return -1;
+}
+
+static void assert_tree(const char *name, const struct fake_drafted *r, const json_t *tree)
+{
+	int golden[LIMIT_DRAFT_NODES];
+	double score[LIMIT_DRAFT_NODES];
+	assert_int_equal(r->n, json_array_size(json_object_get(tree, "tokens")));
+	for (uint32_t i = 0; i < r->n; i++) {
+		int parent = r->parent[i];
+		golden[i] = golden_child(tree, parent < 0 ? -1 : golden[parent], r->token[i]);
+		if (golden[i] < 0)
+			fail_msg("prompt %s: node %u, token %d, is not in the tree", name, i,
+				r->token[i]);
+		score[i] = (parent < 0 ? 0 : score[parent]) + log((double)r->confidence[i]);
+		double want = json_number_value(
+			json_array_get(json_object_get(tree, "scores"), (size_t)golden[i]));
+		/* A confidence travels in 16 bits. */
+		assert_true(fabs(score[i] - want) < 2e-2);
+	}
+}
+
+static void check_prompt(struct fixture *f, uint32_t page, uint64_t uid, const json_t *prompt)
+{
+	int32_t ids[RIG_CONTEXT + 1], more[LIMIT_DRAFT_DEPTH];
+	const char *name = json_string_value(json_object_get(prompt, "name"));
+	const json_t *tree = json_object_get(prompt, "tree"), *after;
+	uint32_t n = read_ids(json_object_get(prompt, "ids"), ids);
+	size_t i;
+	json_array_foreach(json_object_get(prompt, "after_accept"), i, after)
+	{
+		struct source *source = &f->source;
+		struct kv *kv = &source->rig.kv;
+		uint64_t id = uid + 10 * i;
+		kv_seq_exit(kv, &source->seq);
+		rig_seq(&source->rig, &source->seq);
+		ids[n] = (int32_t)json_integer_value(json_object_get(prompt, "next"));
+		struct session_page *session =
+			fake_begin(&f->fake, page, id, DRAFT_AUTO, ids, n + 1);
+		run_target(source, page, id, ids, n);
+		if (tree) {
+			struct fake_drafted t =
+				fake_draft_tree(&f->fake, page, (struct draft_budget){16, 4, 4});
+			assert_tree(name, &t, tree);
+		}
+		const json_t *chain = json_object_get(prompt, "chain");
+		struct fake_drafted r =
+			fake_draft(&f->fake, page, (uint32_t)json_array_size(chain));
+		assert_int_equal(r.method, tree ? DRAFT_EAGLE3 : DRAFT_MTP);
+		assert_chain(name, "chain", &r, chain);
+		/* Some are accepted. */
+		uint32_t n_ids = read_ids(json_object_get(after, "ids"), ids), n_more = 0;
+		for (uint32_t at = n + 1; at < n_ids; at++)
+			more[n_more++] = ids[at];
+		more[n_more++] = (int32_t)json_integer_value(json_object_get(after, "bonus"));
+		fake_commit(session, more, n_more);
+		run_target(source, page, id, ids, n_ids);
+		chain = json_object_get(after, "chain");
+		r = fake_draft(&f->fake, page, (uint32_t)json_array_size(chain));
+		assert_chain(name, "chain after a rejection", &r, chain);
+	}
+}
+
+static const char *const plain[] = {"run_ahead=off", NULL};
+
+static void check_head(const char *folder, const char *name)
+{
+	char path[512], target[512], head[512];
+	json_t *prompt;
+	size_t i;
+	snprintf(path, sizeof(path), "%s/%s.json", folder, name);
+	json_t *golden = load_json(path);
+	const json_t *of = json_object_get(golden, "target");
+	if (!of)
+		of = json_object_get(golden, "model");
+	if (json_is_object(of))
+		of = json_object_get(of, "file");
+	snprintf(target, sizeof(target), "%s/%s", folder, json_string_value(of));
+	snprintf(head, sizeof(head), "%s/%s.f32.gguf", folder, name);
+	struct fixture *f =
+		make(target, strncmp(name, "eagle3", 6) == 0 ? head : NULL, plain, true);
+	json_array_foreach(json_object_get(golden, "prompts"), i, prompt)
+		check_prompt(f, (uint32_t)i % FAKE_SESSIONS, 100 * (i + 1), prompt);
+	end(f);
+	json_decref(golden);
+}
+
+static const char *const heads[] = {"eagle3-llama-own", "eagle3-llama-shared",
+	"eagle3-qwen3moe-normfc", "eagle3-qwen3moe-full", "nextn-glm4moe", "nextn-deepseek2",
+	"nextn-qwen3next", "nextn-qwen35moe"};
+
+static void drafts_are_the_golden_ones(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
+		check_head(FOLDER, heads[i]);
+}
+
+#define LLAMA FOLDER "/target-llama.f32.gguf"
+#define GLM FOLDER "/nextn-glm4moe.f32.gguf"
+#define EAGLE FOLDER "/eagle3-llama-own.f32.gguf"
+
+static struct session_page *begin(
+	struct fixture *f, uint32_t page, uint64_t uid, int32_t *ids, uint32_t n)
+{
+	rig_ids(uid, f->source.rig.model->config.n_vocab, ids, n + 1);
+	kv_seq_exit(&f->source.rig.kv, &f->source.seq);
+	rig_seq(&f->source.rig, &f->source.seq);
+	return fake_begin(&f->fake, page, uid, DRAFT_AUTO, ids, n + 1);
+}
+
+/* Runs the target over a long text, a part at a time. */
+static void run_long(struct fixture *f, uint32_t page, uint64_t uid, const int32_t *ids,
+	uint32_t from, uint32_t to)
+{
+	for (uint32_t at = from; at < to; at += RIG_BATCH)
+		run_target(&f->source, page, uid, ids, at + RIG_BATCH < to ? at + RIG_BATCH : to);
+}
+
+/* The log has room for fewer tokens than the text has; some are never written; a drafter that is
+ * started anew has only those that are there. It drafts from what there is. */
+static void states_that_are_lost_are_left_out(void **state)
+{
+	int32_t ids[301];
+	(void)state;
+	for (int mtp = 0; mtp < 2; mtp++) {
+		struct fixture *f = make(mtp ? GLM : LLAMA, mtp ? NULL : EAGLE, plain, true);
+		uint32_t method = mtp ? DRAFT_MTP : DRAFT_EAGLE3;
+		struct session_page *page = begin(f, 3, 70, ids, 250);
+		run_long(f, 3, 70, ids, 0, 250);
+		struct fake_drafted r = fake_draft(&f->fake, 3, 4);
+		assert_int_equal(r.method, method);
+		assert_int_equal(r.n, 4);
+		/* The states of ten tokens never come. */
+		f->source.off = true;
+		rig_ids(5, 300, ids + 251, 20);
+		fake_commit(page, ids + 251, 10);
+		run_target(&f->source, 3, 70, ids, 260);
+		r = fake_draft(&f->fake, 3, 4);
+		assert_int_equal(r.method, DRAFT_NGRAM);
+		f->source.off = false;
+		fake_commit(page, ids + 261, 5);
+		run_target(&f->source, 3, 70, ids, 265);
+		r = fake_draft(&f->fake, 3, 4);
+		assert_int_equal(r.method, method);
+		assert_int_equal(r.n, 4);
+		r = fake_draft_tree(&f->fake, 3, (struct draft_budget){16, 4, 4});
+		assert_int_equal(r.method, method);
+		assert_int_equal(r.n, 16);
+		end(f);
+	}
+}
+
+/* Any numbers may be in the log: nothing happens but worse drafts. */
+static void rubbish_in_the_log_costs_speed_only(void **state)
+{
+	static const uint32_t rubbish[] = {0x7fc00000, 0x7f800000, 0xff800000, 0x7f7fffff, 1};
+	int32_t ids[301];
+	(void)state;
+	for (size_t i = 0; i < sizeof(rubbish) / sizeof(rubbish[0]); i++) {
+		struct fixture *f = make(i % 2 ? GLM : LLAMA, i % 2 ? NULL : EAGLE, plain, true);
+		struct source *source = &f->source;
+		struct session_page *page = begin(f, 1, 90 + i, ids, 60);
+		run_target(source, 1, 90 + i, ids, 60);
+		for (uint64_t row = 20; row < 60; row++)
+			for (uint32_t tap = 0; tap < source->log.shape.n_taps; tap++)
+				memcpy((char *)source->log.header +
+						hidden_state_offset(&source->log, row, tap),
+					&rubbish[i], sizeof(rubbish[i]));
+		(void)fake_draft(&f->fake, 1, 4);
+		(void)fake_draft_tree(&f->fake, 1, (struct draft_budget){16, 4, 4});
+		/* Tags of nobody, of other sessions, and of impossible tokens. */
+		hidden_set_tag(&source->log, 40, (struct hidden_tag){90 + i, UINT32_MAX, 5});
+		hidden_set_tag(&source->log, 41, (struct hidden_tag){90 + i, 1, UINT32_MAX});
+		hidden_set_tag(&source->log, 42, (struct hidden_tag){7, 1, 5});
+		/* Counters that make no sense, and then do again. */
+		atomic_store(&source->log.header->end, UINT64_MAX);
+		(void)fake_draft(&f->fake, 1, 4);
+		atomic_store(&source->log.header->end, source->log.end);
+		fake_commit(page, ids, 1);
+		(void)fake_draft(&f->fake, 1, 4);
+		/* Another session is drafted for as before. */
+		begin(f, 2, 95 + i, ids, 30);
+		run_target(source, 2, 95 + i, ids, 30);
+		struct fake_drafted r = fake_draft(&f->fake, 2, 4);
+		assert_int_equal(r.method, i % 2 ? DRAFT_MTP : DRAFT_EAGLE3);
+		assert_int_equal(r.n, 4);
+		end(f);
+	}
+}
+
+/* What is drafted ahead behind a draft that is accepted whole is the next draft, at once. */
+static void drafts_ahead_go_on_from_what_was_accepted(void **state)
+{
+	static const char *const ahead[] = {"run_ahead=on", NULL};
+	int32_t ids[64], more[9];
+	(void)state;
+	struct fixture *f = make(LLAMA, EAGLE, ahead, true);
+	struct session_page *page = begin(f, 0, 33, ids, 20);
+	run_target(&f->source, 0, 33, ids, 20);
+	struct fake_drafted r = fake_draft(&f->fake, 0, 3);
+	assert_int_equal(r.n, 3);
+	memcpy(more, r.token, 3 * sizeof(*more));
+	/* The drafter goes on; its own next token is the one that the verifier adds. */
+	struct patience patience;
+	patience_init(&patience, 20000);
+	struct worker_head head = {.passes = 0};
+	do {
+		usleep(1000);
+		assert_true(worker_head(&f->worker, &head));
+	} while (head.passes < 7 && patience_step_ms(&patience) > 0);
+	assert_true(head.passes >= 7);
+	more[3] = f->worker.sessions[0].tokens[21 + 3];
+	memcpy(ids + 21, more, 4 * sizeof(*more));
+	fake_commit(page, more, 4);
+	run_target(&f->source, 0, 33, ids, 24);
+	r = fake_draft(&f->fake, 0, 3);
+	assert_int_equal(r.n, 3);
+	assert_int_equal(r.ahead, 3);
+	/* Once something is rejected, the draft is that of a head that did not go ahead. */
+	more[0] = (r.token[0] + 1) % 300;
+	fake_commit(page, more, 1);
+	ids[25] = more[0];
+	run_target(&f->source, 0, 33, ids, 25);
+	struct fake_drafted one = fake_draft(&f->fake, 0, 4);
+	fake_begin(&f->fake, 1, 34, DRAFT_AUTO, ids, 26);
+	kv_seq_exit(&f->source.rig.kv, &f->source.seq);
+	rig_seq(&f->source.rig, &f->source.seq);
+	run_target(&f->source, 1, 34, ids, 25);
+	struct fake_drafted other = fake_draft(&f->fake, 1, 4);
+	assert_int_equal(one.n, 4);
+	assert_memory_equal(one.token, other.token, 4 * sizeof(one.token[0]));
+	end(f);
+}
+
+/* Sampling: the tokens are of those that the head drafts, and with maximal coupling their
+ * distribution comes with them. */
+static void sampled_drafts_keep_to_the_heads_tokens(void **state)
+{
+	int32_t ids[64];
+	(void)state;
+	struct fixture *f = make(LLAMA, EAGLE, plain, true);
+	const struct head *head = f->worker.head->head;
+	for (uint32_t i = 0; i < 12; i++) {
+		struct session_page *page = begin(f, i % 8, 400 + i, ids, 20);
+		atomic_store(&page->uid, 0);
+		page->request.sampling.temperature = 1;
+		page->request.sampling.seed = i;
+		page->request.sampling.coupling = i % 2 ? COUPLING_MAXIMAL : COUPLING_GUMBEL;
+		atomic_store(&page->uid, 400 + i);
+		run_target(&f->source, i % 8, 400 + i, ids, 20);
+		struct fake_drafted r =
+			i < 8 ? fake_draft(&f->fake, i % 8, 5)
+			      : fake_draft_tree(&f->fake, i % 8, (struct draft_budget){16, 4, 4});
+		assert_int_equal(r.method, DRAFT_EAGLE3);
+		assert_true(r.n >= 5);
+		assert_int_equal(r.support, i < 8 && i % 2);
+		for (uint32_t j = 0; j < r.n; j++) {
+			double sum = 0;
+			bool is = false;
+			for (uint32_t t = 0; t < f->worker.head->model->output.rows; t++)
+				is |= head_token(head, t) == r.token[j];
+			assert_true(is);
+			for (uint32_t c = 0; r.support && c < r.n_support[j]; c++)
+				sum += (double)r.q[j][c].p;
+			assert_true(!r.support || fabs(sum - 1) < 1e-3);
+		}
+	}
+	end(f);
+}
+
+/* A round of several sessions, with chains and trees, gives what each gives alone. */
+static void sessions_do_not_disturb_each_other(void **state)
+{
+	static struct fake_drafted alone[6], together;
+	int32_t ids[64];
+	(void)state;
+	struct fixture *f = make(LLAMA, EAGLE, plain, true);
+	const struct draft_budget budgets[] = {{4, 4, 1}, {16, 4, 4}};
+	for (uint32_t i = 0; i < 6; i++) {
+		begin(f, i, 600 + i, ids, 8 + i);
+		run_target(&f->source, i, 600 + i, ids, 8 + i);
+		alone[i] = fake_draft_tree(&f->fake, i, budgets[i % 2]);
+		assert_true(alone[i].n >= 4);
+	}
+	for (uint32_t i = 0; i < 6; i++)
+		fake_ask_tree(&f->fake, i, 600 + i, 9 + i, budgets[i % 2], i == 5);
+	for (uint32_t n = 0; n < 6; n++) {
+		assert_true(fake_reply(&f->fake, &together));
+		const struct fake_drafted *one = &alone[together.page];
+		assert_int_equal(together.n, one->n);
+		assert_memory_equal(together.token, one->token, one->n * sizeof(one->token[0]));
+		assert_memory_equal(together.parent, one->parent, one->n * sizeof(one->parent[0]));
+	}
+	end(f);
+}
+
+/* The head, for a target whose states are wider. */
+static void copy_with_other_width(char *path)
+{
+	static unsigned char bytes[1 << 20];
+	const char key[] = "eagle3.target_hidden_size";
+	const uint32_t width = 65;
+	FILE *file = fopen(EAGLE, "rb");
+	assert_non_null(file);
+	size_t n = fread(bytes, 1, sizeof(bytes), file);
+	fclose(file);
+	unsigned char *at = memmem(bytes, n, key, strlen(key));
+	assert_true(at && n < sizeof(bytes));
+	/* Behind a key come its type and its value, of 4 bytes each. */
+	memcpy(at + strlen(key) + 4, &width, sizeof(width));
+	int fd = mkstemp(path);
+	assert_true(fd >= 0 && write(fd, bytes, n) == (ssize_t)n);
+	close(fd);
+}
+
+static void a_head_of_another_model_is_refused(void **state)
+{
+	char text[400] = "", path[] = "/tmp/outrider-head-XXXXXX";
+	struct patience patience;
+	int32_t ids[32];
+	(void)state;
+	copy_with_other_width(path);
+	struct fixture *f = make(LLAMA, path, plain, false);
+	patience_init(&patience, 20000);
+	do {
+		usleep(1000);
+		worker_refusal(&f->worker, text, sizeof(text));
+	} while (!*text && patience_step_ms(&patience) > 0);
+	assert_non_null(strstr(text, path));
+	assert_non_null(strstr(text, "eagle3.target_hidden_size is 65"));
+	assert_non_null(strstr(text, "drafting with n-grams"));
+	begin(f, 0, 12, ids, 20);
+	assert_int_equal(fake_draft(&f->fake, 0, 4).method, DRAFT_NGRAM);
+	end(f);
+	unlink(path);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(drafts_are_the_golden_ones),
+		cmocka_unit_test(states_that_are_lost_are_left_out),
+		cmocka_unit_test(rubbish_in_the_log_costs_speed_only),
+		cmocka_unit_test(drafts_ahead_go_on_from_what_was_accepted),
+		cmocka_unit_test(sampled_drafts_keep_to_the_heads_tokens),
+		cmocka_unit_test(sessions_do_not_disturb_each_other),
+		cmocka_unit_test(a_head_of_another_model_is_refused),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

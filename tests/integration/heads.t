@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""Draft heads, served: EAGLE-3 files and the layers for drafts of models' own files. Chains and trees give the bytes of
+outrider-model, with every process killed at any moment; heads of other models are refused by name."""
+import itertools
+import json
+import os
+import re
+import struct
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from gguf_file import Gguf
+from outrider_test import ROOT, SAMPLED, SANITIZED, Service, Tap, difference, reference, run, program, seeded, until
+
+HEADS = ROOT / "tests" / "data" / "golden" / "heads"
+KILLS = int(os.environ.get("OUTRIDER_TEST_KILLS", 2 if SANITIZED else 6))
+TOKENS = 16 if SANITIZED else 32
+LONG = 60 if SANITIZED else 200
+PAIRS = (("nextn-glm4moe", None), ("nextn-deepseek2", None), ("nextn-qwen3next", None), ("nextn-qwen35moe", None),
+         ("target-llama", "eagle3-llama-own"), ("target-llama", "eagle3-llama-shared"),
+         ("target-qwen3moe", "eagle3-qwen3moe-normfc"), ("target-qwen3moe", "eagle3-qwen3moe-full"))
+
+tap = Tap()
+random = seeded()
+ids = [[random.randrange(380) for _ in range(n)] for n in (1, 7, 40, 90)]
+modes = (None, SAMPLED)
+
+
+def path(name):
+    return HEADS / f"{name}.f32.gguf"
+
+
+def references(model, n_tokens):
+    return {(m, i): reference(p, n_tokens, sampling, seed=50 + i, model=model, extra=("--ignore-eos",))
+            for m, sampling in enumerate(modes) for i, p in enumerate(ids)}
+
+
+def request(m, i, n_tokens, **more):
+    return {"tokens": ids[i], "max_tokens": n_tokens, "seed": 50 + i, "ignore_eos": True, "logits_hash": True,
+            **(modes[m] or {}), **more}
+
+
+def drafter(service):
+    return next(p for p in service.status() if p["name"] == "drafter")
+
+
+def details(service):
+    return drafter(service).get("details", {})
+
+
+def near(model, folder, scale=0.02):
+    """A copy in which each token says nearly all about the next one, and the layer for drafts says the same: it is right
+    now and then. Every block adds little to the residual stream, and eh_proj hands on the embedding."""
+    file = Gguf(model)
+    for name, (ne, kind, data) in file.tensors.items():
+        values = list(struct.unpack(f"<{len(data) // 4}f", data)) if kind == 0 else None
+        if name.endswith(("attn_output.weight", "ffn_down.weight", "ffn_down_exps.weight", "ffn_down_shexp.weight", "ssm_out.weight")):
+            values = [v * scale for v in values]
+        elif name.endswith("nextn.eh_proj.weight"):
+            wide = ne[0]
+            values = [float(column == row) for row in range(ne[1]) for column in range(wide)]
+        elif name.endswith(("nextn.enorm.weight", "nextn.shared_head_norm.weight", "output_norm.weight")):
+            values = [1.0] * len(values)
+        elif name.endswith("nextn.embed_tokens.weight"):
+            values = list(struct.unpack(f"<{len(data) // 4}f", file.tensors["token_embd.weight"][2]))
+        elif name.endswith("nextn.shared_head_head.weight"):
+            values = list(struct.unpack(f"<{len(data) // 4}f", file.tensors["output.weight"][2]))
+        if values is not None:
+            file.tensors[name] = ne, kind, struct.pack(f"<{len(values)}f", *values)
+    to = Path(folder) / model.name
+    file.write(to)
+    return to
+
+
+def states(service, n_taps, n_embd):
+    """{(session, position): bytes} of the region of hidden states, as the drafter finds them (shared/spec/hidden.h)."""
+    pid = service.pid("verifier")
+    fd = next(f for f in Path(f"/proc/{pid}/fd").iterdir() if os.readlink(f).startswith("/memfd:hidden"))
+    data = fd.read_bytes()[128:]
+    shape = struct.unpack_from("<QI3III", data)
+    rows, (begin,), (end,) = shape[6], struct.unpack_from("<Q", data, 64), struct.unpack_from("<Q", data, 128)
+    assert shape[1] == n_taps and shape[5] == n_embd, shape
+    tags = 192
+    first = tags + (16 * rows + 63) // 64 * 64
+    found = {}
+    for row in range(begin, end):
+        session, _, position = struct.unpack_from("<QII", data, tags + row % rows * 16)
+        if session:
+            found[session, position] = b"".join(data[at:at + 4 * n_embd] for tap in range(n_taps)
+                                                for at in [first + (tap * rows + row % rows) * 4 * n_embd])
+    return found
+
+
+def by_position(service, n_taps, n_embd, asked):
+    """The states of an answer, one for each position."""
+    before = {session for session, _ in states(service, n_taps, n_embd)}
+    result = service.swarm([asked])[0]
+    return result, {p: h for (s, p), h in states(service, n_taps, n_embd).items() if s not in before}
+
+
+def sweep(service, name, method, expected, shapes):
+    wrong, drafted, accepted = [], 0, 0
+    for m, (k, nodes, width), coupling in itertools.product((0, 1), shapes, ("gumbel", "maximal")):
+        if m and coupling == "maximal":  # exact in distribution alone
+            continue
+        more = {"draft_nodes": nodes, "draft_width": width} if nodes else {}
+        results = service.swarm([request(m, i, TOKENS, k=k, draft_method=method, coupling=coupling, **more)
+                                 for i in range(len(ids))], concurrent=len(ids))
+        for i, result in enumerate(results):
+            what = difference(result, expected[m, i])
+            if what:
+                wrong.append(f"K = {k}, {nodes} nodes, {coupling}, session {i}: {what}")
+            else:
+                drafted += result["usage"]["drafted"]
+                accepted += result["usage"]["accepted"]
+    tap.ok(not wrong, f"{name}: chains and trees give the reference's bytes", "\n".join(wrong[:10]))
+    return drafted, accepted
+
+
+shapes = ((1, 0, 0), (3, 0, 0), (7, 0, 0), (4, 16, 4), (7, 40, 3))
+folder = tempfile.TemporaryDirectory()
+for target, head in PAIRS:
+    name, method = head or target, "eagle3" if head else "mtp"
+    model = path(target) if head else near(path(target), folder.name)
+    expected = references(model, TOKENS)
+    with Service(model=model, draft=path(head) if head else None, options=("--threads", 2), sets=("verifier.prefill_chunk=16",)) as service:
+        tap.ok(until(lambda: details(service).get("head") == method), f"{name}: the drafter says that its head is of method {method}",
+               drafter(service))
+        before = int(details(service)["passes"])
+        drafted, accepted = sweep(service, name, method, expected, shapes[1:] if SANITIZED else shapes)
+        passes = int(details(service)["passes"]) - before
+        tap.ok(passes > 50 and drafted > passes, f"{name}: the head drafts", (passes, drafted, accepted))
+        if not head:
+            tap.ok(accepted * 8 > drafted, f"{name}: drafts are accepted", (drafted, accepted))
+        tap.note(f"{name}: {accepted} of {drafted} drafted tokens accepted")
+        if name in ("nextn-glm4moe", "eagle3-llama-own"):
+            automatic = service.swarm([request(0, 2, TOKENS, k=3)])[0]
+            tap.ok(not difference(automatic, expected[0, 2]) and int(details(service)["passes"]) > before + passes,
+                   f"{name}: a request that names no method is drafted for by it", automatic)
+
+# The states that the verifier publishes: those of the reference, and the same to the bit, however a token was computed.
+for target, head, taps in (("target-llama", "eagle3-llama-own", 3), ("nextn-qwen3next", None, 1)):
+    golden = json.loads((HEADS / f"{head or target}.json").read_text())["prompts"]
+    with Service(model=path(target), draft=path(head) if head else None, sets=("verifier.prefill_chunk=16",)) as service:
+        until(lambda: details(service).get("head"))
+        width = 64 if head else len(golden[0]["hidden"]["h"])
+        for prompt in golden if head else ():
+            asked = {"tokens": prompt["ids"], "max_tokens": 1, "k": 3, "ignore_eos": True, "draft_method": "eagle3"}
+            _, found = by_position(service, taps, width, asked)
+            at = len(prompt["ids"]) - 1
+            got = struct.unpack(f"<{taps * width}f", found[at])
+            want = [v for h in prompt["taps"]["h"] for v in h]
+            rms = (sum(v * v for v in want) / len(want)) ** 0.5
+            worst = max(abs(a - b) for a, b in zip(got, want)) / rms
+            tap.ok(sorted(found) == list(range(at + 1)) and worst < 2e-4, f"{head}, {prompt['name']}: the states are the golden ones", (sorted(found), worst))
+        answers = [by_position(service, taps, width, {**request(0, 2, TOKENS, k=k, draft_method="eagle3" if head else "mtp", **shape)})
+                   for k, shape in ((1, {}), (7, {}), (5, {"draft_nodes": 30, "draft_width": 4}))]
+        # A later answer finds the first tokens in the KV cache; the last token of each is never computed.
+        same = [sorted(set(answers[0][1]) & set(found)) for _, found in answers]
+        tap.ok(all(len(s) >= TOKENS - 1 and all(answers[0][1][p] == found[p] for p in s) for s, (_, found) in zip(same, answers)) and
+               len({tuple(r["tokens"]) for r, _ in answers}) == 1,
+               f"{head or target}: chains, trees and no drafts publish the same states", [len(s) for s in same])
+
+# Nobody but the verifier may write to the region. Rubbish in it costs speed only, and the next drafter reads what is good.
+model, head = path("target-llama"), path("eagle3-llama-own")
+expected = references(model, TOKENS)
+with Service(model=model, draft=head) as service:
+    until(lambda: details(service).get("head"))
+    service.swarm([request(0, 2, TOKENS, k=3)])
+    fds = {name: [f for f in Path(f"/proc/{service.pid(name)}/fd").iterdir() if os.readlink(f).startswith("/memfd:hidden")]
+           for name in ("verifier", "drafter")}
+    flags = {name: [int(re.search(r"flags:\s*(\d+)", Path(f"/proc/{service.pid(name)}/fdinfo/{f.name}").read_text()).group(1), 8) & 3 for f in found]
+             for name, found in fds.items()}
+    mapped = [line.split()[1] for line in Path(f"/proc/{service.pid('drafter')}/maps").read_text().splitlines() if "memfd:hidden" in line]
+    tap.ok(flags["drafter"] and not any(flags["drafter"]) and 2 in flags["verifier"] and mapped and all("w" not in m for m in mapped),
+           "the drafter can only read the hidden states", (flags, mapped))
+    writable = next(f for f, flag in zip(fds["verifier"], flags["verifier"]) if flag == 2)
+    wrong = []
+    for round in range(4):
+        process, results = service.swarm_start([request(i % 2, i % len(ids), TOKENS, k=3, **({"draft_nodes": 16, "draft_width": 4} if i % 3 else {}))
+                                                for i in range(24)], concurrent=4)
+        with open(writable, "r+b") as region:
+            size = os.fstat(region.fileno()).st_size
+            while process.poll() is None:
+                region.seek(random.randrange(128, 1 << 14) if random.random() < 0.5 else random.randrange(128, size - 4096))
+                region.write(random.randbytes(random.choice((1, 8, 4096))))
+                region.flush()
+                time.sleep(0.001)
+        wrong += [f"{i}: {what}" for i, r in enumerate(results()) if (what := difference(r, expected[i % 2, i % len(ids)]))]
+    tap.ok(not wrong and service.pid("drafter"), "rubbish in the region changes no byte", "\n".join(wrong[:5]))
+    service.restart("verifier")  # it makes a new region if it cannot use the old one
+    until(lambda: details(service).get("head"))
+    before = int(details(service)["passes"])
+    found = until(lambda: not difference(service.swarm([request(0, 2, TOKENS, k=3)])[0], expected[0, 2]) and int(details(service)["passes"]) > before)
+    tap.ok(found, "after the verifier was started anew, the head drafts again", details(service))
+
+# Killed at any moment. The successor of the drafter finds the states of the last tokens.
+for model, head, method in ((Path(folder.name) / "nextn-qwen3next.f32.gguf", None, "mtp"), (path("target-qwen3moe"), path("eagle3-qwen3moe-full"), "eagle3")):
+    expected = references(model, LONG)
+    with Service(model=model, draft=head, options=("-v",), sets=("verifier.prefill_chunk=32",)) as service:
+        for victim in ("drafter", "verifier"):
+            wrong, kills, answers, passes = [], 0, 0, 0
+            service.wait_ready()
+            before = int(details(service)["passes"])
+            while kills < KILLS:
+                service.wait_ready()
+                keys = [(random.randrange(2), random.randrange(len(ids))) for _ in range(6)]
+                shape = {"k": 5, "draft_nodes": 24, "draft_width": 4} if random.random() < 0.5 else {"k": 3}
+                process, results = service.swarm_start([request(m, i, LONG, draft_method=method, **shape) for m, i in keys], concurrent=3)
+                while process.poll() is None and kills < KILLS:
+                    time.sleep(random.uniform(0, 0.3))
+                    if process.poll() is None:
+                        kills += service.kill(victim)
+                for key, result in zip(keys, results()):
+                    answers += 1
+                    what = difference(result, expected[key])
+                    if what:
+                        wrong.append(f"{key}: {what}")
+            tap.ok(not wrong, f"{method}, {victim} killed {kills} times during {answers} answers: the same bytes", "\n".join(wrong[:10]))
+            service.wait_ready()
+            if victim != "drafter":  # whose successor counts anew
+                passes = int(details(service)["passes"])
+                tap.ok(passes > before, f"{method}, {victim}: the head drafted meanwhile", (before, passes))
+        service.wait_ready()
+        before = int(details(service)["passes"])
+        again = service.swarm([request(0, 3, TOKENS, k=3, draft_method=method, logits_hash=False)])[0]
+        tap.ok(again["tokens"] == expected[0, 3]["tokens"][:TOKENS] and int(details(service)["passes"]) > before,
+               f"{method}: and it goes on drafting afterwards", (again, details(service)))
+
+# Heads that are not for this model, and what cannot be asked for.
+target, good = path("target-llama"), path("eagle3-llama-own")
+expected = reference(ids[1], TOKENS, model=target, extra=("--ignore-eos",))
+
+
+def changed(name, change):
+    file = Gguf(good)
+    change(file)
+    to = Path(folder.name) / f"{name}.gguf"
+    file.write(to)
+    return to
+
+
+def key(name, value):
+    def change(file):
+        kind = file.keys[name][0]
+        file.keys[name] = (kind, (file.keys[name][1][0], value)) if isinstance(value, list) else (kind, value)
+    return change
+
+
+def map_to(index, token):
+    def change(file):
+        ne, kind, data = file.tensors["d2t"]
+        file.tensors["d2t"] = ne, kind, data[:8 * index] + struct.pack("<q", token) + data[8 * index + 8:]
+    return change
+
+
+bad = (("hidden size", changed("width", key("eagle3.target_hidden_size", 65)), "eagle3.target_hidden_size is 65"),
+       ("a layer that the model lacks", changed("layer", key("eagle3.target_layers", [1, 2, 99])), "has layer 99 at index 2"),
+       ("vocabulary", changed("vocabulary", key("eagle3.vocab_size", 400)), "eagle3.vocab_size is 400"),
+       ("a map out of range", changed("outside", map_to(1, 401)), "element 1 is 401"),
+       ("a map that repeats", changed("twice", map_to(10, struct.unpack("<q", Gguf(good).tensors["d2t"][2][:8])[0])), "elements 0 and 10 are both"))
+for what, head, message in bad:
+    service = Service(model=target, draft=head)
+    try:
+        found = until(lambda: message in drafter(service)["state"])
+        state = drafter(service)["state"]
+        tap.ok(found and state.startswith("degraded") and head.name in state, f"{what}: the drafter says what is wrong with which file", state)
+        result = service.swarm([request(0, 1, TOKENS, k=3, seed=1)])[0]
+        tap.ok(not difference(result, expected), f"{what}: answers go on", result)
+    finally:
+        service.stop()
+
+with tempfile.TemporaryDirectory() as runtime:
+    for what, arguments, message in (("an EAGLE-3 head as a draft model", ("--draft", good, "--set", "method=model"), "is an EAGLE-3 head: method = eagle3"),
+                                     ("a model as a head", ("--draft", target, "--set", "method=eagle3"), "needs an EAGLE-3 head"),
+                                     ("no head at all", ("--set", "method=eagle3"), "method = eagle3 needs a head")):
+        refused = run(program("outrider-drafter"), "--runtime-dir", runtime, "-d", *arguments)
+        tap.ok(refused.returncode == 78 and message in refused.stderr, f"{what} is refused", (refused.returncode, refused.stderr))
+with Service(model=target, options=("--draft-method", "auto")) as service:
+    tap.ok("head" not in details(service), "a model without such a layer has no head", details(service))
+tap.done()
