@@ -134,10 +134,11 @@ struct backend_ops {
 	 * up from 1; when one is reached, all before it are. `wait` blocks until t, which `ticket`
 	 * must have returned, is reached. Steps report no errors: `wait` returns -errno if a step
 	 * before t has failed. The results of the pass are then worthless, and every later wait
-	 * fails as well. */
-	ticket (*ticket)(struct queue *q);
-	bool (*reached)(struct queue *q, ticket t);
-	int (*wait)(struct queue *q, ticket t);
+	 * fails as well. (The type is written out because C++ does not take a member of its name.)
+	 */
+	uint64_t (*ticket)(struct queue *q);
+	bool (*reached)(struct queue *q, uint64_t t);
+	int (*wait)(struct queue *q, uint64_t t);
 
 	/* The steps between graph_begin and graph_end are the same whenever the key is the same:
 	 * the same steps on the same rows and weights, and only the content of buffers differs. A
@@ -161,3 +162,7 @@ struct backend_ops {
 	void (*logits)(struct queue *q, const struct step_logits *step);
 	void (*pick)(struct queue *q, const struct step_pick *step);
 };
+
+/* The first of the steps, requantise included, that a table lacks, by name; NULL: it has all. A back
+ * end that is unfinished must not get a model. */
+const char *backend_lacks(const struct backend_ops *ops);

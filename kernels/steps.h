@@ -23,8 +23,10 @@ struct buffer {
 	struct backend *backend;
 	unsigned char *host;
 	size_t bytes;
-	/* Private to the back end: how it frees the memory, and a descriptor of it. */
+	/* Private to the back end: how it frees the memory, a descriptor of it, and its address for
+	 * the device, which the CPU does not set. */
 	int handle, fd;
+	unsigned char *device;
 };
 
 enum buffer_kind {

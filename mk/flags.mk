@@ -10,14 +10,20 @@ SDK_LIBS := $(shell pkg-config --libs libzmq libprotobuf-c 2>/dev/null) -lpthrea
 CPPFLAGS += -D_GNU_SOURCE -I. -I$(B)/gen $(PKG_CFLAGS)
 CFLAGS += -std=gnu11 $(OPT) $(WARN) -ffp-contract=off -fno-math-errno \
 	-fstack-protector-strong -pthread -fPIC
+# C++ only for the GPU's back end, whose kernels are written in it, and without its library. Names of structs and of functions
+# may be the same, as in C, hence no plain -Wshadow.
+CXX ?= g++
+CXXFLAGS += -std=c++17 $(OPT) $(WARN:-Wshadow=-Wshadow=local) -ffp-contract=off -fno-math-errno -fno-exceptions -fno-rtti \
+	-fno-threadsafe-statics -fstack-protector-strong -pthread -fPIC
 CFLAGS += -DOUTRIDER_VERSION='"$(VERSION)"' -DOUTRIDER_SYSCONFDIR='"$(SYSCONFDIR)"'
 LDLIBS += $(PKG_LIBS)
 ifneq ($(SAN),)
 CFLAGS += -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all
+CXXFLAGS += -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all
 LDFLAGS += -fsanitize=$(SAN)
 endif
 # What objects are compiled with, wherever $(B) is: with other flags, another SYSCONFDIR say, they are compiled again.
-FLAGS := $(subst $(B)/gen,gen,$(CPPFLAGS)) $(CFLAGS) $(LDFLAGS)
+FLAGS := $(subst $(B)/gen,gen,$(CPPFLAGS)) $(CFLAGS) $(CXXFLAGS) $(LDFLAGS)
 FLAGS_STAMP := $(B)/.flags
 ifneq ($(file <$(FLAGS_STAMP)),$(FLAGS))
 .PHONY: other-flags

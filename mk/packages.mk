@@ -1,6 +1,6 @@
 # The one list of Debian 12 packages. `make packages` installs what is missing, and is silent and offline
 # when nothing is.
-PACKAGES_BUILD := gcc make pkg-config libc6-dev libzmq3-dev libprotobuf-c-dev protobuf-c-compiler \
+PACKAGES_BUILD := gcc g++ make pkg-config libc6-dev libzmq3-dev libprotobuf-c-dev protobuf-c-compiler \
 	protobuf-compiler libsystemd-dev libinih-dev liburing-dev libjansson-dev libpcre2-dev libedit-dev \
 	libncurses-dev libnuma-dev libutf8proc-dev libxxhash-dev libmicrohttpd-dev
 PACKAGES_TEST := perl libcmocka-dev python3 spin clang libclang-rt-14-dev strace procps qemu-user zsh python3-jsonschema curl \
@@ -10,7 +10,7 @@ PACKAGES_LINT := clang-format clang-tidy cppcheck
 # Only for make check-nodes, which boots an emulated machine.
 PACKAGES_NODES := qemu-system-x86 busybox-static cpio
 # Only for bench/peers, which builds other engines to compare with.
-PACKAGES_PEERS := cmake g++ python3
+PACKAGES_PEERS := cmake python3
 PACKAGES := $(PACKAGES_BUILD) $(PACKAGES_TEST) $(PACKAGES_BENCH)
 
 .PHONY: packages packages-lint packages-nodes packages-peers

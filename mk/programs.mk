@@ -46,7 +46,13 @@ $(B)/lib$(1).a: $(call objects,$(SRC_$(1)))
 	@rm -f $$@; $(AR) rcs $$@ $$^
 endef
 $(foreach l,$(LIBS),$(eval $(call library,$(l))))
-ARCHIVES := $(LIBS:%=$(B)/lib%.a) $(B)/libproto.a
+ARCHIVES := $(LIBS:%=$(B)/lib%.a) $(B)/libbackend-simt.a $(B)/libproto.a
+
+# The GPU's back end over the emulation.
+SRC_simt := $(wildcard kernels/gpu/emulated/*.cc kernels/gpu/steps/*.cc)
+$(B)/libbackend-simt.a: $(SRC_simt:%.cc=$(B)/obj/%.o)
+	@rm -f $@; $(AR) rcs $@ $^
+$(B)/obj/kernels/gpu/%.o $(B)/obj/tests/gpu/%.o: CXXFLAGS += -Ikernels/gpu/emulated
 
 define program
 SRC_$(1) := $(call sources,$(DIR_$(1)))
@@ -85,4 +91,8 @@ $(B)/obj/%.o: %.c $(B)/gen/proto/.stamp $(FLAGS_STAMP)
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+$(B)/obj/%.o: %.cc $(B)/gen/proto/.stamp $(FLAGS_STAMP)
+	@mkdir -p $(@D)
+	$(call say,CXX)
+	$(Q)$(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c -o $@ $<
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)

@@ -1,10 +1,11 @@
 # Unit tests: tests/DIR/test_X.c, a cmocka program each, linked against the libraries of DIR.
 # Integration tests: tests/integration/*.t, plain TAP, start the real processes.
-TEST_SRC := $(wildcard tests/*/test_*.c)
-TEST_BIN := $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SRC))
+TEST_SRC := $(wildcard tests/*/test_*.c tests/gpu/test_*.cc)
+TEST_BIN := $(patsubst tests/%,$(B)/tests/%,$(basename $(TEST_SRC)))
 TLIB_base := base
 TLIB_ipc := ipc base proto
 TLIB_kernels := kernels base
+TLIB_gpu := backend-simt kernels base
 TLIB_model := model kernels base
 TLIB_grammar := model kernels base
 TLIB_calls := model kernels base
@@ -16,7 +17,7 @@ TLIB_policy-controller := outrider-policy knobs $(TLIB_spec)
 TLIB_client := client ipc base proto
 TLIB_doctor := outrider outrider-expert-cache measure summary client knobs $(TLIB_spec)
 TLIB_gateway := outrider-gateway base
-TLIB_bench := outrider-bench outrider-model outrider-drafter outrider-expert-cache outrider-policy measure client knobs $(TLIB_spec)
+TLIB_bench := outrider-bench outrider-model backend-simt outrider-drafter outrider-expert-cache outrider-policy measure client knobs $(TLIB_spec)
 
 define unit_test
 $(B)/tests/$(2)/$(1): $(B)/obj/tests/$(2)/$(1).o $(foreach l,$(TLIB_$(2)),$(B)/lib$(l).a)
@@ -31,7 +32,7 @@ $(foreach t,$(TEST_SRC),$(eval $(call unit_test,$(basename $(notdir $(t))),$(not
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ := $(basename $(notdir $(FUZZ_SRC)))
 FUZZ_SECONDS ?= 60
-FUZZ_LIBS := outrider-gateway summary outrider-bench outrider-model outrider-verifier outrider-drafter outrider-expert-cache outrider-policy measure client knobs spec model kernels ipc base proto
+FUZZ_LIBS := outrider-gateway summary outrider-bench outrider-model backend-simt outrider-verifier outrider-drafter outrider-expert-cache outrider-policy measure client knobs spec model kernels ipc base proto
 $(B)/fuzz-replay/%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/replay.o $(FUZZ_LIBS:%=$(B)/lib%.a)
 	@mkdir -p $(@D)
 	$(call say,LD)

@@ -64,7 +64,7 @@ void kernels_scalar_matmul_blocks(const struct matrix *w, uint32_t first, uint32
 
 /* MXFP4's scale: 2^(e - 128), exact down to the subnormal 2^-128, as a product of two normal
  * powers. */
-static inline float mxfp4_scale(uint8_t e)
+EXACT float mxfp4_scale(uint8_t e)
 {
 	uint32_t half = e / 2u;
 
@@ -73,14 +73,14 @@ static inline float mxfp4_scale(uint8_t e)
 
 /* Half of NVFP4's scale, an E4M3 number without its sign. Its fields are those of a float16 whose
  * exponent is 8 higher. */
-static inline float nvfp4_scale(uint8_t e)
+EXACT float nvfp4_scale(uint8_t e)
 {
 	return e == 127 ? 0 : float_of_half((uint16_t)((e & 127) << 7)) * 128;
 }
 
 /* The float16 whose bits IQ1_M spreads over the upper four bits of its four words of scales; each
  * argument holds two words. */
-static inline uint16_t iq1_m_scale(uint32_t first, uint32_t last)
+EXACT uint16_t iq1_m_scale(uint32_t first, uint32_t last)
 {
 	return (uint16_t)((first >> 12 & 0xf) | (first >> 24 & 0xf0) | (last >> 4 & 0xf00) |
 			  (last >> 16 & 0xf000));
@@ -88,7 +88,7 @@ static inline uint16_t iq1_m_scale(uint32_t first, uint32_t last)
 
 /* The sign bits of 32 weights, from four fields of 7 bits. The eighth bit of each field is such
  * that an even number of bits is set. */
-static inline uint32_t signs_of_sevens(uint32_t fields)
+EXACT uint32_t signs_of_sevens(uint32_t fields)
 {
 	uint32_t signs = (fields & 0x7f) | (fields & 0x3f80) << 1 | (fields & 0x1fc000) << 2 |
 			 (fields & 0xfe00000) << 3;

@@ -4,12 +4,16 @@
  */
 #pragma once
 
+#include "kernels/cpu/exact.h"
+
 #include <stdint.h>
 #include <string.h>
 
-static inline float fma32(float a, float b, float c)
+EXACT float fma32(float a, float b, float c)
 {
-#ifdef __FMA__
+#if defined(__CUDA_ARCH__)
+	return __fmaf_rn(a, b, c);
+#elif defined(__FMA__)
 	return __builtin_fmaf(a, b, c);
 #else
 	/* The product of two 24-bit numbers is exact in a double. The sum is rounded to odd (Boldo

@@ -5,10 +5,12 @@
  */
 #pragma once
 
+#include "kernels/cpu/exact.h"
+
 #include <stdint.h>
 #include <string.h>
 
-static inline float float_of_bits(uint32_t bits)
+EXACT float float_of_bits(uint32_t bits)
 {
 	float f;
 
@@ -16,7 +18,7 @@ static inline float float_of_bits(uint32_t bits)
 	return f;
 }
 
-static inline uint32_t bits_of_float(float f)
+EXACT uint32_t bits_of_float(float f)
 {
 	uint32_t bits;
 
@@ -24,7 +26,7 @@ static inline uint32_t bits_of_float(float f)
 	return bits;
 }
 
-static inline float float_of_half(uint16_t h)
+EXACT float float_of_half(uint16_t h)
 {
 	uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
 	uint32_t exponent = (h >> 10) & 31u;
@@ -44,7 +46,7 @@ static inline float float_of_half(uint16_t h)
 	return float_of_bits(sign | (exponent + 112) << 23 | fraction << 13);
 }
 
-static inline uint16_t half_of_float(float f)
+EXACT uint16_t half_of_float(float f)
 {
 	uint32_t bits = bits_of_float(f);
 	uint32_t sign = bits >> 16 & 0x8000u;
@@ -69,13 +71,13 @@ static inline uint16_t half_of_float(float f)
 	return (uint16_t)(sign | magnitude >> 13);
 }
 
-static inline float float_of_bfloat(uint16_t b)
+EXACT float float_of_bfloat(uint16_t b)
 {
 	return float_of_bits((uint32_t)b << 16);
 }
 
 /* 16 bits in the file's byte order, at any address. */
-static inline uint16_t load_u16(const void *p)
+EXACT uint16_t load_u16(const void *p)
 {
 	uint16_t v;
 
@@ -83,7 +85,7 @@ static inline uint16_t load_u16(const void *p)
 	return v;
 }
 
-static inline int32_t load_i32(const void *p)
+EXACT int32_t load_i32(const void *p)
 {
 	int32_t v;
 

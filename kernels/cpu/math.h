@@ -32,7 +32,7 @@
 #define EXP_C3 0x1.555556p-3f
 #define EXP_C2 0.5f
 
-static inline float exp32(float x)
+EXACT float exp32(float x)
 {
 	float t = fma32(x, EXP_LOG2E, EXP_SHIFT);
 	float n = t - EXP_SHIFT;
@@ -49,6 +49,6 @@ static inline float exp32(float x)
 	p = fma32(p, r, 1.0f);
 	p = float_of_bits(bits_of_float(p) + (bits_of_float(t) << 23));
 	p = x < EXP_LEAST ? 0.0f : p;
-	p = x > EXP_MOST ? __builtin_inff() : p;
+	p = x > EXP_MOST ? float_of_bits(0x7f800000u) : p;
 	return x != x ? x : p;
 }

@@ -12,7 +12,7 @@
 /* Sets the block to zeros with its d, and returns the factor for x: positive, or 0 or NaN when the
  * block stays zeros (amax too small, infinite, or NaN). amax_bits: the greatest of the bit patterns
  * of |x|, in which inf is above every number and NaN above inf. */
-static inline float quantise_scale(uint32_t amax_bits, struct q8_block *block)
+EXACT float quantise_scale(uint32_t amax_bits, struct q8_block *block)
 {
 	float amax = float_of_bits(amax_bits);
 
@@ -25,7 +25,7 @@ static inline float quantise_scale(uint32_t amax_bits, struct q8_block *block)
 }
 
 /* Sets the sums of a block; first and last are the sums over its first and its last 16 q. */
-static inline void quantise_sums(int32_t first, int32_t last, struct q8_block *block)
+EXACT void quantise_sums(int32_t first, int32_t last, struct q8_block *block)
 {
 	block->sums[0] = (int16_t)first;
 	block->sums[1] = (int16_t)last;

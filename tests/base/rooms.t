@@ -23,9 +23,9 @@ def rooms():
 
 
 def sources():
-    files = subprocess.run(["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", "*.c", "*.h"], capture_output=True, text=True)
+    files = subprocess.run(["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", "*.c", "*.h", "*.cc", "*.cuh"], capture_output=True, text=True)
     if files.returncode:  # not a clone
-        found = [path.relative_to(ROOT) for pattern in ("*.c", "*.h") for path in ROOT.rglob(pattern)]
+        found = [path.relative_to(ROOT) for pattern in ("*.c", "*.h", "*.cc", "*.cuh") for path in ROOT.rglob(pattern)]
     else:
         found = [Path(line) for line in files.stdout.splitlines()]
     return [path for path in found if path.parts[0] not in ("tests", "build") and not path.parts[0].startswith("build-") and

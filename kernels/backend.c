@@ -1,0 +1,30 @@
+#include "kernels/backend.h"
+
+const char *backend_lacks(const struct backend_ops *ops)
+{
+	const struct {
+		const char *name;
+		bool has;
+	} steps[] = {
+		{"requantise", ops->requantise != NULL},
+		{"embed", ops->embed != NULL},
+		{"norm", ops->norm != NULL},
+		{"products", ops->products != NULL},
+		{"attend", ops->attend != NULL},
+		{"mla", ops->mla != NULL},
+		{"delta", ops->delta != NULL},
+		{"replay", ops->replay != NULL},
+		{"dense_ffn", ops->dense_ffn != NULL},
+		{"route", ops->route != NULL},
+		{"budget", ops->budget != NULL},
+		{"experts", ops->experts != NULL},
+		{"combine", ops->combine != NULL},
+		{"logits", ops->logits != NULL},
+		{"pick", ops->pick != NULL},
+	};
+
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++)
+		if (!steps[i].has)
+			return steps[i].name;
+	return NULL;
+}

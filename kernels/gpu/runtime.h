@@ -1,0 +1,74 @@
+/*
+ * What differs between a device and the emulation on the host's side: memory, and streams of kernels
+ * that run behind their caller. kernels/gpu/emulated/runtime.cc and kernels/gpu/device/runtime.cc
+ * implement it.
+ */
+#pragma once
+
+/* Before the C headers, which must not be the first to include these. */
+#include <cerrno>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+extern "C" {
+#include "kernels/backend.h"
+}
+
+struct runtime;
+struct stream;
+
+/* One device, or the emulation. `device` chooses it: "" or "0", "1", .. for devices; the emulation
+ * ignores it. seed: the order in which the emulation runs threads (fibers.h); a device ignores it.
+ * *what is set to a text for messages that lives as long as the runtime. */
+int runtime_open(const char *device, unsigned seed, struct runtime **out, const char **what,
+	struct error *err);
+void runtime_close(struct runtime *rt);
+
+/* Memory, as struct backend_ops describes it. They set buffer->device, with which kernels reach
+ * it; buffer->backend is the caller's to set. */
+int runtime_alloc(struct runtime *rt, size_t bytes, enum buffer_kind kind, struct buffer *out,
+	struct error *err);
+int runtime_wrap(
+	struct runtime *rt, void *memory, size_t bytes, struct buffer *out, struct error *err);
+int runtime_export(const struct buffer *buffer, struct error *err);
+int runtime_import(struct runtime *rt, int fd, size_t bytes, bool write, struct buffer *out,
+	struct error *err);
+void runtime_free(struct runtime *rt, struct buffer *buffer);
+
+/* Where kernels find weights, or vectors that belong to them, that the model has at `at`. NULL stays
+ * NULL. */
+const void *runtime_weights(struct runtime *rt, const void *at, size_t bytes);
+
+/* A stream belongs to one thread. */
+int stream_create(struct runtime *rt, struct stream **out, struct error *err);
+void stream_destroy(struct stream *stream);
+/* Bytes that a stream takes, without stacks. */
+size_t stream_bytes(void);
+
+enum { STREAM_ARGS_BYTES = 1 << 20 };
+/* Returns memory that host and kernels see, 16-byte aligned, for arrays that a step's kernels read.
+ * One step may take STREAM_ARGS_BYTES in all. It is free again when the step's kernels have run;
+ * when memory is short the call waits for earlier steps. */
+void *stream_args(struct stream *stream, size_t bytes);
+template <class T> T *stream_array(struct stream *stream, size_t n)
+{
+	return static_cast<T *>(stream_args(stream, n * sizeof(T)));
+}
+
+void stream_copy(struct stream *stream, void *to, const void *from, size_t bytes);
+void stream_zero(struct stream *stream, void *to, size_t bytes);
+void stream_wait_value(struct stream *stream, const uint32_t *word, uint32_t value);
+void stream_write_value(struct stream *stream, uint32_t *word, uint32_t value);
+
+ticket stream_ticket(struct stream *stream);
+bool stream_reached(struct stream *stream, ticket t);
+/* -errno if something before the ticket has failed. */
+int stream_wait(struct stream *stream, ticket t);
+
+/* For the emulation's LAUNCH: takes `bytes` of the stream's ring for a launch, which begins when
+ * stream_commit has been called: run(at, seed). */
+void *stream_push(struct stream *stream, size_t bytes, void (*run)(void *at, unsigned seed));
+void stream_commit(struct stream *stream);

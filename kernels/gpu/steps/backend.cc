@@ -1,0 +1,230 @@
+/* The table of the GPU's back end: memory, queues, tickets, copies and flags, all of which the
+ * runtime does, and the steps. */
+#include "kernels/gpu/steps/steps.h"
+
+extern "C" {
+#include "kernels/gpu/backend.h"
+}
+
+static struct runtime *runtime_of(const struct backend *backend)
+{
+	return reinterpret_cast<const struct gpu_backend *>(backend)->runtime;
+}
+
+/* ---- Memory. ---- */
+
+static int gpu_alloc(struct backend *backend, size_t bytes, enum buffer_kind kind,
+	struct buffer *out, struct error *err)
+{
+	int rc = runtime_alloc(runtime_of(backend), bytes, kind, out, err);
+
+	out->backend = backend;
+	return rc;
+}
+
+static int gpu_wrap(
+	struct backend *backend, void *memory, size_t bytes, struct buffer *out, struct error *err)
+{
+	int rc = runtime_wrap(runtime_of(backend), memory, bytes, out, err);
+
+	out->backend = backend;
+	return rc;
+}
+
+static int gpu_import(struct backend *backend, int fd, size_t bytes, bool write, struct buffer *out,
+	struct error *err)
+{
+	int rc = runtime_import(runtime_of(backend), fd, bytes, write, out, err);
+
+	out->backend = backend;
+	return rc;
+}
+
+static void gpu_free(struct buffer *buffer)
+{
+	if (buffer->backend)
+		runtime_free(runtime_of(buffer->backend), buffer);
+}
+
+/* ---- Queues. ---- */
+
+static void layout(struct gpu_queue *q, struct gpu_carve *c)
+{
+	(void)q;
+	(void)c;
+}
+
+static size_t layout_bytes(const struct queue_limits *limits)
+{
+	struct gpu_queue q = {};
+	struct gpu_carve count = {nullptr, 0};
+
+	q.limits = *limits;
+	layout(&q, &count);
+	return count.used;
+}
+
+static size_t gpu_queue_bytes(const struct backend *backend, const struct queue_limits *limits)
+{
+	(void)backend;
+	return sizeof(struct gpu_queue) + stream_bytes() + layout_bytes(limits);
+}
+
+static void gpu_queue_free(struct queue *queue)
+{
+	struct gpu_queue *q = gpu_queue(queue);
+
+	if (q->stream)
+		stream_destroy(q->stream);
+	runtime_free(q->runtime, &q->memory);
+	free(q);
+}
+
+static int gpu_queue_create(struct backend *backend, const struct queue_limits *limits,
+	struct queue **out, struct error *err)
+{
+	struct gpu_queue *q = static_cast<struct gpu_queue *>(calloc(1, sizeof(*q)));
+	size_t bytes = layout_bytes(limits);
+	int rc = 0;
+
+	if (!q)
+		return error_set(err, ENOMEM, "no memory for a queue");
+	q->queue = {backend->ops, backend};
+	q->runtime = runtime_of(backend);
+	q->limits = *limits;
+	q->memory.fd = -1;
+	if (bytes > 0)
+		rc = runtime_alloc(q->runtime, bytes, BUFFER_OWN, &q->memory, err);
+	if (rc == 0)
+		rc = stream_create(q->runtime, &q->stream, err);
+	if (rc < 0) {
+		gpu_queue_free(&q->queue);
+		return rc;
+	}
+	struct gpu_carve carve = {q->memory.device, 0};
+	layout(q, &carve);
+	*out = &q->queue;
+	return 0;
+}
+
+static void gpu_set_spin(struct queue *q, uint64_t spin_ns)
+{
+	(void)q;
+	(void)spin_ns;
+}
+
+/* ---- Copies, flags and tickets. ---- */
+
+static void gpu_copy(struct queue *q, struct place to, struct place from, size_t bytes)
+{
+	assert(bytes <= to.buffer->bytes && to.offset <= to.buffer->bytes - bytes);
+	assert(bytes <= from.buffer->bytes && from.offset <= from.buffer->bytes - bytes);
+	stream_copy(gpu_queue(q)->stream, dev_place(to), dev_place(from), bytes);
+}
+
+static uint32_t *word_at(struct place word)
+{
+	assert(word.offset % sizeof(uint32_t) == 0 && word.buffer->bytes >= sizeof(uint32_t) &&
+		word.offset <= word.buffer->bytes - sizeof(uint32_t));
+	return reinterpret_cast<uint32_t *>(dev_place(word));
+}
+
+static void gpu_wait_value(struct queue *q, struct place word, uint32_t value)
+{
+	stream_wait_value(gpu_queue(q)->stream, word_at(word), value);
+}
+
+static void gpu_write_value(struct queue *q, struct place word, uint32_t value)
+{
+	stream_write_value(gpu_queue(q)->stream, word_at(word), value);
+}
+
+static ticket gpu_ticket(struct queue *q)
+{
+	return stream_ticket(gpu_queue(q)->stream);
+}
+
+static bool gpu_reached(struct queue *q, ticket t)
+{
+	return stream_reached(gpu_queue(q)->stream, t);
+}
+
+static int gpu_wait(struct queue *q, ticket t)
+{
+	return stream_wait(gpu_queue(q)->stream, t);
+}
+
+/* Steps are not recorded as graphs yet. */
+static void gpu_graph_begin(struct queue *q, uint64_t key)
+{
+	(void)q;
+	(void)key;
+}
+
+static void gpu_graph_end(struct queue *q)
+{
+	(void)q;
+}
+
+static void gpu_destroy(struct backend *backend)
+{
+	runtime_close(runtime_of(backend));
+	free(backend);
+}
+
+static struct backend_ops table(const char *name)
+{
+	struct backend_ops ops = {};
+
+	ops.name = name;
+	ops.behind = true;
+	ops.destroy = gpu_destroy;
+	ops.alloc = gpu_alloc;
+	ops.wrap = gpu_wrap;
+	ops.export_fd = runtime_export;
+	ops.import_fd = gpu_import;
+	ops.free = gpu_free;
+	ops.queue = gpu_queue_create;
+	ops.queue_bytes = gpu_queue_bytes;
+	ops.queue_free = gpu_queue_free;
+	ops.set_spin = gpu_set_spin;
+	ops.copy = gpu_copy;
+	ops.wait_value = gpu_wait_value;
+	ops.write_value = gpu_write_value;
+	ops.ticket = gpu_ticket;
+	ops.reached = gpu_reached;
+	ops.wait = gpu_wait;
+	ops.graph_begin = gpu_graph_begin;
+	ops.graph_end = gpu_graph_end;
+	ops.embed = gpu_embed;
+	ops.norm = gpu_norm;
+	return ops;
+}
+
+#ifdef __CUDACC__
+#define BACKEND_NAME "cuda"
+#define BACKEND_CREATE outrider_backend_cuda_create
+#else
+#define BACKEND_NAME "simt"
+#define BACKEND_CREATE backend_simt_create
+#endif
+
+extern "C" int BACKEND_CREATE(
+	const struct backend_gpu_options *options, struct backend **out, struct error *err)
+{
+	static struct backend_ops ops;
+	struct gpu_backend *gpu = static_cast<struct gpu_backend *>(calloc(1, sizeof(*gpu)));
+
+	if (!gpu)
+		return error_set(err, ENOMEM, "no memory for a back end");
+	ops = table(BACKEND_NAME);
+	gpu->backend.ops = &ops;
+	int rc = runtime_open(options->device ? options->device : "", options->seed, &gpu->runtime,
+		&gpu->backend.variant, err);
+	if (rc < 0) {
+		free(gpu);
+		return rc;
+	}
+	*out = &gpu->backend;
+	return 0;
+}

@@ -1,0 +1,128 @@
+/*
+ * What the GPU's steps share: the queue that they run in, and addresses of rows and weights as
+ * kernels see them. Each step is in the file that its comment names. Only this folder includes this
+ * header.
+ *
+ * A step runs on the host and returns when its kernels are queued. It copies what they need of its
+ * descriptor: single values as kernel arguments, arrays with stream_array.
+ */
+#pragma once
+
+#include "simt.h"
+
+#include "kernels/gpu/kernels/rows.cuh"
+#include "kernels/gpu/runtime.h"
+
+#include <cassert>
+
+struct gpu_backend {
+	struct backend backend;
+	struct runtime *runtime;
+};
+
+struct gpu_queue {
+	struct queue queue;
+	struct runtime *runtime;
+	struct stream *stream;
+	struct queue_limits limits;
+	/* Memory of the steps that only kernels see, as gpu_layout placed it: */
+	struct buffer memory;
+	void *pick; /* of pick.cc */
+	void *attention; /* of attend.cc and mla.cc */
+	void *delta; /* of delta.cc */
+	unsigned char *ffn; /* of ffn.cc and experts.cc */
+};
+
+/* Divides q->memory; called twice: with base null it only counts. */
+struct gpu_carve {
+	unsigned char *base;
+	size_t used;
+};
+
+/* Takes `bytes`, at a multiple of 256; null while counting. */
+static inline unsigned char *gpu_carve(struct gpu_carve *c, size_t bytes)
+{
+	size_t at = c->used;
+
+	c->used += (bytes + 255) / 256 * 256;
+	return c->base ? c->base + at : nullptr;
+}
+
+static inline struct gpu_queue *gpu_queue(struct queue *q)
+{
+	return reinterpret_cast<struct gpu_queue *>(q);
+}
+
+static inline struct dev_rows dev_rows(const struct rows *rows)
+{
+	if (!rows->buffer)
+		return {nullptr, 0, 0};
+	return {rows->buffer->device + rows->offset, rows->stride, rows->n};
+}
+
+static inline struct dev_inputs dev_inputs(const struct inputs *in)
+{
+	return {dev_rows(&in->f32), dev_rows(&in->q8)};
+}
+
+/* Null when there is no buffer. */
+static inline unsigned char *dev_place(struct place place)
+{
+	return place.buffer ? place.buffer->device + place.offset : nullptr;
+}
+
+/* n floats that belong to the weights, or null. */
+static inline const float *dev_floats(const struct gpu_queue *q, const float *at, size_t n)
+{
+	return static_cast<const float *>(runtime_weights(q->runtime, at, n * sizeof(*at)));
+}
+
+/* A matrix whose data kernels can read. */
+static inline struct matrix dev_matrix(const struct gpu_queue *q, const struct matrix *w)
+{
+	struct matrix out = *w;
+
+	out.data = runtime_weights(q->runtime, w->data, w->rows * w->row_bytes);
+	return out;
+}
+
+/* rows.cc */
+void gpu_embed(struct queue *q, const struct step_embed *step);
+void gpu_norm(struct queue *q, const struct step_norm *step);
+/* products.cc */
+void gpu_products(struct queue *q, const struct step_products *step);
+void gpu_logits(struct queue *q, const struct step_logits *step);
+/* attend.cc */
+void gpu_attend(struct queue *q, const struct step_attend *step);
+void gpu_attend_layout(struct gpu_queue *q, struct gpu_carve *c);
+/* mla.cc */
+void gpu_mla(struct queue *q, const struct step_mla *step);
+void gpu_mla_layout(struct gpu_queue *q, struct gpu_carve *c);
+/* delta.cc */
+void gpu_delta(struct queue *q, const struct step_delta *step);
+void gpu_replay(struct queue *q, const struct step_replay *step);
+void gpu_delta_layout(struct gpu_queue *q, struct gpu_carve *c);
+/* ffn.cc */
+void gpu_dense_ffn(struct queue *q, const struct step_dense_ffn *step);
+void gpu_ffn_layout(struct gpu_queue *q, struct gpu_carve *c);
+/* route.cc */
+void gpu_route(struct queue *q, const struct step_route *step);
+void gpu_budget(struct queue *q, const struct step_budget *step);
+void gpu_route_layout(struct gpu_queue *q, struct gpu_carve *c);
+/* experts.cc */
+void gpu_experts(struct queue *q, const struct step_experts *step);
+void gpu_combine(struct queue *q, const struct step_combine *step);
+/* pick.cc */
+void gpu_pick(struct queue *q, const struct step_pick *step);
+void gpu_pick_layout(struct gpu_queue *q, struct gpu_carve *c);
+
+/* For other steps: y[i] = w * x[i] (products.cc); with keep as in struct step_product. */
+struct product_call {
+	struct matrix w;
+	struct dev_inputs x;
+	struct dev_rows y;
+	const uint32_t *keep;
+	struct dev_rows kept;
+	const float *bias; /* [w.rows] added last, or null; as kernels see it */
+};
+void gpu_product(struct gpu_queue *q, const struct product_call *call);
