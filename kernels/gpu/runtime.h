@@ -63,6 +63,10 @@ void stream_zero(struct stream *stream, void *to, size_t bytes);
 void stream_wait_value(struct stream *stream, const uint32_t *word, uint32_t value);
 void stream_write_value(struct stream *stream, uint32_t *word, uint32_t value);
 
+/* Calls fn(arg), which must not call any function of the runtime, on a thread of the runtime's, when
+ * everything before it has run. */
+void stream_call(struct stream *stream, void (*fn)(void *arg), void *arg);
+
 ticket stream_ticket(struct stream *stream);
 bool stream_reached(struct stream *stream, ticket t);
 /* -errno if something before the ticket has failed. */

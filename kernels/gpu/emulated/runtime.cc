@@ -398,6 +398,26 @@ void stream_write_value(struct stream *s, uint32_t *word, uint32_t value)
 	stream_commit(s);
 }
 
+struct call_record {
+	void (*fn)(void *arg);
+	void *arg;
+};
+
+static void run_call(void *at, unsigned seed)
+{
+	const struct call_record *c = static_cast<const struct call_record *>(at);
+
+	(void)seed;
+	c->fn(c->arg);
+}
+
+void stream_call(struct stream *s, void (*fn)(void *arg), void *arg)
+{
+	*static_cast<struct call_record *>(stream_push(s, sizeof(struct call_record), run_call)) = {
+		fn, arg};
+	stream_commit(s);
+}
+
 struct ticket_record {
 	struct stream *stream;
 	ticket t;

@@ -50,8 +50,8 @@ static void gpu_free(struct buffer *buffer)
 
 static void layout(struct gpu_queue *q, struct gpu_carve *c)
 {
-	(void)q;
-	(void)c;
+	gpu_ffn_layout(q, c);
+	gpu_pick_layout(q, c);
 }
 
 static size_t layout_bytes(const struct queue_limits *limits)
@@ -67,7 +67,8 @@ static size_t layout_bytes(const struct queue_limits *limits)
 static size_t gpu_queue_bytes(const struct backend *backend, const struct queue_limits *limits)
 {
 	(void)backend;
-	return sizeof(struct gpu_queue) + stream_bytes() + layout_bytes(limits);
+	return sizeof(struct gpu_queue) + stream_bytes() + layout_bytes(limits) +
+	       gpu_pick_bytes(limits);
 }
 
 static void gpu_queue_free(struct queue *queue)
@@ -76,6 +77,7 @@ static void gpu_queue_free(struct queue *queue)
 
 	if (q->stream)
 		stream_destroy(q->stream);
+	gpu_pick_close(q);
 	runtime_free(q->runtime, &q->memory);
 	free(q);
 }
@@ -97,6 +99,8 @@ static int gpu_queue_create(struct backend *backend, const struct queue_limits *
 		rc = runtime_alloc(q->runtime, bytes, BUFFER_OWN, &q->memory, err);
 	if (rc == 0)
 		rc = stream_create(q->runtime, &q->stream, err);
+	if (rc == 0)
+		rc = gpu_pick_open(q, err);
 	if (rc < 0) {
 		gpu_queue_free(&q->queue);
 		return rc;
@@ -198,6 +202,12 @@ static struct backend_ops table(const char *name)
 	ops.graph_end = gpu_graph_end;
 	ops.embed = gpu_embed;
 	ops.norm = gpu_norm;
+	ops.dense_ffn = gpu_dense_ffn;
+	ops.route = gpu_route;
+	ops.budget = gpu_budget;
+	ops.experts = gpu_experts;
+	ops.combine = gpu_combine;
+	ops.pick = gpu_pick;
 	return ops;
 }
 

@@ -27,10 +27,10 @@ struct gpu_queue {
 	struct queue_limits limits;
 	/* Memory of the steps that only kernels see, as gpu_layout placed it: */
 	struct buffer memory;
-	void *pick; /* of pick.cc */
+	void *pick; /* of pick.cc: gpu_pick_open */
 	void *attention; /* of attend.cc and mla.cc */
 	void *delta; /* of delta.cc */
-	unsigned char *ffn; /* of ffn.cc and experts.cc */
+	unsigned char *ffn; /* of experts.cc */
 };
 
 /* Divides q->memory; called twice: with base null it only counts. */
@@ -102,19 +102,20 @@ void gpu_mla_layout(struct gpu_queue *q, struct gpu_carve *c);
 void gpu_delta(struct queue *q, const struct step_delta *step);
 void gpu_replay(struct queue *q, const struct step_replay *step);
 void gpu_delta_layout(struct gpu_queue *q, struct gpu_carve *c);
-/* ffn.cc */
-void gpu_dense_ffn(struct queue *q, const struct step_dense_ffn *step);
-void gpu_ffn_layout(struct gpu_queue *q, struct gpu_carve *c);
 /* route.cc */
 void gpu_route(struct queue *q, const struct step_route *step);
 void gpu_budget(struct queue *q, const struct step_budget *step);
-void gpu_route_layout(struct gpu_queue *q, struct gpu_carve *c);
 /* experts.cc */
+void gpu_dense_ffn(struct queue *q, const struct step_dense_ffn *step);
 void gpu_experts(struct queue *q, const struct step_experts *step);
 void gpu_combine(struct queue *q, const struct step_combine *step);
-/* pick.cc */
+void gpu_ffn_layout(struct gpu_queue *q, struct gpu_carve *c);
+/* pick.cc. open makes what a queue needs beside its layout, before that. */
 void gpu_pick(struct queue *q, const struct step_pick *step);
 void gpu_pick_layout(struct gpu_queue *q, struct gpu_carve *c);
+int gpu_pick_open(struct gpu_queue *q, struct error *err);
+void gpu_pick_close(struct gpu_queue *q);
+size_t gpu_pick_bytes(const struct queue_limits *limits);
 
 /* For other steps: y[i] = w * x[i] (products.cc); with keep as in struct step_product. */
 struct product_call {

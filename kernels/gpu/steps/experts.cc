@@ -1,0 +1,196 @@
+/*
+ * Feed-forwards: the one of a dense layer, which every row takes; those of a layer's experts; and
+ * the sum of their results. All experts of a step run in the same launches: two of them, or four
+ * where gate and up cannot end in one block (experts.cuh).
+ */
+#include "kernels/gpu/kernels/combine.cuh"
+#include "kernels/gpu/steps/experts_launch.h"
+#include "kernels/gpu/steps/steps.h"
+
+extern "C" {
+#include "kernels/tiles.h"
+}
+
+/* The memory of q->ffn: for limits.ffn_pairs pairs, limits.ffn_width wide. */
+struct ffn_memory {
+	float *hidden[2];
+	struct q8_block *hidden_q8;
+};
+
+static struct ffn_memory ffn_memory_at(const struct queue_limits *limits, struct gpu_carve *c)
+{
+	size_t values = (size_t)limits->ffn_pairs * limits->ffn_width;
+	struct ffn_memory m = {};
+
+	for (unsigned i = 0; i < 2; i++)
+		m.hidden[i] = (float *)gpu_carve(c, values * sizeof(float));
+	m.hidden_q8 = (struct q8_block *)gpu_carve(c, values / Q8_BLOCK * sizeof(struct q8_block));
+	return m;
+}
+
+void gpu_ffn_layout(struct gpu_queue *q, struct gpu_carve *c)
+{
+	unsigned char *base = gpu_carve(c, 0);
+
+	ffn_memory_at(&q->limits, c);
+	q->ffn = base;
+}
+
+static experts_shape shape_of(const struct matrix *w)
+{
+	experts_shape shape = {w->rows, w->cols, w->row_bytes, tiles_possible(w), w->scaled};
+
+	return shape;
+}
+
+/* All but the experts, the pairs and y. */
+static experts_args args_of(
+	const struct gpu_queue *q, const struct ffn *ffn, const struct inputs *in)
+{
+	struct gpu_carve c = {q->ffn, 0};
+	struct ffn_memory memory = ffn_memory_at(&q->limits, &c);
+	experts_args a = {};
+
+	a.shape[EXPERT_GATE] = shape_of(&ffn->gate);
+	a.shape[EXPERT_UP] = shape_of(&ffn->up);
+	a.shape[EXPERT_DOWN] = shape_of(&ffn->down);
+	a.oai = ffn->activation == ACTIVATION_SWIGLU_OAI;
+	a.x = dev_rows(&in->f32);
+	a.x_q8 = dev_rows(&in->q8);
+	a.hidden[0] = memory.hidden[0];
+	a.hidden[1] = memory.hidden[1];
+	a.hidden_q8 = matrix_quantised(&ffn->down) ? memory.hidden_q8 : nullptr;
+	a.width = q->limits.ffn_width;
+	a.n_used = 1;
+	return a;
+}
+
+static void product(struct gpu_queue *q, const experts_args *a, const struct matrix *w,
+	unsigned matrix, unsigned n, unsigned most)
+{
+	if (matrix_quantised(w))
+		experts_launch_one(q->stream, w->type, a, matrix, n, most);
+	else
+		experts_launch_plain(q->stream, w->type, a, matrix, n, most);
+}
+
+/* Runs n experts, of which none has more than `most` pairs. */
+static void run_experts(struct gpu_queue *q, const experts_args *a, const struct ffn *ffn,
+	unsigned n, unsigned most)
+{
+	bool fused = ffn->gate.type == ffn->up.type && matrix_quantised(&ffn->gate) &&
+		     ffn->gate.rows % EXPERTS_ROWS == 0;
+
+	if (n == 0 || most == 0)
+		return;
+	if (fused) {
+		experts_launch_in(q->stream, ffn->gate.type, a, n, most);
+	} else {
+		product(q, a, &ffn->gate, EXPERT_GATE, n, most);
+		product(q, a, &ffn->up, EXPERT_UP, n, most);
+		experts_launch_activate(q->stream, a, n, most);
+	}
+	product(q, a, &ffn->down, EXPERT_DOWN, n, most);
+}
+
+static const unsigned char *weights_of(const struct gpu_queue *q, const struct matrix *w)
+{
+	return (const unsigned char *)dev_matrix(q, w).data;
+}
+
+void gpu_dense_ffn(struct queue *queue, const struct step_dense_ffn *step)
+{
+	struct gpu_queue *q = gpu_queue(queue);
+	const struct ffn *ffn = &step->ffn;
+	const struct matrix *w[3] = {&ffn->gate, &ffn->up, &ffn->down};
+	const float *bias[2] = {ffn->gate_bias, ffn->up_bias};
+	experts_args a = args_of(q, ffn, &step->in);
+	expert_one *one = stream_array<expert_one>(q->stream, 1);
+
+	assert(step->y.n <= q->limits.ffn_pairs);
+	*one = expert_one{};
+	for (unsigned m = 0; m < 3; m++) {
+		one->w[m] = weights_of(q, w[m]);
+		one->scale[m] = w[m]->scale;
+		/* The layouts of one feed-forward may differ. */
+		a.shape[m].tiles = w[m]->layout == LAYOUT_TILES;
+	}
+	for (unsigned m = 0; m < 2; m++)
+		one->bias[m] = dev_floats(q, bias[m], w[m]->rows);
+	one->tiles = true;
+	one->n = step->y.n;
+	a.of = one;
+	a.y = dev_rows(&step->y);
+	run_experts(q, &a, ffn, 1, step->y.n);
+	if (step->x.buffer && step->y.n > 0) {
+		residual_args r = {ffn->down.rows, a.y, dev_rows(&step->x),
+			dev_floats(q, step->bias, ffn->down.rows)};
+
+		LAUNCH(q->stream, residual,
+			(simt_dim{(r.width + COMBINE_THREADS - 1) / COMBINE_THREADS, step->y.n, 1}),
+			COMBINE_THREADS, 0, r);
+	}
+}
+
+static void take_expert(
+	const struct gpu_queue *q, const struct step_experts *step, uint32_t i, expert_one *to)
+{
+	const struct step_expert *e = &step->of[i];
+
+	*to = expert_one{};
+	to->w[EXPERT_GATE] = dev_place(e->gate);
+	to->w[EXPERT_UP] = dev_place(e->up);
+	to->w[EXPERT_DOWN] = dev_place(e->down);
+	to->scale[EXPERT_GATE] = e->gate_scale;
+	to->scale[EXPERT_UP] = e->up_scale;
+	to->scale[EXPERT_DOWN] = e->down_scale;
+	to->bias[EXPERT_GATE] = dev_floats(q, e->gate_bias, step->shape.gate.rows);
+	to->bias[EXPERT_UP] = dev_floats(q, e->up_bias, step->shape.up.rows);
+	to->tiles = e->layout == LAYOUT_TILES;
+	to->first = e->first;
+	to->n = e->n;
+}
+
+void gpu_experts(struct queue *queue, const struct step_experts *step)
+{
+	struct gpu_queue *q = gpu_queue(queue);
+	experts_args a = args_of(q, &step->shape, &step->in);
+	expert_one *of = stream_array<expert_one>(q->stream, step->n);
+	uint32_t at = 0, most = 0;
+
+	for (uint32_t i = 0; i < step->n; i++) {
+		take_expert(q, step, i, &of[i]);
+		of[i].at = at;
+		at += of[i].n;
+		most = of[i].n > most ? of[i].n : most;
+	}
+	assert(at <= q->limits.ffn_pairs);
+	a.of = of;
+	a.pairs = (const uint32_t *)dev_place(step->pairs);
+	a.n_used = step->n_used;
+	a.y = dev_rows(&step->y);
+	run_experts(q, &a, &step->shape, step->n, most);
+}
+
+void gpu_combine(struct queue *queue, const struct step_combine *step)
+{
+	struct gpu_queue *q = gpu_queue(queue);
+	combine_args a = {};
+
+	a.width = step->width;
+	a.n_used = step->n_used;
+	a.chosen = dev_rows(&step->chosen);
+	a.weights = dev_rows(&step->weights);
+	a.y = dev_rows(&step->y);
+	a.shared = dev_rows(&step->shared);
+	a.shared_weight = dev_rows(&step->shared_weight);
+	a.x = dev_rows(&step->x);
+	a.bias = dev_floats(q, step->bias, step->width);
+	a.bias_stride = step->bias_stride;
+	a.shared_bias = dev_floats(q, step->shared_bias, step->width);
+	if (step->x.n > 0)
+		LAUNCH(q->stream, combine,
+			(simt_dim{(step->width + COMBINE_THREADS - 1) / COMBINE_THREADS, step->x.n,
+				1}),
+			COMBINE_THREADS, 0, a);
+}

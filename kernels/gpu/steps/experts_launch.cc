@@ -1,0 +1,104 @@
+#include "kernels/gpu/steps/experts_launch.h"
+
+#include "kernels/gpu/kernels/experts.cuh"
+
+#include <cassert>
+
+static unsigned parts(unsigned n, unsigned of)
+{
+	return (n + of - 1) / of;
+}
+
+/* With few pairs a block takes all of them; with more it takes 32 at a time. */
+template <int TYPE>
+static void launch_in(struct stream *stream, const experts_args *a, unsigned n, unsigned most)
+{
+	unsigned blocks = a->shape[EXPERT_GATE].rows / EXPERTS_ROWS;
+
+	if (most <= 8)
+		LAUNCH(stream, (experts_in<TYPE, 1>), (simt_dim{blocks, n, 1}), EXPERTS_THREADS,
+			sizeof(experts_in_shared<1>), *a);
+	else
+		LAUNCH(stream, (experts_in<TYPE, 4>), (simt_dim{blocks, n, parts(most, 32)}),
+			EXPERTS_THREADS, sizeof(experts_in_shared<4>), *a);
+}
+
+template <int TYPE>
+static void launch_one(
+	struct stream *stream, const experts_args *a, unsigned matrix, unsigned n, unsigned most)
+{
+	const experts_shape *shape = &a->shape[matrix];
+	unsigned tiles = parts(shape->rows, 16), segments = parts(shape->cols, PRODUCT_SEGMENT);
+	unsigned threads = 32 * (segments < EXPERTS_WARPS ? segments : EXPERTS_WARPS);
+
+	if (most <= 8)
+		LAUNCH(stream, (experts_one<TYPE, 1>), (simt_dim{tiles, n, 1}), threads,
+			sizeof(experts_one_shared<1>), *a, matrix);
+	else
+		LAUNCH(stream, (experts_one<TYPE, 4>), (simt_dim{tiles, n, parts(most, 32)}),
+			threads, sizeof(experts_one_shared<4>), *a, matrix);
+}
+
+/* The quantised types. */
+#define EACH_TYPE(DO)                                                                              \
+	DO(TENSOR_Q4_0)                                                                            \
+	DO(TENSOR_Q4_1) DO(TENSOR_Q5_0) DO(TENSOR_Q5_1) DO(TENSOR_Q8_0) DO(TENSOR_Q2_K)            \
+		DO(TENSOR_Q3_K) DO(TENSOR_Q4_K) DO(TENSOR_Q5_K) DO(TENSOR_Q6_K) DO(TENSOR_IQ2_XXS) \
+			DO(TENSOR_IQ2_XS) DO(TENSOR_IQ3_XXS) DO(TENSOR_IQ1_S) DO(TENSOR_IQ4_NL)    \
+				DO(TENSOR_IQ3_S) DO(TENSOR_IQ2_S) DO(TENSOR_IQ4_XS)                \
+					DO(TENSOR_IQ1_M) DO(TENSOR_TQ1_0) DO(TENSOR_TQ2_0)         \
+						DO(TENSOR_MXFP4) DO(TENSOR_NVFP4)
+
+void experts_launch_in(struct stream *stream, enum tensor_type type, const experts_args *a,
+	unsigned n, unsigned most)
+{
+	switch (type) {
+#define LAUNCH_IN(of)                              \
+	case of:                                   \
+		launch_in<of>(stream, a, n, most); \
+		return;
+		EACH_TYPE(LAUNCH_IN)
+#undef LAUNCH_IN
+	default:
+		assert(!"a quantised type");
+	}
+}
+
+void experts_launch_one(struct stream *stream, enum tensor_type type, const experts_args *a,
+	unsigned matrix, unsigned n, unsigned most)
+{
+	switch (type) {
+#define LAUNCH_ONE(of)                                      \
+	case of:                                            \
+		launch_one<of>(stream, a, matrix, n, most); \
+		return;
+		EACH_TYPE(LAUNCH_ONE)
+#undef LAUNCH_ONE
+	default:
+		assert(!"a quantised type");
+	}
+}
+
+void experts_launch_plain(struct stream *stream, enum tensor_type type, const experts_args *a,
+	unsigned matrix, unsigned n, unsigned most)
+{
+	struct simt_dim grid = {parts(a->shape[matrix].rows, 16), n, parts(most, 8)};
+	size_t shared = sizeof(expert_rows<float, 1>);
+
+	if (type == TENSOR_F16)
+		LAUNCH(stream, (experts_plain<uint16_t>), grid, EXPERTS_THREADS, shared, *a,
+			matrix);
+	else if (type == TENSOR_BF16)
+		LAUNCH(stream, (experts_plain<bfloat>), grid, EXPERTS_THREADS, shared, *a, matrix);
+	else
+		LAUNCH(stream, (experts_plain<float>), grid, EXPERTS_THREADS, shared, *a, matrix);
+}
+
+void experts_launch_activate(
+	struct stream *stream, const experts_args *a, unsigned n, unsigned most)
+{
+	unsigned blocks = parts(a->shape[EXPERT_GATE].rows, 32);
+
+	LAUNCH(stream, experts_activate, (simt_dim{blocks, n, parts(most, EXPERTS_WARPS)}),
+		EXPERTS_THREADS, 0, *a);
+}

@@ -1,0 +1,204 @@
+/* The steps experts and dense_ffn on the emulated GPU, against the scalar CPU: every type of
+ * weights, in both layouts. */
+#include "tests/gpu/rig.h"
+
+RIG_STEP(experts)
+RIG_STEP(dense_ffn)
+
+enum { PAIRS = 160, WIDTH = 1536, EXPERTS = 4, USED = 2 };
+static const struct queue_limits limits = {.products = EXPERTS,
+	.pairs = PAIRS,
+	.ffn_pairs = PAIRS,
+	.ffn_width = WIDTH,
+	.ffn_plain = true};
+
+static uint32_t below(struct rig *rig, uint32_t n)
+{
+	return rig_random(rig) % n;
+}
+
+/* A feed-forward's types and sizes. */
+struct shape {
+	enum tensor_type gate, up, down;
+	uint32_t cols, hidden, rows;
+	enum matrix_layout layout;
+	bool scaled, biased;
+};
+
+static struct matrix matrix_of(
+	struct rig *rig, const struct shape *s, enum tensor_type type, uint32_t rows, uint32_t cols)
+{
+	struct matrix w = rig_matrix(rig, type, rows, cols, s->layout);
+
+	w.scaled = s->scaled;
+	w.scale = 0.5f + rig_float(rig) / 4;
+	return w;
+}
+
+static struct ffn random_ffn(struct rig *rig, const struct shape *s)
+{
+	struct ffn ffn = {
+		.gate = matrix_of(rig, s, s->gate, s->hidden, s->cols),
+		.up = matrix_of(rig, s, s->up, s->hidden, s->cols),
+		.down = matrix_of(rig, s, s->down, s->rows, s->hidden),
+		.activation = s->biased ? ACTIVATION_SWIGLU_OAI : ACTIVATION_SILU,
+	};
+
+	if (s->biased) {
+		ffn.gate_bias = rig_vector(rig, s->hidden, 1);
+		ffn.up_bias = rig_vector(rig, s->hidden, 1);
+	}
+	return ffn;
+}
+
+/* Each row chooses two of the experts; fills in their pairs, by expert. Returns how many were
+ * chosen, which come first. */
+static uint32_t choose(struct rig *rig, uint32_t n, struct step_expert *of, struct place pairs)
+{
+	uint32_t *to = rig_at(rig, pairs), at = 0, used = 0, first[PAIRS], second[PAIRS];
+
+	for (uint32_t t = 0; t < n; t++) {
+		first[t] = below(rig, EXPERTS);
+		second[t] = (first[t] + 1 + below(rig, EXPERTS - 1)) % EXPERTS;
+	}
+	for (uint32_t e = 0; e < EXPERTS; e++) {
+		struct step_expert *expert = &of[used];
+
+		expert->first = at;
+		for (uint32_t t = 0; t < n; t++)
+			if (first[t] == e || second[t] == e)
+				to[at++] = t * USED + (second[t] == e);
+		expert->n = at - expert->first;
+		used += expert->n > 0;
+	}
+	return used;
+}
+
+static void check_experts(struct rig *rig, const struct shape *s, uint32_t n)
+{
+	struct step_expert of[EXPERTS] = {0};
+	struct buffer memory[EXPERTS][3];
+	struct step_experts step = {.of = of, .n_used = USED};
+	char what[160];
+
+	for (uint32_t e = 0; e < EXPERTS; e++) {
+		struct ffn ffn = random_ffn(rig, s);
+		const struct matrix *w[3] = {&ffn.gate, &ffn.up, &ffn.down};
+		struct place *at[3] = {&of[e].gate, &of[e].up, &of[e].down};
+
+		for (uint32_t m = 0; m < 3; m++) {
+			/* What both back ends make of memory of the host. */
+			memory[e][m] =
+				(struct buffer){.host = (unsigned char *)(uintptr_t)w[m]->data,
+					.device = (unsigned char *)(uintptr_t)w[m]->data,
+					.bytes = w[m]->rows * w[m]->row_bytes,
+					.fd = -1};
+			*at[m] = (struct place){&memory[e][m], 0};
+		}
+		of[e].layout = s->layout;
+		of[e].gate_scale = ffn.gate.scale;
+		of[e].up_scale = ffn.up.scale;
+		of[e].down_scale = ffn.down.scale;
+		of[e].gate_bias = ffn.gate_bias;
+		of[e].up_bias = ffn.up_bias;
+		step.shape = ffn;
+	}
+	step.pairs = rig_place(rig, (size_t)n * USED * sizeof(uint32_t));
+	step.n = choose(rig, n, of, step.pairs);
+	step.in = rig_inputs(rig, n, s->cols);
+	step.y = rig_rows(rig, n * USED, s->rows * sizeof(float));
+	snprintf(what, sizeof(what), "experts of %s, %s, %s, %u to %u to %u, layout %d, %u rows",
+		tensor_type_info(s->gate)->name, tensor_type_info(s->up)->name,
+		tensor_type_info(s->down)->name, s->cols, s->hidden, s->rows, s->layout, n);
+	rig_check(rig, what, run_experts, &step);
+	rig_clear(rig);
+}
+
+static void experts_of_every_type_are_the_cpus(void **state)
+{
+	struct rig rig;
+
+	(void)state;
+	rig_open(&rig, &limits, 1);
+	for (size_t i = 0; i < RIG_TYPES; i++)
+		for (uint32_t round = 0; round < 4; round++) {
+			const struct shape s = {rig_types[i], rig_types[i], rig_types[i], 256, 256,
+				round % 2 ? 40 : 32, round < 2 ? LAYOUT_TILES : LAYOUT_ROWS,
+				round == 1, round == 3};
+
+			check_experts(&rig, &s, round == 0 ? 12 : 1 + below(&rig, 3));
+		}
+	rig_close(&rig);
+}
+
+/* Mixed types, odd sizes, several segments, many rows. */
+static void experts_of_any_shape_are_the_cpus(void **state)
+{
+	static const struct shape shapes[] = {
+		{TENSOR_Q4_K, TENSOR_Q6_K, TENSOR_Q8_0, 512, 96, 17, LAYOUT_TILES, true, true},
+		{TENSOR_Q4_K, TENSOR_F16, TENSOR_F32, 256, 51, 21, LAYOUT_TILES, false, false},
+		{TENSOR_F32, TENSOR_F32, TENSOR_Q4_0, 96, 64, 5, LAYOUT_ROWS, false, true},
+		{TENSOR_Q8_0, TENSOR_Q8_0, TENSOR_BF16, 96, 64, 33, LAYOUT_TILES, true, false},
+		{TENSOR_Q4_0, TENSOR_Q4_0, TENSOR_Q8_0, 2080, 1312, 32, LAYOUT_TILES, false, false},
+		{TENSOR_MXFP4, TENSOR_MXFP4, TENSOR_MXFP4, 2880, 32, 48, LAYOUT_TILES, false, true},
+	};
+	struct rig rig;
+
+	(void)state;
+	rig_open(&rig, &limits, 2);
+	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+		check_experts(&rig, &shapes[i], 1 + below(&rig, 9));
+	check_experts(&rig, &shapes[0], 70);
+	check_experts(&rig, &shapes[3], 70);
+	rig_close(&rig);
+}
+
+static void check_dense(struct rig *rig, const struct shape *s, uint32_t n, bool residual)
+{
+	struct step_dense_ffn step = {.ffn = random_ffn(rig, s)};
+	char what[160];
+
+	step.in = rig_inputs(rig, n, s->cols);
+	step.y = rig_rows(rig, n, s->rows * sizeof(float));
+	if (residual) {
+		step.x = rig_floats(rig, n, s->rows, 2);
+		step.bias = s->biased ? rig_vector(rig, s->rows, 1) : NULL;
+		/* The CPU adds the bias in place. */
+		rig_ignore(rig, &step.y, s->rows * sizeof(float));
+	}
+	snprintf(what, sizeof(what), "dense_ffn of %s and %s, %u rows, residual %d",
+		tensor_type_info(s->gate)->name, tensor_type_info(s->down)->name, n, residual);
+	rig_check(rig, what, run_dense_ffn, &step);
+	rig_clear(rig);
+}
+
+static void dense_ones_are_the_cpus(void **state)
+{
+	static const struct shape shapes[] = {
+		{TENSOR_Q8_0, TENSOR_Q8_0, TENSOR_Q8_0, 256, 96, 64, LAYOUT_TILES, false, true},
+		{TENSOR_Q4_K, TENSOR_Q4_K, TENSOR_Q6_K, 1280, 256, 80, LAYOUT_TILES, true, false},
+		{TENSOR_Q5_0, TENSOR_Q5_1, TENSOR_F16, 64, 70, 64, LAYOUT_ROWS, false, false},
+		{TENSOR_BF16, TENSOR_BF16, TENSOR_BF16, 64, 70, 100, LAYOUT_ROWS, false, true},
+	};
+	struct rig rig;
+
+	(void)state;
+	rig_open(&rig, &limits, 3);
+	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+		for (uint32_t n = 1; n < 100; n += 1 + 8 * n) {
+			check_dense(&rig, &shapes[i], n, true);
+			check_dense(&rig, &shapes[i], n, false);
+		}
+	rig_close(&rig);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(experts_of_every_type_are_the_cpus),
+		cmocka_unit_test(experts_of_any_shape_are_the_cpus),
+		cmocka_unit_test(dense_ones_are_the_cpus),
+	};
+
+	return cmocka_run_group_tests_name("gpu experts", tests, NULL, NULL);
+}
