@@ -17,15 +17,15 @@ static const char *const choice_names[] = {"auto", "on", "off", NULL};
  */
 const struct config_key drafter_config_keys[] = {
 	{"", "draft", CONFIG_STRING, AT(draft), 0, 0, NULL, "", "path",
-		"GGUF file of a draft model, which has the tokenizer of the served model, or of an "
-		"EAGLE-3 head for the served model. Empty: drafts come from the served model's own "
-		"layer for drafts if it has one, else from n-grams.",
+		"GGUF file of a draft model with the served model's tokenizer, or of an EAGLE-3 "
+		"head "
+		"for it. Empty: the served model's own layer for drafts is used, if it has one, or "
+		"n-grams.",
 		KNOB_AT_START, KNOB_MODEL},
 	{"", "method", CONFIG_ENUM, AT(method), 0, 0, draft_method_names, "auto", NULL,
-		"The source of drafts if a request names none. auto: the draft model or EAGLE-3 "
-		"head if there is one, else the served model's own layer for drafts (mtp), else "
-		"n-grams. mtp: that layer, also beside a draft model, which then drafts for "
-		"requests that name it.",
+		"The source of drafts if a request names none. auto: what draft names, else the "
+		"served model's own layer for drafts, else n-grams. mtp: that layer, even if draft "
+		"names a model.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "kernels", CONFIG_ENUM, AT(kernels), 0, 0, kernels_names, "auto", NULL,
 		"Kernel set of the draft model: auto, scalar, avx2 or avx512.", KNOB_AT_START,

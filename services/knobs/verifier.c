@@ -78,9 +78,10 @@ const struct config_key verifier_config_keys[] = {
 		"tokens", "Prompt tokens computed in one pass, of all sessions together.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "hidden_tokens", CONFIG_INT, AT(hidden_tokens), 0, 1 << 24, NULL, "2048", "tokens",
-		"For how many tokens, of all sessions together, hidden states are kept for a "
-		"drafter with an EAGLE-3 head or a layer for drafts. It loses states that it does "
-		"not read in time. At least two passes. Takes memory only with such a drafter.",
+		"For how many tokens, of all sessions together, hidden states are kept for a draft "
+		"head: it loses what it does not read in time. At least two passes. Takes no "
+		"memory "
+		"without a head.",
 		KNOB_AT_START, KNOB_MODEL},
 	{"", "experts", CONFIG_ENUM, AT(experts), 0, 0, experts_names, "auto", NULL,
 		"Where experts come from: mapped (the file), or cached or auto (the expert-cache "
