@@ -169,6 +169,9 @@ static void on_detail(void *arg, struct daemon_details *to)
 		daemon_detail(to, "passes", "%llu", (unsigned long long)head.passes);
 		daemon_detail(to, "pass_tokens", "%llu", (unsigned long long)head.tokens);
 		daemon_detail(to, "evictions", "%llu", (unsigned long long)head.evictions);
+		daemon_detail(
+			to, "head_experts_cached", "%llu", (unsigned long long)head.from_slots);
+		daemon_detail(to, "head_experts_file", "%llu", (unsigned long long)head.from_file);
 	}
 	const struct {
 		const char *name;

@@ -91,17 +91,17 @@ static int open_parts(struct draft_model *m, const struct drafter_config *config
 	if (r < 0)
 		return r;
 	m->head = m->model->head;
-	r = open_tokenizer(m, header, err);
-	if (r == 0)
-		r = draft_model_open_engine(m, config, err);
-	if (r == 0)
-		r = allocate(m, err);
 	m->wanted = (struct hidden_shape){
 		.model = fingerprint,
 		.n_taps = m->head->n_taps,
 		.n_embd = m->head->n_state / m->head->n_taps,
 	};
 	memcpy(m->wanted.tap, m->head->taps, sizeof(m->wanted.tap));
+	r = open_tokenizer(m, header, err);
+	if (r == 0)
+		r = draft_model_open_engine(m, config, err);
+	if (r == 0)
+		r = allocate(m, err);
 	return r;
 }
 
@@ -165,7 +165,8 @@ uint32_t head_add(struct draft_model *m, struct draft_session *s, uint32_t first
 	return got;
 }
 
-int head_fuse(struct draft_model *m)
+/* Computes the states of the batch from what head_add read. -errno. */
+static int head_fuse(struct draft_model *m)
 {
 	for (uint32_t first = 0; first < m->n_in_batch;) {
 		uint32_t n = 0;
@@ -185,6 +186,18 @@ void head_got(struct draft_model *m, struct draft_session *s, uint32_t row)
 	memcpy(s->out, forward_head_rows(m->forward).out + (size_t)row * d, d * sizeof(*s->out));
 	if (m->is_true[row])
 		s->n_true = s->seq.n;
+}
+
+int model_forward(struct draft_model *m, uint32_t n)
+{
+	int r = m->head ? head_fuse(m) : 0;
+	if (r == 0)
+		r = forward_run(m->forward, m->batch, n);
+	if (!m->head || r < 0 || head_experts_sound(&m->head_experts))
+		return r;
+	r = forward_run(m->forward, m->batch, n);
+	(void)head_experts_sound(&m->head_experts);
+	return r;
 }
 
 const float *head_logits(struct draft_model *m, const float *logits)

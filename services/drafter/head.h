@@ -31,8 +31,6 @@ int draft_head_open(const struct drafter_config *config, const struct sessions_h
  * from row `first` on, behind the s->seq.n that are there. Returns how many; 0: states are lacking.
  * Target's states for some rows, or the head's own for one row. */
 uint32_t head_add(struct draft_model *m, struct draft_session *s, uint32_t first, uint32_t n);
-/* Computes the states of the batch from what head_add read. -errno. */
-int head_fuse(struct draft_model *m);
 /* Call after a pass with the last row of the session, and how many of its rows were committed. */
 void head_got(struct draft_model *m, struct draft_session *s, uint32_t row);
 /* Leaves out the positions whose states are lost. */

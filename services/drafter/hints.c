@@ -92,6 +92,7 @@ int hints_attach(
 	ring_mend_producer(&hints->hinter.hints);
 	hints->iteration = hints->asked = 0;
 	hints->attached = true;
+	hints->attachments++;
 	return 0;
 }
 

@@ -23,6 +23,7 @@ struct hints {
 	struct region experts, region;
 	struct slots_hinter hinter;
 	bool attached;
+	uint64_t attachments; /* how often regions were attached */
 	/* The pass for which hints are made now. */
 	/* of its first layer with experts; 0 = not known, so no hints are made */
 	uint64_t iteration;

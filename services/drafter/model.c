@@ -6,6 +6,7 @@
 #include "kernels/cpu/steps/backend_cpu.h"
 
 #include "kernels/kernels.h"
+#include "shared/model/arch/head.h"
 #include "shared/base/cpus.h"
 #include "shared/base/log.h"
 
@@ -126,11 +127,14 @@ int draft_model_open_engine(
 	m->cells = calloc(m->n_batch, sizeof(*m->cells));
 	if (!m->batch || !m->owner || !m->cells)
 		return error_set(err, ENOMEM, "no memory for a draft batch");
-	r = experts_mapped_init(&m->experts, m->model, m->backend, err);
+	struct expert_source *experts = m->head ? &m->head_experts.source : &m->experts.source;
+	r = m->head ? head_experts_init(&m->head_experts, m->model, m->wanted.model,
+			      m->head->taps[0], m->hints, m->backend, err)
+		    : experts_mapped_init(&m->experts, m->model, m->backend, err);
 	if (r < 0)
 		return r;
 	return forward_create(m->model, m->backend, &m->kv,
-		m->model->config.n_experts ? &m->experts.source : NULL,
+		m->model->config.n_experts ? experts : NULL,
 		&(struct forward_limits){
 			.n_batch = m->n_batch,
 			.n_logits = DRAFT_MODEL_LOGITS,
@@ -246,6 +250,8 @@ void draft_model_close(struct draft_model **model)
 	free(m->batch);
 	free(m->owner);
 	free(m->cells);
+	if (m->head && m->backend)
+		head_experts_exit(&m->head_experts);
 	free(m->is_true);
 	free(m->logits);
 	if (m->model)

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "services/drafter/draft.h"
+#include "services/drafter/head_experts.h"
 #include "services/drafter/head_states.h"
 #include "services/drafter/hints.h"
 #include "shared/model/pass/forward.h"
@@ -24,6 +25,7 @@ struct draft_model {
 	const struct head *head;
 	struct model *target;
 	struct head_states *states; /* borrowed */
+	struct head_experts head_experts;
 	struct hidden_shape wanted;
 	float *logits; /* [config.n_vocab] or NULL */
 	bool *is_true; /* [n_batch] the row's state is the target's */

@@ -197,9 +197,7 @@ static void pick(struct draft_model *m, struct draft_session *s, const float *lo
 int model_pass_run(struct draft_model *m, model_pass_got *got)
 {
 	uint32_t n = m->n_in_batch;
-	int r = m->head ? head_fuse(m) : 0;
-	if (r == 0)
-		r = forward_run(m->forward, m->batch, n);
+	int r = model_forward(m, n);
 	m->passes++;
 	m->tokens += n;
 	for (uint32_t first = 0; first < n;) {

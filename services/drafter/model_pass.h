@@ -13,6 +13,8 @@ uint32_t model_pass_add(struct draft_model *m, struct draft_session *s, uint32_t
 /* Takes n cells for tokens in flight, from the sessions that were used longest ago if necessary.
  * False: no session of another round has any left. */
 bool model_pass_take(struct draft_model *m, struct draft_session *s, uint32_t n, uint32_t *cells);
+/* Runs the forward pass over the first n rows of the batch. 0 or -errno. */
+int model_forward(struct draft_model *m, uint32_t n);
 /* Whether the model makes hints itself while it drafts: its layers are like the target's. */
 static inline bool model_hints(const struct draft_model *m)
 {

@@ -230,7 +230,7 @@ static bool grow(struct draft_model *m, struct draft_item *const *items, uint32_
 		return false;
 	uint64_t start_ns = clock_ns();
 	hints_step(m->hints, left);
-	int r = forward_run(m->forward, m->batch, rows);
+	int r = model_forward(m, rows);
 	m->passes++;
 	m->tokens += rows;
 	m->n_in_batch = 0;

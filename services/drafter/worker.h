@@ -97,6 +97,8 @@ struct worker_head {
 	enum draft_method method;
 	const char *kernels;
 	uint64_t passes, tokens, evictions;
+	/* experts that it read where the expert-cache has them, and from the model's file */
+	uint64_t from_slots, from_file;
 };
 bool worker_head(struct worker *worker, struct worker_head *out);
 /* For the watchdog: true when the thread has gone round its loop within the last 10 s. */

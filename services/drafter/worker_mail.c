@@ -364,6 +364,8 @@ bool worker_head(struct worker *w, struct worker_head *out)
 			.passes = m->passes,
 			.tokens = m->tokens,
 			.evictions = m->evictions,
+			.from_slots = m->head_experts.from_slots,
+			.from_file = m->head_experts.from_file,
 		};
 	pthread_mutex_unlock(&w->mutex);
 	return m != NULL;

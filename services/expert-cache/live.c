@@ -1,10 +1,10 @@
 #include "services/expert-cache/live.h"
 
-#include "shared/spec/profile.h"
 #include "shared/base/clock.h"
 #include "shared/base/file.h"
 #include "shared/base/log.h"
 #include "shared/base/units.h"
+#include "shared/spec/profile.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -289,11 +289,31 @@ static int fit_budget(const struct service *service, const char *text, struct er
 	return budget_check_memory(&budget, &limit, 0, 0, UINT64_MAX, 0, err);
 }
 
+int service_profile(
+	const struct service *service, const char *path, uint64_t **out, struct error *err)
+{
+	const struct slots_geometry *geometry = &service->geometry;
+	uint32_t own = geometry->n_layers - geometry->drafting;
+	size_t n = (size_t)own * geometry->n_experts, all = n + geometry->n_experts;
+	*out = NULL;
+	int status = profile_read(path, own, geometry->n_experts, out, err);
+	if (status != 0 || !geometry->drafting)
+		return status;
+	uint64_t *wider = realloc(*out, all * sizeof(*wider));
+	if (wider == NULL) {
+		free(*out);
+		*out = NULL;
+		return error_set(err, ENOMEM, "%s: no memory", path);
+	}
+	memset(wider + n, 0, (all - n) * sizeof(*wider));
+	*out = wider;
+	return 0;
+}
+
 static int fit_profile(const struct service *service, const char *path, struct error *err)
 {
 	uint64_t *profile = NULL;
-	int status = profile_read(
-		path, service->geometry.n_layers, service->geometry.n_experts, &profile, err);
+	int status = service_profile(service, path, &profile, err);
 	free(profile);
 	return status;
 }

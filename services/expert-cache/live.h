@@ -36,6 +36,10 @@ int live_fits(void *arg, const void *next, struct error *err);
 int live_rehearse(void *arg, const void *next, struct error *err);
 /* arg: struct service. Applies everything or nothing. */
 int live_apply(void *arg, const void *next, struct error *err);
+/* Reads a profile of the model's layers. *out: for all layers of the geometry; of the block that
+ * drafts nothing is known. */
+int service_profile(
+	const struct service *service, const char *path, uint64_t **out, struct error *err);
 /* arg: struct service. Tells what the auto budget has taken. */
 void live_means(void *arg, const struct config_key *key, char *out, size_t bytes);
 /* arg: struct service; config: the settings that remain when temporary changes have ended. */

@@ -1,5 +1,4 @@
 /* outrider-expert-cache: keeps experts of a model in slots of fast memory. Flags and start-up. */
-#include "shared/spec/profile.h"
 #include "services/expert-cache/live.h"
 #include "services/expert-cache/service.h"
 #include "services/expert-cache/settle.h"
@@ -46,8 +45,7 @@ static int size_up(struct service *service, struct error *err)
 	status = budget_slots(service->config.budget, &service->geometry, UINT64_MAX, &budget, err);
 	service->budget = status == 0 ? budget.n_slots : 0;
 	if (status == 0 && service->config.profile[0] != '\0')
-		status = profile_read(service->config.profile, service->geometry.n_layers,
-			service->geometry.n_experts, &service->profile, err);
+		status = service_profile(service, service->config.profile, &service->profile, err);
 	return status;
 }
 

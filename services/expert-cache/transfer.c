@@ -148,6 +148,23 @@ static void start_prefetches(struct transfer *transfer, uint64_t now_ns)
 	}
 }
 
+/* Loads what the drafter's head lacked, behind what the verifier waits for. What finds no slot is
+ * forgotten: the head names it again when it needs it again. */
+static void start_missed(struct transfer *transfer, uint64_t now_ns)
+{
+	uint32_t n = 0;
+	for (; n < transfer->n_missed && may_prefetch(transfer); n++)
+		if (!here_or_coming(transfer, &transfer->missed[n]) &&
+			!loads_start(&transfer->loads, &transfer->missed[n], LOAD_PREFETCH, now_ns))
+			break;
+	if (n < transfer->n_missed && !may_prefetch(transfer) && transfer->n_wanted == 0)
+		memmove(transfer->missed, transfer->missed + n,
+			(transfer->n_missed - n) * sizeof(*transfer->missed));
+	else
+		n = transfer->n_missed;
+	transfer->n_missed -= n;
+}
+
 /* Preloads all experts once, in the order of the file, while there are free slots. */
 static void start_preload(struct transfer *transfer, uint64_t now_ns)
 {
@@ -281,6 +298,7 @@ static void work(struct transfer *transfer)
 	bool shrinking = shrink(transfer, now_ns);
 	loads_cancel_obsolete(&transfer->loads, now_ns);
 	start_prefetches(transfer, now_ns);
+	start_missed(transfer, now_ns);
 	if (transfer->options.preload)
 		start_preload(transfer, now_ns);
 	bool unpacked = packer_work(&transfer->packer, now_ns);
@@ -394,6 +412,7 @@ int transfer_start(struct transfer *transfer, struct store *store, struct reader
 	transfer->options = *options;
 	/* The predecessor has logged these, or they were lost while there was none. */
 	transfer->lost = (struct transfer_lost){.demands = ring_dropped(&store->slots.demands),
+		.heads = ring_dropped(&store->slots.heads),
 		.activations = ring_dropped(&store->slots.activations),
 		.hints = ring_dropped(&store->slots.hints),
 		.gates = ring_dropped(&store->slots.gates)};

@@ -35,6 +35,8 @@ struct transfer_change {
 	struct store_resident *scratch; /* [n_slots], when the policy changes */
 };
 
+enum { TRANSFER_MISSED = 128 };
+
 struct transfer {
 	struct store *store;
 	struct reader *reader;
@@ -49,10 +51,13 @@ struct transfer {
 		uint64_t since_ns; /* when the verifier pushed the demand */
 	} * wanted; /* [LIMIT_EXPERTS] */
 	uint64_t wanted_since_ns, measured_ns;
+	/* What the drafter's head used and did not find in a slot. */
+	uint32_t n_missed;
+	struct cache_prefetch missed[TRANSFER_MISSED];
 	uint32_t preload_layer, preload_expert;
 	/* Entries that found no room in each ring, as far as the log says. */
 	struct transfer_lost {
-		uint64_t demands, activations, hints, gates;
+		uint64_t demands, activations, hints, gates, heads;
 	} lost;
 	pthread_t thread;
 	bool running;

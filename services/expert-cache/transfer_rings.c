@@ -11,6 +11,8 @@
 /* Until it is needed, a hinted expert is not evicted for another hint. The time comes from the peer
  * and is limited to this. */
 #define NEEDED_NS_MAX 2000000000ull
+/* Policies tell runs of layers apart by their numbers; the verifier's are times in ns. */
+#define HEAD_ITERATIONS (UINT64_C(1) << 63)
 
 static bool in_model(const struct transfer *transfer, uint32_t layer, uint32_t expert)
 {
@@ -85,6 +87,33 @@ static void take_activation(
 	}
 }
 
+/* Experts that the drafter's head used, which it reads from the file where they are missing. They
+ * come between two passes of the verifier: behind its last layer, and before its first. */
+static void take_head_use(struct transfer *transfer, const struct slot_activation *used)
+{
+	struct store *store = transfer->store;
+	const struct slots_geometry *geometry = &store->geometry;
+	if (!geometry->drafting || used->layer != geometry->n_layers - 1 ||
+		used->n > SLOT_ACTIVATION_PAIRS)
+		return;
+	for (uint32_t i = 0; i < used->n; i++) {
+		struct cache_use use = {.layer = used->layer,
+			.expert = used->expert_tokens[2 * i],
+			.tokens = used->expert_tokens[2 * i + 1],
+			.iteration = HEAD_ITERATIONS | used->iteration};
+		if (!in_model(transfer, use.layer, use.expert))
+			continue;
+		use.slot = store_find(store, use.layer, use.expert);
+		store->policy->on_activation(store->policy_state, &use);
+		store_use(store, &use);
+		if (use.slot != SLOT_NONE || store_loading(store, use.layer, use.expert) ||
+			transfer->n_missed == TRANSFER_MISSED)
+			continue;
+		transfer->missed[transfer->n_missed++] =
+			(struct cache_prefetch){.layer = use.layer, .expert = use.expert};
+	}
+}
+
 static void take_hint(struct transfer *transfer, const struct slot_hint *hint, uint64_t now_ns)
 {
 	struct store *store = transfer->store;
@@ -137,6 +166,7 @@ void transfer_drain(struct transfer *transfer)
 	look_after(&slots->activations, "activations", &lost->activations);
 	look_after(&slots->hints, "hints", &lost->hints);
 	look_after(&slots->gates, "gate hints", &lost->gates);
+	look_after(&slots->heads, "uses of the head", &lost->heads);
 	struct slot_demand demand;
 	for (int i = 0; i < SLOTS_DEMAND_RING && ring_get(&slots->demands, &demand, sizeof(demand));
 		i++)
@@ -147,6 +177,10 @@ void transfer_drain(struct transfer *transfer)
 			ring_get(&slots->activations, &activation, sizeof(activation));
 		i++)
 		take_activation(transfer, &activation, now_ns);
+	for (int i = 0;
+		i < SLOTS_HEAD_RING && ring_get(&slots->heads, &activation, sizeof(activation));
+		i++)
+		take_head_use(transfer, &activation);
 	struct slot_hint hint;
 	for (int i = 0; i < SLOTS_HINT_RING && ring_get(&slots->hints, &hint, sizeof(hint)); i++)
 		take_hint(transfer, &hint, now_ns);

@@ -370,3 +370,24 @@ int slots_adopt(struct slots *slots, const struct slots_geometry *geometry,
 			adopt_word(slots, layer, expert, adopted);
 	return 0;
 }
+
+uint32_t slots_peek(const struct slots *slots, uint32_t layer, uint32_t expert, uint64_t *word)
+{
+	/* Pairs with the release in slots_load_end: the slot's bytes are there. */
+	uint32_t slot =
+		atomic_load_explicit(slots_word(slots, layer, expert), memory_order_acquire);
+	if (slot == 0 || slot - 1 >= slots->n_slots)
+		return SLOT_NONE;
+	*word = atomic_load_explicit(&slots->state[slot - 1], memory_order_acquire);
+	bool there = slot_state(*word) == SLOT_READY && slot_layer(*word) == layer &&
+		     slot_expert(*word) == expert;
+	return there ? slot - 1 : SLOT_NONE;
+}
+
+bool slots_unchanged(const struct slots *slots, uint32_t slot, uint64_t word)
+{
+	/* What was read of the slot was read before this. */
+	atomic_thread_fence(memory_order_acquire);
+	uint64_t now = atomic_load_explicit(&slots->state[slot], memory_order_relaxed);
+	return slot_state(now) == SLOT_READY && content_of(now) == content_of(word);
+}

@@ -51,12 +51,13 @@
 #define EXPERTS_REGION "experts"
 #define EXPERTS_LAYOUT 11
 #define HINTS_REGION "hints"
-#define HINTS_LAYOUT 1
+#define HINTS_LAYOUT 2
 
 enum {
 	SLOTS_DEMAND_RING = 4096,
 	SLOTS_ACTIVATION_RING = 4096,
 	SLOTS_HINT_RING = 4096,
+	SLOTS_HEAD_RING = 1024,
 	SLOTS_GATE_RING = 4096,
 	SLOTS_MAX = LIMIT_LAYERS * LIMIT_EXPERTS,
 	SLOTS_PAGE = 4096, /* alignment of areas, and of O_DIRECT reads */
@@ -143,7 +144,8 @@ struct slots_header {
 	alignas(CACHE_LINE) struct doorbell arrivals; /* rung when a slot becomes READY */
 };
 
-/* The payload of "hints": this, followed by the drafter's ring of hints. */
+/* The payload of "hints": this, followed by the drafter's rings: of hints, and of the experts that
+ * its head used (struct slot_activation), which the owner loads where they are missing. */
 struct slots_hints {
 	/* Rung to wake the owner of the experts: for demands, hints and unpins. It lies here
 	 * because both the drafter and the verifier ring it. */
@@ -236,6 +238,9 @@ struct slots_geometry {
 	uint64_t slot_bytes; /* of the largest layer */
 	uint32_t n_layers, n_experts, n_experts_used;
 	uint32_t n_total; /* experts of all layers */
+	/* the last layer is the block of the model that drafts (model->drafting): the drafter uses
+	 * its experts, and no pass of the verifier does */
+	bool drafting;
 	struct slots_layer_geometry {
 		bool moe;
 		/* the file has the parts of an expert together and in tiles
@@ -244,7 +249,7 @@ struct slots_geometry {
 		struct slots_part part[EXPERT_PARTS];
 	} layers[LIMIT_LAYERS];
 };
-/* Computes the geometry. A dense model gives n_total 0 and slot_bytes 0. The model must outlive the
+/* Computes the geometry: of the model's layers, and of the block that drafts. A dense model gives n_total 0 and slot_bytes 0. The model must outlive the
  * geometry. */
 void slots_geometry_init(struct slots_geometry *geometry, const struct model *model);
 
@@ -302,7 +307,7 @@ struct slots {
 	struct ring demands, activations, gates;
 	/* In "hints": */
 	struct slots_hints *hinted;
-	struct ring hints;
+	struct ring hints, heads;
 };
 
 struct slots_shape {
@@ -476,6 +481,15 @@ struct slots_hinter {
 	const struct slots_header *header;
 	struct ring hints;
 };
+/* For the drafter: tells the owner which experts of the block that drafts a pass used: (expert,
+ * tokens) pairs. iteration: the number of the pass. What finds no room is dropped and counted. */
+void slots_head_used(struct slots *slots, uint64_t iteration, const uint16_t *experts,
+	const uint16_t *tokens, uint32_t n);
+/* For the drafter: the slot that holds (layer, expert) now, unpinned, and its state word; SLOT_NONE
+ * when it is not resident. */
+uint32_t slots_peek(const struct slots *slots, uint32_t layer, uint32_t expert, uint64_t *word);
+/* True when the slot still holds what it held then, in the same layout. */
+bool slots_unchanged(const struct slots *slots, uint32_t slot, uint64_t word);
 /* For the drafter. Borrows the regions; writes to "hints" only. */
 int slots_hinter_attach(struct slots_hinter *hinter, const struct region *region,
 	const struct region *hints, struct error *err);

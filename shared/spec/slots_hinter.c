@@ -53,3 +53,26 @@ bool slots_resident(const struct slots_hinter *hinter, uint32_t layer, uint32_t 
 		slots_word(&hinter->slots, layer, expert), memory_order_relaxed);
 	return value != 0 && value != SLOTS_REFUSED;
 }
+
+void slots_head_used(struct slots *slots, uint64_t iteration, const uint16_t *experts,
+	const uint16_t *tokens, uint32_t n)
+{
+	for (uint32_t i = 0; i < n;) {
+		struct slot_activation *entry = ring_reserve(&slots->heads);
+		uint32_t here = n - i < SLOT_ACTIVATION_PAIRS ? n - i : SLOT_ACTIVATION_PAIRS;
+		if (entry == NULL) {
+			ring_drop(&slots->heads);
+			return;
+		}
+		*entry = (struct slot_activation){
+			.iteration = iteration,
+			.layer = (uint16_t)(slots->n_layers - 1),
+			.n = (uint16_t)here,
+		};
+		for (uint32_t j = 0; j < here; j++, i++) {
+			entry->expert_tokens[2 * j] = experts[i];
+			entry->expert_tokens[2 * j + 1] = tokens[i];
+		}
+		ring_publish_quietly(&slots->heads);
+	}
+}

@@ -48,11 +48,13 @@ static void place_part(struct slots_layer_geometry *layer, int p, uint32_t n_exp
 void slots_geometry_init(struct slots_geometry *geometry, const struct model *model)
 {
 	memset(geometry, 0, sizeof(*geometry));
-	geometry->n_layers = model->config.n_layers;
+	geometry->drafting = model->drafting.moe;
+	geometry->n_layers = model->config.n_layers + geometry->drafting;
 	geometry->n_experts = model->config.n_experts;
 	geometry->n_experts_used = model->config.n_experts_used;
 	for (uint32_t l = 0; l < geometry->n_layers; l++) {
-		const struct layer *layer = &model->layers[l];
+		const struct layer *layer =
+			l < model->config.n_layers ? &model->layers[l] : &model->drafting;
 		struct slots_layer_geometry *out = &geometry->layers[l];
 		if (!layer->moe)
 			continue;
@@ -268,15 +270,22 @@ int slots_map(const struct region *region, const struct slots_shape *expected, s
 	return 0;
 }
 
+static size_t heads_offset(void)
+{
+	return round_up(sizeof(struct slots_hints) + ring_bytes(SLOT_HINT_BYTES, SLOTS_HINT_RING),
+		CACHE_LINE);
+}
+
 size_t slots_hints_bytes(void)
 {
-	return sizeof(struct slots_hints) + ring_bytes(SLOT_HINT_BYTES, SLOTS_HINT_RING);
+	return heads_offset() + ring_bytes(SLOT_ACTIVATION_BYTES, SLOTS_HEAD_RING);
 }
 
 void slots_hints_format(const struct region *hints)
 {
 	struct slots_hints *payload = region_payload(hints);
 	ring_format(payload + 1, SLOT_HINT_BYTES, SLOTS_HINT_RING);
+	ring_format((char *)payload + heads_offset(), SLOT_ACTIVATION_BYTES, SLOTS_HEAD_RING);
 }
 
 int slots_map_hints(const struct region *hints, struct slots *slots, struct error *err)
@@ -285,8 +294,11 @@ int slots_map_hints(const struct region *hints, struct slots *slots, struct erro
 	if (hints->bytes < REGION_DATA + slots_hints_bytes())
 		return error_set(err, EBADMSG, "region of hints: %zu bytes, expected %zu",
 			hints->bytes, REGION_DATA + slots_hints_bytes());
-	int status = ring_attach(&slots->hints, payload + 1,
-		hints->bytes - REGION_DATA - sizeof(*payload), SLOT_HINT_BYTES, err);
+	int status = ring_attach(&slots->hints, payload + 1, heads_offset() - sizeof(*payload),
+		SLOT_HINT_BYTES, err);
+	if (status == 0)
+		status = ring_attach(&slots->heads, (char *)payload + heads_offset(),
+			slots_hints_bytes() - heads_offset(), SLOT_ACTIVATION_BYTES, err);
 	if (status != 0)
 		return error_prefix(err, status, "region of hints");
 	slots->hinted = payload;

@@ -102,10 +102,13 @@ int load_rope_factors(struct loader *l)
 	return 0;
 }
 
-/* Blocks behind the last layer predict tokens beyond the next one; nothing here uses them. */
+/* Blocks behind the last layer predict tokens beyond the next one. Only the first one's experts are
+ * looked at. */
 static void skip_prediction_blocks(struct loader *l)
 {
 	const struct model_config *c = &l->model->config;
+	if (c->n_layers < c->n_blocks)
+		load_drafting_experts(l, c->n_layers);
 	for (uint32_t i = c->n_layers; i < c->n_blocks; i++) {
 		char prefix[32];
 		int bytes = snprintf(prefix, sizeof(prefix), "blk.%u.", i);

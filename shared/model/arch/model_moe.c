@@ -74,6 +74,22 @@ static int load_experts(struct loader *l, uint32_t i, struct layer *layer)
 			    l, i, &outer, needed, (struct expert_bias *[]){&layer->down_bias});
 }
 
+void load_drafting_experts(struct loader *l, uint32_t i)
+{
+	/* What is wrong with the block is said where it is used: without it nothing is lost. */
+	struct error unused;
+	struct loader own = *l;
+	struct layer *layer = &l->model->drafting;
+	own.err = &unused;
+	name_tensor(&own, "blk.%u.ffn_gate_inp.weight", i);
+	if (l->model->packed || l->model->config.n_experts == 0 || i + 1 >= LIMIT_LAYERS ||
+		!has_tensor(&own))
+		return;
+	layer->moe = load_experts(&own, i, layer) == 0;
+	if (!layer->moe)
+		*layer = (struct layer){0};
+}
+
 static int load_moe(struct loader *l, uint32_t i, struct layer *layer)
 {
 	layer->moe = true;
