@@ -12,7 +12,7 @@
  * So a restarted drafter finds the states of the last n_rows tokens, of all sessions together. What
  * it no longer finds it does without: a head's attention then begins at a later position.
  *
- * Protocol. Rows `begin` to `end - 1` are valid. The writer raises `begin` before it overwrites what
+ * Protocol (tests/spin/hidden.pml models it). Rows `begin` to `end - 1` are valid. The writer raises `begin` before it overwrites what
  * is below it, and stores `end` with release when rows and tags are complete. A reader loads `end`
  * with acquire, copies a row, and looks at `begin` again: if it has passed the row, the copy is
  * worth nothing. Nobody waits for anybody. A writer that dies in a pass leaves rows that are not

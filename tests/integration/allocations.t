@@ -6,7 +6,7 @@ import os
 import subprocess
 
 from allocations import WHY_NOT, Allocations
-from outrider_test import DRAFTS, TARGET, Service, Tap, program, prompts
+from outrider_test import DRAFTS, ROOT, TARGET, Service, Tap, program, prompts
 
 tap = Tap()
 PROMPT = prompts(1, longest=40)[0]
@@ -55,18 +55,18 @@ def counted_while_it_decodes(service, counted, request):
             have = json.loads(line)["have"]
             if before is None and have >= FIRST:
                 before, first = {name: counted.of(pid) for name, pid in pids.items()}, have
-            elif found is None and have >= LAST:
+            elif found is None and have >= request["max_tokens"] * LAST // ALL:
                 found = {name: counted.since(pid, before[name]) for name, pid in pids.items()}, have - first
                 if swarm.poll() is not None:
                     found = None
     return found
 
 
-def while_it_decodes(drafter, k):
-    request = {"tokens": PROMPT, "max_tokens": ALL, "ignore_eos": True, "k": k, "draft_method": drafter, "progress": True}
+def while_it_decodes(drafter, k, model=TARGET, n=ALL):
+    request = {"tokens": [t % 380 for t in PROMPT] if model != TARGET else PROMPT, "max_tokens": n, "ignore_eos": True, "k": k, "draft_method": drafter, "progress": True}
     what = f"drafter {drafter}, K = {k}"
     with Allocations() as counted, \
-            Service(draft=DRAFTS["small"] if drafter == "model" else None, env=counted.env,
+            Service(model=model, draft=DRAFTS["small"] if drafter == "model" else None, env=counted.env,
                     sets=("verifier.kernels=scalar", "verifier.threads=2", "verifier.stream_interval=0")) as service:
         found = next(filter(None, (counted_while_it_decodes(service, counted, request) for _ in range(5))), None)
         names = {name: threads(pid) for name, pid in service.processes().items()}
@@ -91,4 +91,5 @@ else:
     of_an_answer()
     while_it_decodes("ngram", 0)
     while_it_decodes("model", 3)
+    while_it_decodes("mtp", 3, ROOT / "tests/data/golden/heads/nextn-glm4moe.f32.gguf", 460)
 tap.done()

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import DRAFTS, SAMPLED, SANITIZED, Service, Tap, difference, prompts, reference
+from outrider_test import DRAFTS, ROOT, SAMPLED, SANITIZED, Service, Tap, difference, prompts, reference
 
 KS = (0, 1, 2, 3, 7, 15)
 METHODS = ("none", "ngram", "model")
@@ -100,4 +100,22 @@ for kept, budget, expected in (("q8_0", "30%", coarse), ("f16", "100%", half)):
     with Service(draft=DRAFTS["aligned"], options=("--threads", 2, "--budget", budget, "--kv", kept),
                  sets=("verifier.prefill_chunk=16",)) as service:
         sweep(service, f"2 threads, budget {budget}, draft aligned, chunk 16, keys and values of {kept}", expected)
+# Heads of golden models, of random weights: heads.t says how right they are.
+HEADS = ROOT / "tests" / "data" / "golden" / "heads"
+short = [[t % 380 for t in p] for p in ids]
+for target, head, method in (("target-llama", "eagle3-llama-own", "eagle3"), ("nextn-glm4moe", None, "mtp"), ("nextn-qwen35moe", None, "mtp")):
+    model = HEADS / f"{target}.f32.gguf"
+    expected = {(mode, i): reference(p, TOKENS, sampling, seed=100 + i, model=model, extra=("--ignore-eos",))
+                for mode, sampling in modes.items() for i, p in enumerate(short)}
+    with Service(model=model, draft=head and HEADS / f"{head}.f32.gguf", options=("--threads", 2, "--budget", "30%"),
+                 sets=("verifier.prefill_chunk=7",)) as service:
+        for mode, n in itertools.product(modes, (1, 8)):
+            wrong, drafted = [], 0
+            for k, shape in ((1, {}), (3, {}), (15, {}), (5, {"draft_nodes": 24, "draft_width": 4})):
+                asked = [{**r, **shape, "tokens": short[i], "ignore_eos": True} for i, r in enumerate(requests(mode, k, method, n))]
+                for i, result in enumerate(service.swarm(asked, concurrent=n)):
+                    what = difference(result, expected[mode, i])
+                    wrong += [f"K = {k}, {shape}, session {i}: {what}"] if what else []
+                    drafted += result["usage"]["drafted"] if not what else 0
+            tap.ok(not wrong and drafted > 0, f"{head or target}, {mode}, {n} sessions: chains and trees give the reference's bytes", "\n".join(wrong))
 tap.done()
