@@ -43,6 +43,6 @@ int head_experts_init(struct head_experts *experts, const struct model *head, ui
 	uint32_t layer, struct hints *hints, struct backend *backend, struct error *err);
 void head_experts_exit(struct head_experts *experts);
 /* Call after a pass. Where there is a cache, its slots are the memory for experts, and pages of the
- * file that were read here are dropped. False: an expert was evicted while the pass read it; the next pass reads the
- * file. */
+ * file that were read here are dropped. False: an expert was evicted while the pass read it; the
+ * next pass reads the file. */
 bool head_experts_sound(struct head_experts *experts);

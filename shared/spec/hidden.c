@@ -33,6 +33,11 @@ void hidden_format(void *payload, const struct hidden_shape *shape)
 	header->shape = *shape;
 }
 
+static void *at(void *payload, size_t offset)
+{
+	return (char *)payload + offset;
+}
+
 int hidden_attach(struct hidden *hidden, void *payload, size_t bytes, struct error *err)
 {
 	memset(hidden, 0, sizeof(*hidden));
@@ -52,8 +57,8 @@ int hidden_attach(struct hidden *hidden, void *payload, size_t bytes, struct err
 			"hidden states: %u rows of %u states of %u values do not fit %zu bytes",
 			shape->n_rows, shape->n_taps, shape->n_embd, bytes);
 	hidden->header = payload;
-	hidden->tags = (struct hidden_tag *)((char *)payload + tags_offset());
-	hidden->states = (float *)((char *)payload + states_offset(shape));
+	hidden->tags = at(payload, tags_offset());
+	hidden->states = at(payload, states_offset(shape));
 	return 0;
 }
 

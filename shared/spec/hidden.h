@@ -2,7 +2,7 @@
  * Hidden states: region "hidden", owned by the verifier, read by the drafter. A draft head
  * (shared/model/arch/head.h) drafts from the target's hidden states at certain layers, the taps: the
  * residual stream before a layer, or behind the last one. The drafter tells the verifier which taps
- * it wants (PeerTaps); the region exists only while it wants some.
+ * it wants (PeerTaps); the region is made when it wants some, and filled as long as it does.
  *
  * The region is a log of rows. A row has a token's state at each tap; its number counts up from 0,
  * and it lies at this number modulo n_rows. Each pass of the verifier writes the rows of the tokens
@@ -12,10 +12,10 @@
  * So a restarted drafter finds the states of the last n_rows tokens, of all sessions together. What
  * it no longer finds it does without: a head's attention then begins at a later position.
  *
- * Protocol (tests/spin/hidden.pml models it). Rows `begin` to `end - 1` are valid. The writer raises `begin` before it overwrites what
- * is below it, and stores `end` with release when rows and tags are complete. A reader loads `end`
- * with acquire, copies a row, and looks at `begin` again: if it has passed the row, the copy is
- * worth nothing. Nobody waits for anybody. A writer that dies in a pass leaves rows that are not
+ * Protocol (tests/spin/hidden.pml models it). Rows `begin` to `end - 1` are valid. The writer
+ * raises `begin` before it overwrites what is below it, and stores `end` with release when rows and
+ * tags are complete. A reader loads `end` with acquire, copies a row, and looks at `begin` again: if
+ * it has passed the row, the copy is worth nothing. Nobody waits for anybody. A writer that dies in a pass leaves rows that are not
  * published, and its successor goes on at `end`.
  *
  * A reader trusts nothing: the numbers in the header are copied and checked once, `begin` and `end`

@@ -43,7 +43,7 @@ static void write_rows(struct hidden *writer, void *payload, uint32_t n)
 		uint64_t row = first + i;
 		for (uint32_t tap = 0; tap < TAPS; tap++) {
 			float *to =
-				(float *)((char *)payload + hidden_state_offset(writer, row, tap));
+				(void *)((char *)payload + hidden_state_offset(writer, row, tap));
 			for (uint32_t j = 0; j < EMBD; j++)
 				to[j] = value(row, tap, j);
 		}
@@ -52,10 +52,12 @@ static void write_rows(struct hidden *writer, void *payload, uint32_t n)
 
 static void tag_rows(struct hidden *writer, uint32_t n)
 {
-	for (uint64_t row = writer->end; row < writer->end + n; row++)
-		hidden_set_tag(writer, row,
-			row % 2 ? (struct hidden_tag){0}
-				: (struct hidden_tag){900 + row, 3, (uint32_t)row});
+	for (uint64_t row = writer->end; row < writer->end + n; row++) {
+		struct hidden_tag tag = {0};
+		if (row % 2 == 0)
+			tag = (struct hidden_tag){900 + row, 3, (uint32_t)row};
+		hidden_set_tag(writer, row, tag);
+	}
 	hidden_publish(writer, n);
 }
 

@@ -2,8 +2,8 @@
  * Gives the drafter the hidden states that it wants (shared/spec/hidden.h). In a pass, the residual
  * streams of the rows are copied from the forward pass straight to their places in the region, once
  * for each tap; when it is known which drafts are accepted, the rows are tagged and published. Rows
- * of sessions that name another method, or of which the drafter is told nothing, are not copied, and without a drafter that wants
- * states nothing is done at all. Used by the engine thread.
+ * of sessions that name another method, or of which the drafter is told nothing, are not copied,
+ * and without a drafter that wants states nothing is done at all. Used by the engine thread.
  */
 #pragma once
 

@@ -80,10 +80,12 @@ class PeerRegistered(_message.Message):
     def __init__(self, card: _Optional[_Union[PeerCard, _Mapping]] = ...) -> None: ...
 
 class PeerSettings(_message.Message):
-    __slots__ = ["needs"]
+    __slots__ = ["needs", "taps"]
     NEEDS_FIELD_NUMBER: _ClassVar[int]
+    TAPS_FIELD_NUMBER: _ClassVar[int]
     needs: PeerNeeds
-    def __init__(self, needs: _Optional[_Union[PeerNeeds, _Mapping]] = ...) -> None: ...
+    taps: PeerTaps
+    def __init__(self, needs: _Optional[_Union[PeerNeeds, _Mapping]] = ..., taps: _Optional[_Union[PeerTaps, _Mapping]] = ...) -> None: ...
 
 class PeerState(_message.Message):
     __slots__ = ["stage", "text"]
@@ -92,6 +94,14 @@ class PeerState(_message.Message):
     stage: PeerStage
     text: str
     def __init__(self, stage: _Optional[_Union[PeerStage, str]] = ..., text: _Optional[str] = ...) -> None: ...
+
+class PeerTaps(_message.Message):
+    __slots__ = ["layers", "model"]
+    LAYERS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    layers: _containers.RepeatedScalarFieldContainer[int]
+    model: int
+    def __init__(self, layers: _Optional[_Iterable[int]] = ..., model: _Optional[int] = ...) -> None: ...
 
 class PeerStage(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__: list[str] = []
