@@ -4,6 +4,7 @@
 #include "shared/spec/budget.h"
 #include "shared/spec/kv_plan.h"
 
+const char *const verifier_device_names[] = {"cpu", "simt", NULL};
 static const char *const pin_names[] = {"auto", "no", "yes", NULL};
 const char *const verifier_kv_names[] = {"auto", "f32", "f16", "q8_0", "q16_0", NULL};
 static const char *const weights_names[] = {"auto", "packed", "mapped", NULL};
@@ -21,6 +22,10 @@ static_assert(KV_PLAN_TOKENS_EACH == 2048 && KV_PLAN_TOKENS_MORE == 48,
 const struct config_key verifier_config_keys[] = {
 	{"", "model", CONFIG_STRING, AT(model), 0, 0, NULL, "", "path",
 		"GGUF file of the model to serve.", KNOB_AT_START, KNOB_MODEL},
+	{"", "device", CONFIG_ENUM, AT(device), 0, 0, verifier_device_names, "cpu", NULL,
+		"What computes: the CPU, or simt, the kernels for GPUs emulated on the CPU. simt "
+		"gives the same bits a hundred times slower and is for tests.",
+		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "kernels", CONFIG_ENUM, AT(kernels), 0, 0, kernels_names, "auto", NULL,
 		"Kernel set: auto, scalar, avx2 or avx512. All give the same bits.", KNOB_AT_START,
 		KNOB_GLOBAL},

@@ -9,6 +9,7 @@
  *	drafter <--(rings of region "draft")--> pass/drafts.c
  */
 #include "kernels/cpu/steps/backend_cpu.h"
+#include "kernels/gpu/backend.h"
 #include "kernels/kernels.h"
 #include "services/verifier/front/front.h"
 #include "services/verifier/state/packed.h"
@@ -92,9 +93,23 @@ static int need_descriptors(const struct verifier *v, struct error *err)
 		err);
 }
 
+/* The kernels for GPUs, emulated. */
+static int open_simt(struct verifier *v, struct error *err)
+{
+	const struct backend_gpu_options options = {.seed = 0};
+	int rc = backend_simt_create(&options, &v->backend, err);
+	const char *lacks = rc == 0 ? backend_lacks(v->backend->ops) : NULL;
+
+	if (lacks != NULL)
+		return error_set(err, ENOTSUP, "device = simt: it has no step \"%s\" yet", lacks);
+	return rc;
+}
+
 /* The back end's threads start with the engine. */
 static int open_backend(struct verifier *v, struct error *err)
 {
+	if (v->config.device == VERIFIER_DEVICE_SIMT)
+		return open_simt(v, err);
 	const struct backend_cpu_options options = {
 		.kernels = kernels_select(kernels_names[v->config.kernels], err),
 		.threads = (uint32_t)v->config.threads,

@@ -82,7 +82,7 @@ void experts_launch_one(struct stream *stream, enum tensor_type type, const expe
 void experts_launch_plain(struct stream *stream, enum tensor_type type, const experts_args *a,
 	unsigned matrix, unsigned n, unsigned most)
 {
-	struct simt_dim grid = {parts(a->shape[matrix].rows, 16), n, parts(most, 8)};
+	simt_dim grid = {parts(a->shape[matrix].rows, 16), n, parts(most, 8)};
 	size_t shared = sizeof(expert_rows<float, 1>);
 
 	if (type == TENSOR_F16)

@@ -141,11 +141,12 @@ int resources_check(const struct verifier_config *config, const struct resources
 
 void resources_notice(const struct verifier_config *config, const struct backend *backend)
 {
-	const char *slow =
-		kernels_notice(backend_cpu_kernels(backend), kernels_names[config->kernels]);
+	const char *slow = NULL;
 	struct cpus cpus;
 	char text[256];
 
+	if (config->device == VERIFIER_DEVICE_CPU)
+		slow = kernels_notice(backend_cpu_kernels(backend), kernels_names[config->kernels]);
 	if (slow != NULL)
 		log_notice("%s", slow);
 	cpus_now(&cpus);
