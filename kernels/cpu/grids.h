@@ -9,6 +9,11 @@
 
 #include <stdint.h>
 
+/* Begins the definition of a grid. A GPU's kernels define it for their own memory. */
+#ifndef GRID
+#define GRID(name, n) const uint32_t name[n]
+#endif
+
 /* Byte j holds the code of weight j in its low nibble and that of weight 4 + j in its high nibble;
  * codes 0..2. */
 extern const uint32_t kernels_grid_iq2_xxs[256];

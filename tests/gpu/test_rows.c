@@ -105,7 +105,7 @@ static void embeddings_are_the_cpus(void **state)
 
 	(void)state;
 	rig_open(&rig, &limits, 3);
-	for (size_t i = 0; i < 3; i++)
+	for (size_t i = 0; i < RIG_TYPES; i++)
 		for (uint32_t n = 1; n <= 4; n++)
 			check_embed(&rig, rig_types[i], n, 64 * (n % 3));
 	check_embed(&rig, TENSOR_F32, 70, 6);

@@ -41,7 +41,7 @@ def write_grids():
             codes = grid_codes(name)
             shifts = [0, 8, 16, 24, 4, 12, 20, 28][:codes.shape[1]]
             words = [sum(int(c) << s for c, s in zip(row, shifts)) for row in codes]
-            text += "\nconst uint32_t kernels_grid_%s[%d] = {" % (name.lower(), len(words))
+            text += "\nGRID(kernels_grid_%s, %d) = {" % (name.lower(), len(words))
             text += ", ".join("0x%08x" % w for w in words) + "};\n"
         (TOP / "kernels/cpu" / file).write_text(text)
 

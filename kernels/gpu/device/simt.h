@@ -13,6 +13,7 @@
 #define KERNEL static __global__ void
 #define DEV static __device__ __forceinline__
 
+#define UNROLL _Pragma("unroll")
 #define WARP_ALL 0xffffffffu
 
 typedef dim3 simt_dim;

@@ -22,9 +22,11 @@
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
-#define KERNEL static void
+#define KERNEL static __attribute__((unused)) void
 #define DEV static inline __attribute__((unused))
 
+/* Before a loop that a device's compiler must unroll. */
+#define UNROLL
 #define WARP_ALL 0xffffffffu
 
 /* An address that names this place in the source. */

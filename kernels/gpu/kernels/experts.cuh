@@ -7,9 +7,9 @@
  */
 #pragma once
 
-#include "kernels/gpu/kernels/expert_sums.cuh"
 #include "kernels/gpu/kernels/choice.cuh"
 #include "kernels/gpu/kernels/expert_args.cuh"
+#include "kernels/gpu/kernels/products.cuh"
 
 /* A pair's row of inputs, and its row of y. */
 DEV unsigned input_row(const experts_args *a, unsigned p)
@@ -95,28 +95,58 @@ DEV void find_rows(
 	__syncthreads();
 }
 
-/* Products of a tile with 8 * NT rows of inputs, segment by segment. `parts` warps take segments in
- * turn; those with part 0 add them, and have the sums in `total` as MMA leaves them: row g + 8 (i /
- * 2), input 8 j + 2 t + i % 2. All threads of the block call it. */
+/* The inputs of a block, for few_columns_of. */
+template <int NT> struct expert_columns {
+	const expert_rows<struct q8_block, NT> *rows;
+
+	__device__ __forceinline__ const struct q8_block *q8(uint32_t pair) const
+	{
+		return rows->x[pair];
+	}
+};
+
+/* Sixteen rows of a matrix. tiles: they are a tile; otherwise the first `rows` of them are there, one
+ * after the other. */
+struct sixteen_rows {
+	const unsigned char *at;
+	size_t row_bytes;
+	unsigned rows;
+	bool tiles;
+};
+
+DEV struct row_source rows_of_lane(const sixteen_rows &m)
+{
+	unsigned g = threadIdx.x % 32 / 4, last = m.rows - 1;
+
+	return {{m.at + (g < last ? g : last) * m.row_bytes,
+		m.at + (g + 8 < last ? g + 8 : last) * m.row_bytes}};
+}
+
+/* Products of sixteen rows with 8 * NT rows of inputs, segment by segment. `parts` warps, `beside`
+ * apart, take segments in turn; the one with part 0 adds them, and has the sums in `total` as
+ * few_product leaves them. All threads of the block call it. */
 template <int TYPE, int NT>
-DEV void tile_sums(float (*shared)[NT][32][4], const sixteen_rows &m, unsigned cols,
-	const struct q8_block *const *x, unsigned part, unsigned parts, unsigned beside,
-	float (&total)[NT][4])
+DEV void sixteen_sums(float (*shared)[NT][32][4], const sixteen_rows &m, unsigned cols,
+	const expert_rows<struct q8_block, NT> *rows, unsigned part, unsigned parts,
+	unsigned beside, float (&total)[NT][4])
 {
 	unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 	unsigned runs = cols / 32, segments = (cols + PRODUCT_SEGMENT - 1) / PRODUCT_SEGMENT;
+	struct few_columns x[NT];
 
+	few_columns_of<NT>(expert_columns<NT>{rows}, 0, x);
 	for (unsigned first = 0; first < segments; first += parts) {
 		float acc[NT][4] = {};
-		unsigned s = first + part, from = s * (PRODUCT_SEGMENT / 32);
-		unsigned end = from + PRODUCT_SEGMENT / 32;
+		unsigned s = first + part, from = s * SEGMENT_RUNS, end = from + SEGMENT_RUNS;
 
-		if (s < segments)
-			add_runs<TYPE, NT>(acc, m, runs, from, end < runs ? end : runs, x);
-		if (part > 0)
-			for (unsigned j = 0; j < NT; j++)
-				for (unsigned i = 0; i < 4; i++)
-					shared[warp][j][lane][i] = acc[j][i];
+		end = end < runs ? end : runs;
+		if (s < segments && m.tiles)
+			few_segment<TYPE, NT>((struct tile_source){m.at, cols}, x, from, end, acc);
+		else if (s < segments)
+			few_segment<TYPE, NT>(rows_of_lane(m), x, from, end, acc);
+		for (unsigned j = 0; part > 0 && j < NT; j++)
+			for (unsigned i = 0; i < 4; i++)
+				shared[warp][j][lane][i] = acc[j][i];
 		__syncthreads();
 		for (unsigned p = 0; part == 0 && p < parts && first + p < segments; p++)
 			for (unsigned j = 0; j < NT; j++)
@@ -124,7 +154,7 @@ DEV void tile_sums(float (*shared)[NT][32][4], const sixteen_rows &m, unsigned c
 					float v = p ? shared[warp + p * beside][j][lane][i]
 						    : acc[j][i];
 
-					total[j][i] = first + p ? total[j][i] + v : v;
+					total[j][i] = first + p ? f_add(total[j][i], v) : v;
 				}
 		__syncthreads();
 	}
@@ -161,7 +191,7 @@ template <int TYPE, int NT> KERNEL experts_in(experts_args a)
 	find_rows<struct q8_block, NT>(&s->rows, &a, e, EXPERT_GATE);
 	const sixteen_rows m = {e->w[matrix] + row * shape->row_bytes, shape->row_bytes, 16,
 		e->tiles && shape->tiles};
-	tile_sums<TYPE, NT>(s->part, m, shape->cols, s->rows.x, warp / 4, 2, 4, total);
+	sixteen_sums<TYPE, NT>(s->part, m, shape->cols, &s->rows, warp / 4, 2, 4, total);
 	for (unsigned j = 0; warp < 4 && j < NT; j++)
 		for (unsigned i = 0; i < 4; i++) {
 			unsigned r = warp % 2 * 16 + lane / 4 + i / 2 * 8;
@@ -207,7 +237,7 @@ template <int TYPE, int NT> KERNEL experts_one(experts_args a, unsigned matrix)
 		return;
 	find_rows<struct q8_block, NT>(&s->rows, &a, e, matrix);
 	const sixteen_rows m = sixteen_of(e, shape, matrix);
-	tile_sums<TYPE, NT>(s->part, m, shape->cols, s->rows.x, warp, blockDim.x / 32, 1, total);
+	sixteen_sums<TYPE, NT>(s->part, m, shape->cols, &s->rows, warp, blockDim.x / 32, 1, total);
 	for (unsigned j = 0; warp == 0 && j < NT; j++)
 		for (unsigned i = 0; i < 4; i++) {
 			unsigned pair = 8 * j + lane % 4 * 2 + i % 2;
@@ -244,43 +274,24 @@ KERNEL experts_activate(experts_args a)
 		a.hidden[0][at * a.width + row] = h;
 }
 
-DEV float plain_weight(const float *w, size_t i)
-{
-	return w[i];
-}
-
-/* float16, and bfloat16, which has another type only to be told apart. */
-struct bfloat {
-	uint16_t bits;
-};
-
-DEV float plain_weight(const uint16_t *w, size_t i)
-{
-	return float_of_half(w[i]);
-}
-
-DEV float plain_weight(const bfloat *w, size_t i)
-{
-	return float_of_bfloat(w[i].bits);
-}
-
 /* One of the three products with plain weights: half a warp has a row of the matrix, and a thread a
  * lane of LANES. Grid: (rows / 16, experts, most pairs / 8). */
-template <class W> KERNEL experts_plain(experts_args a, unsigned matrix)
+template <int TYPE> KERNEL experts_plain(experts_args a, unsigned matrix)
 {
 	typedef expert_rows<float, 1> shared_rows;
 	shared_rows *s = &shared_memory<shared_rows>();
 	const expert_one *e = &a.of[blockIdx.y];
 	const experts_shape *shape = &a.shape[matrix];
 	unsigned lane = threadIdx.x % 16, row = blockIdx.x * 16 + threadIdx.x / 16;
-	const W *w = (const W *)(e->w[matrix] + row * shape->row_bytes);
+	unsigned at = row < shape->rows ? row : shape->rows - 1;
+	const unsigned char *w = e->w[matrix] + at * shape->row_bytes;
 	float sum[8] = {};
 
 	if (blockIdx.z * 8 >= e->n)
 		return;
 	find_rows<float, 1>(s, &a, e, matrix);
-	for (unsigned k = lane; row < shape->rows && k < shape->cols; k += 16) {
-		float weight = plain_weight(w, k);
+	for (unsigned k = lane; k < shape->cols; k += 16) {
+		float weight = plain_value<TYPE>(w, k);
 
 		for (unsigned j = 0; j < 8; j++)
 			if (s->x[j])

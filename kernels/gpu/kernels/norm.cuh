@@ -32,7 +32,9 @@ struct norm_args {
 	struct dev_rows x, add, y, q8; /* add, y, q8: or absent */
 	const float *add_bias, *w, *bias; /* or null */
 	float eps;
-	const uint32_t *which; /* row i is row which[i] of x; null: row i */
+	/* uint32_t: which row of x is row i; null: row i */
+	const unsigned char *which;
+	size_t which_stride;
 };
 
 /* x += add + add_bias, for the values of this thread. */
@@ -80,7 +82,8 @@ KERNEL norm(struct norm_args a)
 {
 	struct norm_shared &s = shared_memory<struct norm_shared>();
 	uint32_t row = blockIdx.x;
-	float *x = float_row(a.x, a.which ? a.which[row] : row);
+	uint32_t from = a.which ? *(const uint32_t *)(a.which + row * a.which_stride) : row;
+	float *x = float_row(a.x, from);
 	float *y = a.w ? float_row(a.y, row) : x;
 	float factor = 0;
 

@@ -3,6 +3,8 @@
 #include "kernels/gpu/steps/steps.h"
 
 extern "C" {
+#include "kernels/cpu/simd.h"
+#include "kernels/kernels.h"
 #include "kernels/gpu/backend.h"
 }
 
@@ -46,10 +48,33 @@ static void gpu_free(struct buffer *buffer)
 		runtime_free(runtime_of(buffer->backend), buffer);
 }
 
+/* Both matrices are in the host's memory, so the CPU converts. A stored vector of KV_Q8_0 has the
+ * same blocks as a row of Q8_0. */
+static int gpu_requantise(
+	struct backend *backend, const struct matrix *from, void *to, struct error *err)
+{
+	const struct kernels *kernels = kernels_select(nullptr, err);
+	size_t bytes = kv_vector_bytes(KV_Q8_0, from->cols);
+	float *row = static_cast<float *>(malloc(from->cols * sizeof(*row)));
+
+	(void)backend;
+	if (!row)
+		return error_set(err, ENOMEM, "no memory for a row of %u weights", from->cols);
+	for (uint32_t r = 0; r < from->rows; r++) {
+		kernels->dequantise_row(from, r, row);
+		kernels->kv_store(
+			row, from->cols, KV_Q8_0, static_cast<unsigned char *>(to) + r * bytes);
+	}
+	free(row);
+	return 0;
+}
+
 /* ---- Queues. ---- */
 
 static void layout(struct gpu_queue *q, struct gpu_carve *c)
 {
+	gpu_attend_layout(q, c);
+	gpu_delta_layout(q, c);
 	gpu_ffn_layout(q, c);
 	gpu_pick_layout(q, c);
 }
@@ -202,12 +227,19 @@ static struct backend_ops table(const char *name)
 	ops.graph_end = gpu_graph_end;
 	ops.embed = gpu_embed;
 	ops.norm = gpu_norm;
+	ops.attend = gpu_attend;
+	ops.mla = gpu_mla;
+	ops.delta = gpu_delta;
+	ops.replay = gpu_replay;
 	ops.dense_ffn = gpu_dense_ffn;
 	ops.route = gpu_route;
 	ops.budget = gpu_budget;
 	ops.experts = gpu_experts;
 	ops.combine = gpu_combine;
 	ops.pick = gpu_pick;
+	ops.products = gpu_products;
+	ops.logits = gpu_logits;
+	ops.requantise = gpu_requantise;
 	return ops;
 }
 

@@ -39,16 +39,6 @@ static void launch_one(
 			threads, sizeof(experts_one_shared<4>), *a, matrix);
 }
 
-/* The quantised types. */
-#define EACH_TYPE(DO)                                                                              \
-	DO(TENSOR_Q4_0)                                                                            \
-	DO(TENSOR_Q4_1) DO(TENSOR_Q5_0) DO(TENSOR_Q5_1) DO(TENSOR_Q8_0) DO(TENSOR_Q2_K)            \
-		DO(TENSOR_Q3_K) DO(TENSOR_Q4_K) DO(TENSOR_Q5_K) DO(TENSOR_Q6_K) DO(TENSOR_IQ2_XXS) \
-			DO(TENSOR_IQ2_XS) DO(TENSOR_IQ3_XXS) DO(TENSOR_IQ1_S) DO(TENSOR_IQ4_NL)    \
-				DO(TENSOR_IQ3_S) DO(TENSOR_IQ2_S) DO(TENSOR_IQ4_XS)                \
-					DO(TENSOR_IQ1_M) DO(TENSOR_TQ1_0) DO(TENSOR_TQ2_0)         \
-						DO(TENSOR_MXFP4) DO(TENSOR_NVFP4)
-
 void experts_launch_in(struct stream *stream, enum tensor_type type, const experts_args *a,
 	unsigned n, unsigned most)
 {
@@ -57,7 +47,7 @@ void experts_launch_in(struct stream *stream, enum tensor_type type, const exper
 	case of:                                   \
 		launch_in<of>(stream, a, n, most); \
 		return;
-		EACH_TYPE(LAUNCH_IN)
+		EACH_QUANTISED(LAUNCH_IN)
 #undef LAUNCH_IN
 	default:
 		assert(!"a quantised type");
@@ -72,7 +62,7 @@ void experts_launch_one(struct stream *stream, enum tensor_type type, const expe
 	case of:                                            \
 		launch_one<of>(stream, a, matrix, n, most); \
 		return;
-		EACH_TYPE(LAUNCH_ONE)
+		EACH_QUANTISED(LAUNCH_ONE)
 #undef LAUNCH_ONE
 	default:
 		assert(!"a quantised type");
@@ -86,12 +76,14 @@ void experts_launch_plain(struct stream *stream, enum tensor_type type, const ex
 	size_t shared = sizeof(expert_rows<float, 1>);
 
 	if (type == TENSOR_F16)
-		LAUNCH(stream, (experts_plain<uint16_t>), grid, EXPERTS_THREADS, shared, *a,
+		LAUNCH(stream, (experts_plain<TENSOR_F16>), grid, EXPERTS_THREADS, shared, *a,
 			matrix);
 	else if (type == TENSOR_BF16)
-		LAUNCH(stream, (experts_plain<bfloat>), grid, EXPERTS_THREADS, shared, *a, matrix);
+		LAUNCH(stream, (experts_plain<TENSOR_BF16>), grid, EXPERTS_THREADS, shared, *a,
+			matrix);
 	else
-		LAUNCH(stream, (experts_plain<float>), grid, EXPERTS_THREADS, shared, *a, matrix);
+		LAUNCH(stream, (experts_plain<TENSOR_F32>), grid, EXPERTS_THREADS, shared, *a,
+			matrix);
 }
 
 void experts_launch_activate(

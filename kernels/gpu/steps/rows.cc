@@ -3,6 +3,7 @@
 
 #include "kernels/gpu/kernels/embed.cuh"
 #include "kernels/gpu/kernels/norm.cuh"
+#include "kernels/gpu/kernels/products.cuh"
 
 static unsigned blocks_of(uint32_t n, unsigned threads)
 {
@@ -25,27 +26,24 @@ void gpu_embed(struct queue *queue, const struct step_embed *step)
 	struct gpu_queue *q = gpu_queue(queue);
 	const struct matrix table = dev_matrix(q, &step->table);
 	const struct dev_rows tokens = dev_rows(&step->tokens), x = dev_rows(&step->x);
-	const simt_dim grid = {blocks_of(table.cols, EMBED_THREADS), tokens.n, 1};
+	const simt_dim values = {blocks_of(table.cols, EMBED_THREADS), tokens.n, 1};
+	const simt_dim eights = {blocks_of(table.cols / 8, EMBED_THREADS), tokens.n, 1};
 
 	if (tokens.n == 0)
 		return;
 	if (step->n_rot > 0)
 		embed_angles(q, step);
 	switch (table.type) {
-	case TENSOR_F32:
-		LAUNCH(q->stream, (embed_plain<TENSOR_F32>), grid, EMBED_THREADS, 0, tokens, table,
-			x);
+#define EMBED(kernel, grid, type)                                                            \
+	case type:                                                                           \
+		LAUNCH(q->stream, kernel<type>, grid, EMBED_THREADS, 0, tokens, table, x);    \
 		break;
-	case TENSOR_F16:
-		LAUNCH(q->stream, (embed_plain<TENSOR_F16>), grid, EMBED_THREADS, 0, tokens, table,
-			x);
-		break;
-	case TENSOR_BF16:
-		LAUNCH(q->stream, (embed_plain<TENSOR_BF16>), grid, EMBED_THREADS, 0, tokens, table,
-			x);
-		break;
-	default:
-		assert(!"a type that embed does not know");
+#define PLAIN(type) EMBED(embed_plain, values, type)
+#define QUANTISED(type) EMBED(embed_quantised, eights, type)
+		PLAIN(TENSOR_F32)
+		PLAIN(TENSOR_F16)
+		PLAIN(TENSOR_BF16)
+		EACH_QUANTISED(QUANTISED)
 	}
 }
 
