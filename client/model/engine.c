@@ -1,6 +1,7 @@
 #include "client/model/engine.h"
 
 #include "kernels/cpu/steps/backend_cpu.h"
+#include "kernels/gpu/backend.h"
 #include "kernels/kernels.h"
 #include "shared/model/text/breakers.h"
 #include "shared/base/cpus.h"
@@ -46,6 +47,22 @@ static int check_activations(const struct engine_options *o, struct error *err)
 	return 0;
 }
 
+static bool on_simt(const struct engine_options *o)
+{
+	return o->backend && strcmp(o->backend, "simt") == 0;
+}
+
+static int check_backend(const struct engine_options *o, struct error *err)
+{
+	if (o->backend && strcmp(o->backend, "cpu") != 0 && !on_simt(o))
+		return error_set(
+			err, EINVAL, "--backend is \"%s\", allowed are cpu and simt", o->backend);
+	if (on_simt(o) && o->activations && strcmp(o->activations, "f32") == 0)
+		return error_set(
+			err, EINVAL, "--activations f32 and --backend simt contradict each other");
+	return 0;
+}
+
 int engine_check_kernels(const char *name, struct error *err)
 {
 	if (name && strcmp(name, "reference") == 0)
@@ -73,6 +90,8 @@ int engine_check_options(const struct engine_options *o, struct error *err)
 		return error_set(err, EINVAL,
 			"--kv: \"%s\", allowed are f32, f16, q8_0, q16_0 and auto", o->kv);
 	int rc = engine_check_kernels(o->kernels, err);
+	if (rc == 0)
+		rc = check_backend(o, err);
 	return rc < 0 ? rc : check_activations(o, err);
 }
 
@@ -272,10 +291,21 @@ void engine_say_if_slow(
 		fprintf(stderr, "%s: %s\n", program, text);
 }
 
+static int open_simt(struct engine *e, struct error *err)
+{
+	const struct backend_gpu_options options = {.seed = 0};
+
+	e->threads = 1;
+	return backend_simt_create(&options, &e->backend, err);
+}
+
 static int open_backend(struct engine *e, struct error *err)
 {
 	const struct engine_options *o = &e->options;
 	struct cpus cpus;
+
+	if (on_simt(o))
+		return open_simt(e, err);
 
 	cpus_now(&cpus);
 	uint32_t threads = o->threads ? o->threads : cpus.threads;
@@ -325,7 +355,7 @@ int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct err
 	const struct forward_limits limits = limits_of(e, all_logits);
 	rc = forward_create(
 		e->model, e->backend, &e->kv, &e->experts.source, &limits, &e->forward, err);
-	if (rc == 0)
+	if (rc == 0 && !on_simt(o))
 		e->pool = backend_cpu_pool(forward_queue(e->forward));
 	return rc;
 }

@@ -11,7 +11,7 @@
 struct kernels;
 
 struct engine_options {
-	const char *model, *kernels, *activations, *kv, *format;
+	const char *model, *backend, *kernels, *activations, *kv, *format;
 	const char *tokens, *prompt;
 	uint32_t threads, context, prefill_chunk;
 	bool quiet, chat;
@@ -39,6 +39,9 @@ struct engine_options {
 		{"format", ARG_FORMAT, &(o)->format, 0, 0, "json|text",                          \
 			"output format, default json"},                                          \
 		{"threads", ARG_U32, &(o)->threads, 1, LIMIT_THREADS, "N", ENGINE_THREADS_HELP}, \
+		{"backend", ARG_STRING, &(o)->backend, 0, 0, "NAME",                             \
+			"cpu (default), or simt: the kernels for GPUs, emulated on the CPU; "    \
+			"very slow, for tests; the results are the same"},                       \
 		{"kernels", ARG_STRING, &(o)->kernels, 0, 0, "NAME",                             \
 			"scalar, avx2, avx512 or auto (default); the results are the same"},     \
 		{"activations", ARG_STRING, &(o)->activations, 0, 0, "TYPE",                     \
@@ -59,7 +62,7 @@ struct engine {
 	struct tokenizer *tokenizer; /* NULL when it was not asked for, or is not there */
 	const struct kernels *kernels;
 	struct backend *backend;
-	struct pool *pool; /* of the forward pass */
+	struct pool *pool; /* of the forward pass; NULL: not on the CPU */
 	uint32_t threads;
 	struct kv kv;
 	void *kv_memory, *weights; /* weights: the packed ones, or NULL */
