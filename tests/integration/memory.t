@@ -195,7 +195,8 @@ def changes():
         until(lambda: cache.has() < had, 10)
         limit(USED, used + cache.has() + there)
         service.process.send_signal(signal.SIGCONT)
-        tap.ok(service.renewed("verifier", victim) and until(lambda: cache.stats()["slots"] == slots) and fewer < slots,
+        # What the next verifier has filled by then can differ by some pages, which are less than a slot.
+        tap.ok(service.renewed("verifier", victim) and until(lambda: abs(cache.stats()["slots"] - slots) <= 1) and fewer < slots - 1,
                "a budget that was found without a verifier is found anew when one is there", f"{fewer} {slots} {cache.stats()}")
         limit(USED, 0)
 
