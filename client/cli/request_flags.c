@@ -438,28 +438,50 @@ void request_flags_free(struct request_flags *flags)
 	flags->variables = NULL;
 }
 
-/* A drafter without a model would silently draft with n-grams. A drafter that does not answer has
- * not said that it has no model. */
-static int check_draft_model(const struct request_flags *flags)
+/* What the drafter says: the value of the detail NAME=VALUE, or "". NULL: it does not answer. */
+static const char *of_drafter(const struct outrider_status *status, const char *name)
 {
-	struct outrider_status *status = NULL;
-	bool lacks = false;
+	size_t bytes = strlen(name);
 
-	if (!flags->draft_method || strcmp(flags->draft_method, "model") != 0 ||
-		outrider_status(flags->runtime_dir, STATUS_MS, &status) < 0)
-		return 0;
 	for (size_t i = 0; i < outrider_status_count(status); i++) {
 		const struct outrider_process *p = outrider_status_process(status, i);
 
+		if (strcmp(p->name, "drafter") != 0 || p->n_details == 0)
+			continue;
 		for (size_t d = 0; d < p->n_details; d++)
-			lacks |= strcmp(p->name, "drafter") == 0 &&
-				 strcmp(p->details[d], "draft=none") == 0;
+			if (strncmp(p->details[d], name, bytes) == 0 && p->details[d][bytes] == '=')
+				return p->details[d] + bytes + 1;
+		return "";
 	}
+	return NULL;
+}
+
+/* A drafter without the model or head that is asked for would silently draft with n-grams. One that
+ * does not answer has not said that it lacks it. */
+static int check_draft_method(const struct request_flags *flags)
+{
+	const char *method = flags->draft_method ? flags->draft_method : "";
+	bool head = strcmp(method, "eagle3") == 0 || strcmp(method, "mtp") == 0;
+	struct outrider_status *status = NULL;
+	int code = 0;
+
+	if ((!head && strcmp(method, "model") != 0) ||
+		outrider_status(flags->runtime_dir, STATUS_MS, &status) < 0)
+		return 0;
+	const char *has = of_drafter(status, head ? "head" : "draft");
+	if (!head && has && strcmp(has, "none") == 0)
+		code = cli_fail(EX_DATAERR,
+			"--draft-method model: the service has no draft model; outrider up "
+			"--draft FILE gives it one");
+	else if (head && has && *has && strcmp(has, method) != 0)
+		code = cli_fail(EX_DATAERR,
+			strcmp(method, "mtp") == 0
+				? "--draft-method mtp: the model has no layer for drafts, or the "
+				  "drafter uses what --draft names"
+				: "--draft-method eagle3: the service has no EAGLE-3 head; "
+				  "outrider up --draft FILE gives it one");
 	outrider_status_free(&status);
-	return lacks ? cli_fail(EX_DATAERR,
-			       "--draft-method model: the service has no draft model; outrider up "
-			       "--draft FILE gives it one")
-		     : 0;
+	return code;
 }
 
 int request_flags_connect(const struct request_flags *flags, struct outrider **client)
@@ -482,7 +504,7 @@ int request_flags_connect(const struct request_flags *flags, struct outrider **c
 	if (code == 0 && flags->wait_s >= 0)
 		code = outrider_set_wait(*client, wait_ms, wait_ms);
 	return code < 0 ? cli_fail(request_exit_status(code), "%s", outrider_error())
-			: check_draft_model(flags);
+			: check_draft_method(flags);
 }
 
 int request_exit_status(int code)

@@ -145,34 +145,44 @@ static void on_lost(void *arg, const char *peer)
 	handlers_update_state(h);
 }
 
+/* What the draft model and the head do, together. */
+static void passes_detail(struct worker *w, struct daemon_details *to)
+{
+	struct worker_head head;
+	const struct draft_model *m = w->model;
+	bool met = worker_head(w, &head), any = m || head.method != DRAFT_NONE;
+	if (met)
+		daemon_detail(to, "head", "%s", draft_method_names[head.method]);
+	if (!any)
+		return;
+	daemon_detail(to, "kernels", "%s", m ? m->backend->variant : head.kernels);
+	const struct {
+		const char *name;
+		uint64_t value;
+	} counts[] = {
+		{"passes", head.passes + (m ? m->passes : 0)},
+		{"pass_tokens", head.tokens + (m ? m->tokens : 0)},
+		{"evictions", head.evictions + (m ? m->evictions : 0)},
+		{"head_experts_cached", head.from_slots},
+		{"head_experts_file", head.from_file},
+	};
+	size_t n = head.method == DRAFT_MTP ? 5 : 3;
+	for (size_t i = 0; i < n; i++)
+		daemon_detail(to, counts[i].name, "%llu", (unsigned long long)counts[i].value);
+}
+
 static void on_detail(void *arg, struct daemon_details *to)
 {
 	struct handlers *h = arg;
 	struct worker *w = h->worker;
 	const struct worker_counts *c = &w->counts;
 	const char *path = h->config->draft;
-	struct worker_head head;
 	daemon_detail(to, "method", "%s", draft_method_names[h->config->method]);
 	if (*path)
 		daemon_detail_file(to, "draft", path);
 	else
 		daemon_detail(to, "draft", "none");
-	if (w->model) {
-		daemon_detail(to, "kernels", "%s", w->model->backend->variant);
-		daemon_detail(to, "passes", "%llu", (unsigned long long)w->model->passes);
-		daemon_detail(to, "pass_tokens", "%llu", (unsigned long long)w->model->tokens);
-		daemon_detail(to, "evictions", "%llu", (unsigned long long)w->model->evictions);
-	}
-	if (worker_head(w, &head)) {
-		daemon_detail(to, "head", "%s", draft_method_names[head.method]);
-		daemon_detail(to, "kernels", "%s", head.kernels);
-		daemon_detail(to, "passes", "%llu", (unsigned long long)head.passes);
-		daemon_detail(to, "pass_tokens", "%llu", (unsigned long long)head.tokens);
-		daemon_detail(to, "evictions", "%llu", (unsigned long long)head.evictions);
-		daemon_detail(
-			to, "head_experts_cached", "%llu", (unsigned long long)head.from_slots);
-		daemon_detail(to, "head_experts_file", "%llu", (unsigned long long)head.from_file);
-	}
+	passes_detail(w, to);
 	const struct {
 		const char *name;
 		const _Atomic uint64_t *value;

@@ -47,6 +47,7 @@ struct worker {
 		 * Under mutex */
 		[400];
 	struct peer_taps taps; /* the hidden states that the head reads. Under mutex */
+	bool met; /* it is known whether there is a head. Under mutex */
 	struct draft_model *head; /* set under mutex; the draft thread's own */
 	/* called when refusal or taps have changed, by any thread */
 	void (*on_change)(void *arg);
@@ -92,7 +93,8 @@ void worker_tune(struct worker *worker, const struct drafter_config *config);
 void worker_refusal(struct worker *worker, char *out, size_t bytes);
 /* The hidden states that the drafter wants of the verifier. Any thread. */
 void worker_taps(struct worker *worker, struct peer_taps *out);
-/* What the head's passes amount to. False: there is no head. Any thread. */
+/* What the head's passes amount to. method DRAFT_NONE: there is none, and the rest is not set.
+ * False: that is not known yet. Any thread. */
 struct worker_head {
 	enum draft_method method;
 	const char *kernels;

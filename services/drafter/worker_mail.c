@@ -60,6 +60,7 @@ static void want_states(struct worker *w)
 	pthread_mutex_lock(&w->mutex);
 	bool changed = memcmp(&w->taps, &taps, sizeof(taps)) != 0;
 	w->taps = taps;
+	w->met = true;
 	pthread_mutex_unlock(&w->mutex);
 	if (changed && w->on_change)
 		w->on_change(w->arg);
@@ -357,6 +358,8 @@ bool worker_head(struct worker *w, struct worker_head *out)
 {
 	pthread_mutex_lock(&w->mutex);
 	struct draft_model *m = w->head;
+	bool met = w->met;
+	*out = (struct worker_head){.method = DRAFT_NONE};
 	if (m)
 		*out = (struct worker_head){
 			.method = m->method,
@@ -368,5 +371,5 @@ bool worker_head(struct worker *w, struct worker_head *out)
 			.from_file = m->head_experts.from_file,
 		};
 	pthread_mutex_unlock(&w->mutex);
-	return m != NULL;
+	return met;
 }

@@ -298,6 +298,10 @@ for what, head, message in bad:
     finally:
         service.stop()
 
+for head, message in ((good, "an EAGLE-3 head for the model"), (bad[0][1], "eagle3.target_hidden_size is 65")):
+    said = run(program("outrider"), "doctor", "--model", target, "--draft", head, timeout=300)
+    tap.ok(message in " ".join(said.stdout.split()), f"doctor says of {head.name}: {message}", said.stdout[-2000:] + said.stderr)
+
 with tempfile.TemporaryDirectory() as runtime:
     for what, arguments, message in (("an EAGLE-3 head as a draft model", ("--draft", good, "--set", "method=model"), "is an EAGLE-3 head: method = eagle3"),
                                      ("a model as a head", ("--draft", target, "--set", "method=eagle3"), "needs an EAGLE-3 head"),
@@ -305,5 +309,8 @@ with tempfile.TemporaryDirectory() as runtime:
         refused = run(program("outrider-drafter"), "--runtime-dir", runtime, "-d", *arguments)
         tap.ok(refused.returncode == 78 and message in refused.stderr, f"{what} is refused", (refused.returncode, refused.stderr))
 with Service(model=target, options=("--draft-method", "auto")) as service:
-    tap.ok("head" not in details(service), "a model without such a layer has no head", details(service))
+    tap.ok(until(lambda: details(service).get("head") == "none"), "a model without such a layer has no head", details(service))
+    for method, message in (("mtp", "has no layer for drafts"), ("eagle3", "has no EAGLE-3 head")):
+        refused = run(program("outrider"), "run", "--runtime-dir", service.runtime, "--tokens", "1,2,3", "--draft-method", method)
+        tap.ok(refused.returncode == 65 and message in refused.stderr, f"and a request for {method} is refused", refused)
 tap.done()

@@ -23,6 +23,7 @@ struct doctor {
 	struct findings findings;
 	const char *model_path, *draft_path; /* as they were given, or NULL */
 	bool has_model, has_draft; /* they could be opened */
+	bool is_head; /* the draft is an EAGLE-3 head for the model, so it has no facts */
 	struct facts model, draft;
 	struct doctor_file_error model_error, draft_error; /* why they could not be opened */
 	struct storage storage; /* of the model */

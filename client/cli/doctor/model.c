@@ -1,5 +1,6 @@
 #include "client/cli/doctor/doctor.h"
 
+#include "shared/model/arch/head.h"
 #include "shared/base/file.h"
 #include "shared/base/plural.h"
 #include "shared/base/units.h"
@@ -192,10 +193,36 @@ static bool open_file(const char *path, struct facts *out, struct doctor_file_er
 	return why->code == 0;
 }
 
+static bool is_head(const char *path)
+{
+	struct gguf *gguf;
+
+	if (gguf_open(path, &gguf, NULL) != 0)
+		return false;
+	bool is = head_is_eagle3(gguf);
+	gguf_close(&gguf);
+	return is;
+}
+
+/* Looks whether the head is one for the model. */
+static void open_head(struct doctor *d)
+{
+	struct doctor_file_error *why = &d->draft_error;
+	struct model *head;
+
+	why->code = head_load_eagle3(d->draft_path, d->model.model, &head, &why->text);
+	d->is_head = why->code == 0;
+	if (d->is_head)
+		model_free(&head);
+}
+
 void doctor_open_files(struct doctor *d)
 {
 	d->has_model = open_file(d->model_path, &d->model, &d->model_error);
-	d->has_draft = open_file(d->draft_path, &d->draft, &d->draft_error);
+	if (d->has_model && d->draft_path && is_head(d->draft_path))
+		open_head(d);
+	else
+		d->has_draft = open_file(d->draft_path, &d->draft, &d->draft_error);
 	if (!d->has_model)
 		return;
 	storage_read("", d->model_path, gguf_fd(d->model.model->gguf), &d->storage);
@@ -219,7 +246,7 @@ void doctor_judge_files(struct doctor *d)
 {
 	if (d->model_path && !d->has_model)
 		say_unopened(d, "model", d->model_path, &d->model_error);
-	if (d->draft_path && !d->has_draft)
+	if (d->draft_path && !d->has_draft && !d->is_head)
 		say_unopened(d, "draft", d->draft_path, &d->draft_error);
 	if (!d->has_model)
 		return;
@@ -228,6 +255,9 @@ void doctor_judge_files(struct doctor *d)
 	judge_storage(d);
 	if (d->has_draft)
 		judge_draft(d);
+	if (d->is_head)
+		finding_add(&d->findings, "draft", FINDING_OK, "%s: an EAGLE-3 head for the model",
+			d->draft_path);
 	judge_plan(d);
 }
 

@@ -79,7 +79,8 @@ static void print_settings(const struct doctor *d, FILE *to)
 			UNITS_SIZE(p->budget_bytes), 100 * p->share);
 	fputs("  policy       yield (it measures what drafts cost and bring, and sets K)\n", to);
 	fprintf(to, "  draft        %s\n",
-		d->has_draft ? d->draft_path : "none (n-grams: repetitions in the text)");
+		d->has_draft || d->is_head ? d->draft_path
+					   : "none (n-grams: repetitions in the text)");
 }
 
 static void print_sum(const struct findings *findings, FILE *to)

@@ -141,8 +141,9 @@ static int find_models(struct writing *w, struct error *err)
 	const struct doctor *d = w->doctor;
 
 	w->model = file_absolute(d->model_path);
-	w->draft = d->has_draft ? file_absolute(d->draft_path) : NULL;
-	if (!w->model || (d->has_draft && !w->draft))
+	bool drafts = d->has_draft || d->is_head;
+	w->draft = drafts ? file_absolute(d->draft_path) : NULL;
+	if (!w->model || (drafts && !w->draft))
 		return error_set(err, errno, "%s: %s", w->model ? d->draft_path : d->model_path,
 			strerror(errno));
 	return 0;
