@@ -13,6 +13,7 @@ include mk/flags.mk
 include mk/proto.mk
 include mk/python.mk
 include mk/programs.mk
+include mk/cuda.mk
 include mk/test.mk
 include mk/lint.mk
 include mk/install.mk
