@@ -47,19 +47,25 @@ static int check_activations(const struct engine_options *o, struct error *err)
 	return 0;
 }
 
-static bool on_simt(const struct engine_options *o)
+static bool on_cuda(const struct engine_options *o)
 {
-	return o->backend && strcmp(o->backend, "simt") == 0;
+	return o->backend && strcmp(o->backend, "cuda") == 0;
+}
+
+/* On a GPU, or on the emulation of one. */
+static bool on_gpu(const struct engine_options *o)
+{
+	return o->backend && (on_cuda(o) || strcmp(o->backend, "simt") == 0);
 }
 
 static int check_backend(const struct engine_options *o, struct error *err)
 {
-	if (o->backend && strcmp(o->backend, "cpu") != 0 && !on_simt(o))
-		return error_set(
-			err, EINVAL, "--backend is \"%s\", allowed are cpu and simt", o->backend);
-	if (on_simt(o) && o->activations && strcmp(o->activations, "f32") == 0)
-		return error_set(
-			err, EINVAL, "--activations f32 and --backend simt contradict each other");
+	if (o->backend && strcmp(o->backend, "cpu") != 0 && !on_gpu(o))
+		return error_set(err, EINVAL, "--backend is \"%s\", allowed are cpu, simt and cuda",
+			o->backend);
+	if (on_gpu(o) && o->activations && strcmp(o->activations, "f32") == 0)
+		return error_set(err, EINVAL,
+			"--activations f32 and --backend %s contradict each other", o->backend);
 	return 0;
 }
 
@@ -291,12 +297,13 @@ void engine_say_if_slow(
 		fprintf(stderr, "%s: %s\n", program, text);
 }
 
-static int open_simt(struct engine *e, struct error *err)
+static int open_gpu(struct engine *e, struct error *err)
 {
 	const struct backend_gpu_options options = {.seed = 0};
 
 	e->threads = 1;
-	return backend_simt_create(&options, &e->backend, err);
+	return on_cuda(&e->options) ? backend_cuda_create(&options, &e->backend, err)
+				    : backend_simt_create(&options, &e->backend, err);
 }
 
 static int open_backend(struct engine *e, struct error *err)
@@ -304,9 +311,8 @@ static int open_backend(struct engine *e, struct error *err)
 	const struct engine_options *o = &e->options;
 	struct cpus cpus;
 
-	if (on_simt(o))
-		return open_simt(e, err);
-
+	if (on_gpu(o))
+		return open_gpu(e, err);
 	cpus_now(&cpus);
 	uint32_t threads = o->threads ? o->threads : cpus.threads;
 	if (!o->quiet)
@@ -355,7 +361,7 @@ int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct err
 	const struct forward_limits limits = limits_of(e, all_logits);
 	rc = forward_create(
 		e->model, e->backend, &e->kv, &e->experts.source, &limits, &e->forward, err);
-	if (rc == 0 && !on_simt(o))
+	if (rc == 0 && !on_gpu(o))
 		e->pool = backend_cpu_pool(forward_queue(e->forward));
 	return rc;
 }

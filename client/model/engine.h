@@ -40,8 +40,8 @@ struct engine_options {
 			"output format, default json"},                                          \
 		{"threads", ARG_U32, &(o)->threads, 1, LIMIT_THREADS, "N", ENGINE_THREADS_HELP}, \
 		{"backend", ARG_STRING, &(o)->backend, 0, 0, "NAME",                             \
-			"cpu (default), or simt: the kernels for GPUs, emulated on the CPU; "    \
-			"very slow, for tests; the results are the same"},                       \
+			"cpu (default); simt: the kernels for GPUs, emulated on the CPU, very "  \
+			"slow, for tests; or cuda: a GPU; the results are the same"},            \
 		{"kernels", ARG_STRING, &(o)->kernels, 0, 0, "NAME",                             \
 			"scalar, avx2, avx512 or auto (default); the results are the same"},     \
 		{"activations", ARG_STRING, &(o)->activations, 0, 0, "TYPE",                     \

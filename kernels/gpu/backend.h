@@ -19,5 +19,10 @@ int backend_simt_create(
 
 /* The function of the shared object, by its name there. */
 #define BACKEND_CUDA_CREATE "outrider_backend_cuda_create"
-typedef int backend_cuda_create(
+typedef int backend_create(
+	const struct backend_gpu_options *options, struct backend **out, struct error *err);
+
+/* Loads the shared object and creates a device's back end. -ENOENT: there is no shared object;
+ * -ENODEV: there is no driver, or no GPU. */
+int backend_cuda_create(
 	const struct backend_gpu_options *options, struct backend **out, struct error *err);
