@@ -64,7 +64,7 @@ void cache_history_learn(struct cache_history *h, const struct batch_token *batc
 	uint64_t session, int32_t before)
 {
 	struct draft_routing entry;
-	routing_feed_publish(&h->feed, batch, 0, n, session, PAGE, before);
+	routing_feed_publish(&h->feed, batch, 0, n, session, PAGE, before, NULL);
 	while (ring_get(&h->heard, &entry, sizeof(entry)))
 		history_learn(&h->history, &entry);
 }

@@ -1,11 +1,11 @@
 /*
  * Hints from history as the service makes them, without its processes: what the verifier reports of
  * its passes (services/verifier/pass/routing_feed.h), and what the drafter learns and estimates
- * from it (services/drafter/history.h) with its own settings. One session at a time.
+ * from it (shared/spec/history.h) with its own settings. One session at a time.
  */
 #pragma once
 
-#include "services/drafter/history.h"
+#include "shared/spec/history.h"
 #include "services/verifier/pass/routing_feed.h"
 
 struct cache_history {

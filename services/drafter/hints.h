@@ -11,7 +11,7 @@
 #pragma once
 
 #include "services/drafter/config.h"
-#include "services/drafter/history.h"
+#include "shared/spec/history.h"
 #include "shared/model/pass/moe_router.h"
 #include "shared/spec/slots.h"
 

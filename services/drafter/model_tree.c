@@ -172,9 +172,9 @@ static void give_state(struct draft_model *m, const struct draft_session *s, int
 static void add_level(struct draft_model *m, struct draft_session *s, uint32_t most)
 {
 	struct model_tree *g = s->grown;
-	uint32_t width = tree_width(&g->tree), left = LIMIT_DRAFT_NODES - g->n_cells;
-	most = most < left ? most : left;
-	g->n_beam = tree_next(&g->tree, g->beam, most < width ? most : width);
+	uint32_t left = LIMIT_DRAFT_NODES - g->n_cells;
+	most = tree_beam(&g->tree, most < left ? most : left);
+	g->n_beam = tree_next(&g->tree, g->beam, most);
 	if (g->n_beam > 0 && !model_pass_take(m, s, g->n_beam, g->cell + g->n_cells))
 		g->n_beam = 0;
 	for (uint32_t i = 0; i < g->n_beam; i++) {

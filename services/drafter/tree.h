@@ -49,10 +49,18 @@ struct tree {
 
 /* Begins an empty tree. The budget is limited to what a draft can hold, its width to TREE_WIDTH. */
 void tree_begin(struct tree *tree, struct draft_budget budget);
-/* The most candidates that tree_add takes behind one node. */
+/* The most candidates that tree_add takes behind one node, at the depth that is added now. */
 static inline uint32_t tree_width(const struct tree *tree)
 {
-	return tree->budget.width;
+	uint32_t width = draft_width_at(&tree->budget, tree->level);
+	return width < TREE_WIDTH ? width : TREE_WIDTH;
+}
+/* How many of `most` nodes of one level are worth expanding: EAGLE-2 expands as many as a node has
+ * children; a tree of fixed shape has all of them. */
+static inline uint32_t tree_beam(const struct tree *tree, uint32_t most)
+{
+	bool fixed = tree->budget.shape[0] > 0;
+	return fixed || most < tree->budget.width ? most : tree->budget.width;
 }
 /* Adds a candidate behind `parent` (-1, or a node that the last tree_next gave). confidence: its
  * probability after the path, 0 to 1. No two children of a node may have the same token, and no

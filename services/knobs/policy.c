@@ -21,9 +21,11 @@ const struct config_key settings_keys[] = {
 		.size = sizeof(((struct settings *)NULL)->policy),
 		.names = policy_names,
 		.fallback = "yield",
-		.unit = "yield, cascade, static:0 to static:63",
+		.unit = "yield, cascade, static:0 to static:63, static:SHAPE",
 		.help = "How the draft length K is chosen: yield (the most expected tokens per "
-			"second), cascade (test and set), or static:K (always the same K).",
+			"second), cascade (test and set), static:K (always the same K), or "
+			"static:SHAPE (trees of one shape: 4x2x1 is 4 tokens first, 2 behind each, "
+			"1 behind each of those).",
 		.live = KNOB_LIVE,
 		.scope = KNOB_SESSION},
 	INT_KEY("k_max", k_max, 1, LIMIT_DRAFT_DEPTH, "15", "tokens",
@@ -151,6 +153,21 @@ const struct config_key settings_keys[] = {
 			"never rests, and the first draft is not stale.",
 		.live = KNOB_LIVE,
 		.scope = KNOB_SESSION},
+	{.section = "",
+		.name = "by_experts",
+		.type = CONFIG_BOOL,
+		.offset = KEY(by_experts),
+		.fallback = "no",
+		.help = "Whether yield has the verifier leave out drafted tokens that cost more "
+			"than they bring, by the experts that each needs. no: all tokens of a "
+			"draft "
+			"are verified.",
+		.live = KNOB_LIVE,
+		.scope = KNOB_SESSION},
+	INT_KEY("width", width, 1, 32, "1", "tokens",
+		"The most alternatives for one drafted token that yield asks for. Above 1 it "
+		"drafts "
+		"trees where the alternatives pay."),
 	{.section = "",
 		.name = "run_ahead",
 		.type = CONFIG_BOOL,

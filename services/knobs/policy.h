@@ -8,7 +8,7 @@
 enum { SETTINGS_TRIALS_MAX = 15 }; /* trials in one test phase of cascade */
 
 struct settings {
-	char policy[32]; /* "cascade", "yield" or "static:K" */
+	char policy[32]; /* "cascade", "yield", "static:K" or "static:SHAPE" */
 	int64_t k_max, k_start;
 	int64_t trial, trials; /* t and M of cascade's test phase */
 	int64_t set, set_max; /* S of cascade's set phase, and the bound of its doubling */
@@ -22,6 +22,8 @@ struct settings {
 	int64_t memory, horizon, phase; /* from here on for yield */
 	double alarm, purse, spend;
 	bool rest_at_zero; /* at K = 0 */
+	bool by_experts; /* nodes of drafts are chosen by what their experts cost */
+	int64_t width; /* the most children of a drafted token */
 	bool run_ahead;
 	int64_t poll_ns;
 	int64_t journal_bytes; /* 0: none is kept */

@@ -45,9 +45,12 @@ static void publish(struct controller *c, const struct policy_state *s)
 		.acceptance = s->drafted > 0 ? s->accepted / s->drafted : 0,
 		.etr = s->etr,
 		.decision = s->decision,
+		.width = s->width,
+		.prices = s->prices,
 	};
 	static_assert(sizeof(knobs.cut) == sizeof(s->cut), "one threshold per position");
 	memcpy(knobs.cut, s->cut, sizeof(knobs.cut));
+	memcpy(knobs.shape, s->shape, sizeof(knobs.shape));
 	page_write(&to->lock, &to->knobs, &knobs, sizeof(knobs));
 }
 
@@ -103,6 +106,9 @@ static void begin(struct controller *c, struct policy_state *s, uint32_t k_hint)
 	memset(s->own, 0, s->ops->state_bytes);
 	s->utility = 0;
 	memset(s->cut, 0, sizeof(s->cut));
+	memset(s->shape, 0, sizeof(s->shape));
+	s->width = 0;
+	s->prices = (struct policy_prices){0};
 	s->trial_n = 0;
 	s->ops->begin(s, k_hint, &verdict);
 	/* A K that the request fixed is not a decision. */
@@ -215,11 +221,11 @@ static bool in_range(const struct iteration_record *r)
 	return r->session != 0 && r->page < LIMIT_SESSIONS && r->k <= LIMIT_DRAFT_DEPTH &&
 	       r->batch_sessions > 0 && r->depth <= r->k && r->depth <= r->drafted &&
 	       r->drafted <= LIMIT_DRAFT_NODES && (r->depth > 0) == (r->drafted > 0) &&
-	       r->accepted <= r->depth && r->k_fixed <= LIMIT_DRAFT_DEPTH + 1 &&
-	       r->emitted <= r->accepted + 1 && r->batch_sessions <= LIMIT_RUNNING &&
-	       r->iteration_ns < UINT64_C(1) << 62 && r->foreseen <= LIMIT_DRAFT_DEPTH &&
-	       r->foreseen_drafted <= r->foreseen && r->foreseen_right <= r->foreseen_drafted &&
-	       (r->foreseen == 0 || r->k == 0);
+	       r->accepted <= r->depth && r->beside <= r->accepted &&
+	       r->k_fixed <= LIMIT_DRAFT_DEPTH + 1 && r->emitted <= r->accepted + 1 &&
+	       r->batch_sessions <= LIMIT_RUNNING && r->iteration_ns < UINT64_C(1) << 62 &&
+	       r->foreseen <= LIMIT_DRAFT_DEPTH && r->foreseen_drafted <= r->foreseen &&
+	       r->foreseen_right <= r->foreseen_drafted && (r->foreseen == 0 || r->k == 0);
 }
 
 static void touch(struct controller *c, uint32_t slot)

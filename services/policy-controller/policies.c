@@ -26,10 +26,37 @@ const struct policy_ops *policy_parse(const char *text, uint32_t *k)
 	if (strncmp(text, policy_static.name, n) != 0 || text[n] != ':')
 		return NULL;
 	const char *digits = text + n + 1;
+	uint8_t shape[DRAFT_SHAPE];
+	*k = policy_shape(text, shape);
+	if (*k > 0)
+		return &policy_static;
 	if (*digits == '\0' || strlen(digits) > 2 || strspn(digits, "0123456789") != strlen(digits))
 		return NULL;
 	*k = (uint32_t)strtoul(digits, NULL, 10);
 	return *k <= LIMIT_DRAFT_DEPTH ? &policy_static : NULL;
+}
+
+uint32_t policy_shape(const char *text, uint8_t shape[DRAFT_SHAPE])
+{
+	uint32_t depth = 0, level = 1, nodes = 0;
+	const char *at = strchr(text, ':');
+	memset(shape, 0, DRAFT_SHAPE);
+	/* Without an x it is a K. */
+	if (!at || !strchr(at, 'x'))
+		return 0;
+	do {
+		size_t digits = strspn(++at, "0123456789");
+		unsigned long width = digits > 0 && digits <= 2 ? strtoul(at, NULL, 10) : 0;
+		if (width == 0 || width > POLICY_SHAPE_WIDTH || depth == DRAFT_SHAPE)
+			return 0;
+		shape[depth++] = (uint8_t)width;
+		level *= (uint32_t)width;
+		nodes += level;
+		if (nodes > LIMIT_DRAFT_NODES)
+			return 0;
+		at += digits;
+	} while (*at == 'x');
+	return *at == '\0' ? depth : 0;
 }
 
 /* Where the policy's part begins; NULL: where the last policy's part ends. */
@@ -84,7 +111,9 @@ static void static_begin(struct policy_state *state, uint32_t k_hint, struct ver
 	(void)k_hint;
 	state->k = state->static_k;
 	state->phase = state->k ? PHASE_SET : PHASE_OFF;
-	policy_decide(verdict, "static:%u: K = %u for the whole session", state->k, state->k);
+	policy_shape(state->settings.policy, state->shape);
+	policy_decide(
+		verdict, "%s: K = %u for the whole session", state->settings.policy, state->k);
 }
 
 uint32_t policy_missing(const struct policy_place *before, const struct policy_place *after,
@@ -122,9 +151,8 @@ static void static_observe(
 
 static void static_explain(const struct policy_state *state, struct explanation *out)
 {
-	explain_say(out,
-		"The policy is static:%u: K = %u in every iteration, whether it pays or not.",
-		state->static_k, state->k);
+	explain_say(out, "The policy is %s: K = %u in every iteration, whether it pays or not.",
+		state->settings.policy, state->k);
 	if (state->k > 0 && state->utility > 0)
 		explain_say(out,
 			"It %s: utility %.2f against recent iterations at K = 0 in such a batch.",

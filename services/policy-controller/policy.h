@@ -51,6 +51,11 @@ struct policy_state {
 	 * trial_n 0: no trial is on. */
 	uint32_t trial_id, trial_n, trial_k, k_then;
 	bool unfollowed; /* for the page: the drafter need not follow */
+	/* For the page: how wide drafts may be, a fixed shape, and what nodes cost and bring (struct
+	 * policy_session). */
+	uint32_t width;
+	uint8_t shape[DRAFT_SHAPE];
+	struct policy_prices prices;
 	/* For display; the controller keeps these for every policy. */
 	uint64_t iterations, last_ns;
 	struct policy_place place; /* at the last record, whatever that measured */
@@ -126,7 +131,13 @@ extern const struct policy_ops *const policies_all[]; /* ended by NULL */
 void policies_init(void *memory);
 void *policy_shared(void *memory, const struct policy_ops *policy);
 
-/* Parses "cascade" or "static:3" to the policy and its K; NULL when no policy has that name. */
+/* The most children of a token in a fixed shape. */
+enum { POLICY_SHAPE_WIDTH = 32 };
+/* The shape that "static:4x2x1" names: 4 tokens behind the committed ones, 2 behind each of these,
+ * 1 behind each of those; up to DRAFT_SHAPE levels and LIMIT_DRAFT_NODES tokens. Returns its depth;
+ * 0, and no shape, if the text names none. */
+uint32_t policy_shape(const char *text, uint8_t shape[DRAFT_SHAPE]);
+/* Parses "cascade", "static:3" or "static:4x2x1" to the policy and its K; NULL when no policy has that name. */
 const struct policy_ops *policy_parse(const char *text, uint32_t *k);
 /* True when the record's pass began before the verifier could read what the state asks for now. */
 bool policy_is_older(const struct policy_state *state, const struct iteration_record *record);

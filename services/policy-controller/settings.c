@@ -9,10 +9,12 @@ int settings_check(const struct settings *settings, struct error *err)
 	uint32_t k;
 	if (!policy_parse(settings->policy, &k))
 		return error_set(err, ENOEXEC,
-			"policy = %s is not allowed; policy takes cascade, yield, or static:K with "
-			"K 0 to "
-			"%d",
-			settings->policy, LIMIT_DRAFT_DEPTH);
+			"policy = %s is not allowed; policy takes cascade, yield, static:K with K "
+			"0 "
+			"to %d, or static:SHAPE like static:4x2x1, up to %d levels of 1 to %d, %d "
+			"tokens together",
+			settings->policy, LIMIT_DRAFT_DEPTH, DRAFT_SHAPE, POLICY_SHAPE_WIDTH,
+			LIMIT_DRAFT_NODES);
 	if (settings->set_max < settings->set)
 		return error_set(err, ENOEXEC,
 			"set_max = %" PRId64 " is not allowed; set_max takes set (%" PRId64

@@ -30,7 +30,7 @@
 #include "shared/ipc/ring.h"
 
 #define DRAFT_REGION "draft"
-#define DRAFT_LAYOUT 6
+#define DRAFT_LAYOUT 7
 #define SUPPORTS_REGION "supports"
 #define SUPPORTS_LAYOUT 1
 
@@ -39,6 +39,7 @@ enum {
 	DRAFT_REPLY_SLOTS = 2048,
 	DRAFT_FORESEEN_SLOTS = 256, /* with this many replies unread, no foresight is sent */
 	DRAFT_ROUTING_SLOTS = 4096,
+	DRAFT_SHAPE = 8, /* levels of a tree of a fixed shape */
 };
 static_assert(DRAFT_REQUEST_SLOTS >= 2 * LIMIT_RUNNING,
 	"a request of every session, and requests to follow");
@@ -47,8 +48,19 @@ static_assert(DRAFT_REQUEST_SLOTS >= 2 * LIMIT_RUNNING,
 struct draft_budget {
 	uint16_t nodes;
 	uint8_t depth; /* of one path */
-	uint8_t width; /* children of one token */
+	uint8_t width; /* children of one token, in any depth */
+	/* Children of each token of depth i - 1, for trees of a fixed shape; 0 ends it. shape[0] 0:
+	 * the drafter chooses the shape. */
+	uint8_t shape[DRAFT_SHAPE];
 };
+
+/* The most children of a token at this depth (0: of the committed tokens). */
+static inline uint32_t draft_width_at(const struct draft_budget *budget, uint32_t depth)
+{
+	if (budget->shape[0] == 0)
+		return budget->width;
+	return depth < DRAFT_SHAPE ? budget->shape[depth] : 0;
+}
 
 static inline struct draft_budget draft_chain_budget(uint32_t k)
 {

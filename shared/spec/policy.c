@@ -35,6 +35,12 @@ void policy_record_draft(struct iteration_record *record, const struct draft_rep
 		confidence[depth] = any[at] < 1 ? any[at] : 1;
 		at = (uint32_t)((depth < n_accepted ? accepted[depth] : first[at]) + 1);
 	}
+	/* The accepted path leaves the main path at its first token that is no first child. */
+	uint32_t on = 0;
+	at = 0;
+	while (on < n_accepted && accepted[on] == first[at])
+		at = (uint32_t)accepted[on++] + 1;
+	record->beside = (uint8_t)(n_accepted - on);
 	record->drafted = (uint16_t)draft->n;
 	record->depth = (uint8_t)depth;
 	policy_record_confidence(record, confidence, depth);
@@ -134,6 +140,8 @@ bool policy_lookup(
 	if (page_read(&own->lock, &own->knobs, &knobs, sizeof(knobs)) && knobs.session == session) {
 		*out = knobs;
 		out->k = clamp_k(knobs.k);
+		if (out->width > LIMIT_DRAFT_WIDTH)
+			out->width = LIMIT_DRAFT_WIDTH;
 		return true;
 	}
 	struct policy_defaults defaults;

@@ -12,7 +12,7 @@
 #include "shared/spec/draft.h"
 
 #define POLICY_REGION "policy"
-#define POLICY_LAYOUT 8
+#define POLICY_LAYOUT 9
 
 enum { POLICY_RECORD_SLOTS = 4096 };
 
@@ -37,6 +37,9 @@ struct iteration_record {
 	 * asked for; foreseen_drafted: tokens that it has; foreseen_right: the first of these that
 	 * came true. `confidence` is then that of the foresight. */
 	uint8_t foreseen, foreseen_drafted, foreseen_right, foreseen_method;
+	uint8_t width; /* children of one token that were asked for */
+	/* accepted tokens that the draft's main path alone would not have brought */
+	uint8_t beside;
 	uint32_t batch_tokens; /* tokens in the pass */
 	/* prompt tokens among them, of any session; an iteration with such tokens measures no K */
 	uint32_t prefill_tokens;
@@ -65,6 +68,15 @@ void policy_record_draft(struct iteration_record *record, const struct draft_rep
 /* Sets the record's confidences to those of n tokens, 0 to 1 each, and the rest to 0. */
 void policy_record_confidence(struct iteration_record *record, const float *confidence, uint32_t n);
 
+/* What the nodes of a draft cost and bring, in ns: by these the verifier chooses which of them it
+ * verifies (verifier/pass/node_pick.h). token 0: it verifies all. */
+struct policy_prices {
+	float token; /* what one more token is worth: the time of a token at the best rate */
+	float row; /* one more row of a pass */
+	float expert; /* one more expert that the pass computes with */
+	float load; /* what it costs more when it is not resident */
+};
+
 /* The knobs of one session slot, in 8-byte words for page_read. */
 struct policy_session {
 	/* uid of the session that this is about; for any other session use the defaults */
@@ -84,7 +96,12 @@ struct policy_session {
 	/* 1: at K = 0 the drafter need not follow, because no draft will be requested soon */
 	uint32_t unfollowed;
 	uint32_t foresight; /* 1: the policy learns from drafts that are kept back */
-	uint32_t pad;
+	/* Children of one token that the drafter is asked for; 0: as the verifier's settings say. */
+	uint32_t width;
+	struct policy_prices prices;
+	/* A tree of fixed shape: each token of depth i - 1 gets shape[i] children; 0 ends it.
+	 * shape[0] 0: none. */
+	uint8_t shape[DRAFT_SHAPE];
 };
 
 /* The verifier's progress in a session's trial. */

@@ -192,7 +192,8 @@ static inline bool fake_take(struct fake *f, struct fake_drafted *out, bool wait
 	}
 	assert_true(whole >= 0);
 	if (whole > 0) {
-		const struct draft_budget any = {LIMIT_DRAFT_NODES, LIMIT_DRAFT_DEPTH, UINT8_MAX};
+		const struct draft_budget any = {
+			.nodes = LIMIT_DRAFT_NODES, .depth = LIMIT_DRAFT_DEPTH, .width = UINT8_MAX};
 		struct error err;
 		if (accept_check_draft(&reply, LIMIT_VOCAB, any, &err) < 0)
 			fail_msg("%s", err.text);

@@ -159,7 +159,7 @@ static void the_first_nodes_are_a_draft_themselves(void **state)
 	for (uint16_t n = 1; n < 60; n++) {
 		static struct draft_node first[LIMIT_DRAFT_NODES];
 		memcpy(first, reply.node, n * sizeof(*first));
-		grow(7, (struct draft_budget){n, 6, 4}, NULL);
+		grow(7, (struct draft_budget){.nodes = n, .depth = 6, .width = 4}, NULL);
 		assert_int_equal(reply.n, n);
 		assert_memory_equal(reply.node, first, n * sizeof(*first));
 		grow(7, budget, NULL);
@@ -206,11 +206,11 @@ static void budgets_beyond_what_a_draft_can_hold_are_limited(void **state)
 	assert_int_equal(tree.n_ranked, LIMIT_DRAFT_NODES);
 	/* Among equals the older ones stay, so no level goes on without end. */
 	assert_in_range(levels, 1, 2);
-	tree_begin(&tree, (struct draft_budget){0, 4, 4});
+	tree_begin(&tree, (struct draft_budget){.nodes = 0, .depth = 4, .width = 4});
 	assert_int_equal(tree_add(&tree, -1, 1, 1), -1);
-	tree_begin(&tree, (struct draft_budget){4, 0, 4});
+	tree_begin(&tree, (struct draft_budget){.nodes = 4, .depth = 0, .width = 4});
 	assert_int_equal(tree_add(&tree, -1, 1, 1), -1);
-	tree_begin(&tree, (struct draft_budget){4, 4, 4});
+	tree_begin(&tree, (struct draft_budget){.nodes = 4, .depth = 4, .width = 4});
 	assert_int_equal(tree_add(&tree, -1, 1, NAN), -1);
 	assert_int_equal(tree_next(&tree, beam, TREE_BEAM), 0);
 }
@@ -282,7 +282,7 @@ static void fit_grow(uint32_t context, bool with_q, struct draft_reply *out)
 {
 	int16_t beam[TREE_BEAM];
 	uint32_t n;
-	tree_begin(&tree, (struct draft_budget){NODES_OF_FIT, 2, 3});
+	tree_begin(&tree, (struct draft_budget){.nodes = NODES_OF_FIT, .depth = 2, .width = 3});
 	fit_propose(context, -1);
 	while ((n = tree_next(&tree, beam, TREE_BEAM)) > 0)
 		for (uint32_t i = 0; i < n; i++)

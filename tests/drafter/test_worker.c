@@ -68,7 +68,8 @@ static void ngram_trees_have_the_different_continuations(void **state)
 	static const int32_t text[] = {
 		1, 2, 6, 7, 9, 1, 2, 3, 4, 9, 1, 2, 6, 7, 9, 1, 2, 3, 5, 8, 1, 2};
 	fake_begin(&f->fake, 0, 100, DRAFT_NGRAM, text, 22);
-	struct fake_drafted r = fake_draft_tree(&f->fake, 0, (struct draft_budget){20, 2, 4});
+	struct fake_drafted r = fake_draft_tree(
+		&f->fake, 0, (struct draft_budget){.nodes = 20, .depth = 2, .width = 4});
 	assert_int_equal(r.method, DRAFT_NGRAM);
 	assert_int_equal(r.n, 5);
 	int of[10] = {0};
@@ -83,11 +84,12 @@ static void ngram_trees_have_the_different_continuations(void **state)
 	assert_true(of[5] > 0 && r.parent[of[5] - 1] == 0);
 	/* The latest of the two is the likelier one, and fewer nodes are the best of these. */
 	assert_true(r.confidence[of[5] - 1] > r.confidence[of[4] - 1]);
-	struct fake_drafted two = fake_draft_tree(&f->fake, 0, (struct draft_budget){2, 2, 4});
+	struct fake_drafted two = fake_draft_tree(
+		&f->fake, 0, (struct draft_budget){.nodes = 2, .depth = 2, .width = 4});
 	assert_int_equal(two.n, 2);
 	assert_memory_equal(two.token, r.token, 2 * sizeof(int32_t));
 	/* A width of one is a chain. */
-	r = fake_draft_tree(&f->fake, 0, (struct draft_budget){5, 5, 1});
+	r = fake_draft_tree(&f->fake, 0, (struct draft_budget){.nodes = 5, .depth = 5, .width = 1});
 	struct fake_drafted chain = fake_draft(&f->fake, 0, 5);
 	assert_int_equal(r.n, 5);
 	assert_memory_equal(r.token, chain.token, 5 * sizeof(int32_t));

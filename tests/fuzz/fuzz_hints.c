@@ -1,6 +1,6 @@
 /* Any bytes as what the verifier tells of its passes, and as hints: the drafter's history stays a history of probabilities,
  * the cache's judge counts no more found than there was. */
-#include "services/drafter/history.h"
+#include "shared/spec/history.h"
 #include "services/expert-cache/hints/hint_quality.h"
 
 #include <stdlib.h>

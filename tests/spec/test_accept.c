@@ -496,7 +496,7 @@ static void drafts_out_of_range_are_refused_by_name(void **state)
 {
 	(void)state;
 	static struct drafted good, bad;
-	const struct draft_budget seven = {7, 7, 7};
+	const struct draft_budget seven = {.nodes = 7, .depth = 7, .width = 7};
 	struct error err;
 	static struct world world;
 	struct sampler sampler;
@@ -533,15 +533,22 @@ static void drafts_out_of_range_are_refused_by_name(void **state)
 	REFUSED(choice[third].p, 0, "p = ");
 	REFUSED(choice[third].p, 0.99f, "sums to");
 	/* Seven nodes on two levels, of which the first token has three. */
-	REFUSED_OF(((struct draft_budget){6, 7, 7}), node[0].token, good.node[0].token, "6 were");
-	REFUSED_OF(((struct draft_budget){7, 1, 7}), node[0].token, good.node[0].token, "number 2");
-	REFUSED_OF(((struct draft_budget){7, 7, 2}), node[0].token, good.node[0].token, "child 3");
-	REFUSED_OF(((struct draft_budget){UINT16_MAX, 7, 7}), reply.n, LIMIT_DRAFT_NODES + 1,
-		"512 tokens");
-	assert_int_equal(
-		accept_check_draft(&good.reply, V, (struct draft_budget){7, 2, 3}, &err), 0);
+	REFUSED_OF(((struct draft_budget){.nodes = 6, .depth = 7, .width = 7}), node[0].token,
+		good.node[0].token, "6 were");
+	REFUSED_OF(((struct draft_budget){.nodes = 7, .depth = 1, .width = 7}), node[0].token,
+		good.node[0].token, "number 2");
+	REFUSED_OF(((struct draft_budget){.nodes = 7, .depth = 7, .width = 2}), node[0].token,
+		good.node[0].token, "child 3");
+	REFUSED_OF(((struct draft_budget){.nodes = UINT16_MAX, .depth = 7, .width = 7}), reply.n,
+		LIMIT_DRAFT_NODES + 1, "512 tokens");
 	assert_int_equal(accept_check_draft(&good.reply, V,
-				 (struct draft_budget){UINT16_MAX, UINT8_MAX, UINT8_MAX}, &err),
+				 (struct draft_budget){.nodes = 7, .depth = 2, .width = 3}, &err),
+		0);
+	assert_int_equal(
+		accept_check_draft(&good.reply, V,
+			(struct draft_budget){
+				.nodes = UINT16_MAX, .depth = UINT8_MAX, .width = UINT8_MAX},
+			&err),
 		0);
 	bad = good;
 	bad.reply.support = bad.support;
@@ -560,7 +567,8 @@ static void a_path_ends_at_the_largest_depth(void **state)
 {
 	(void)state;
 	static struct drafted draft;
-	const struct draft_budget any = {LIMIT_DRAFT_NODES, UINT8_MAX, 1};
+	const struct draft_budget any = {
+		.nodes = LIMIT_DRAFT_NODES, .depth = UINT8_MAX, .width = 1};
 	struct error err;
 	draft.reply.n = 0;
 	while (draft.reply.n < LIMIT_DRAFT_DEPTH)

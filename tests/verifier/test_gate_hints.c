@@ -346,7 +346,7 @@ static void every_token_is_told_with_its_experts(void **state)
 		batch[i] = (struct batch_token){.token = text[i],
 			.position = 20 + (uint32_t)i,
 			.parent = i == TOKENS - 1 ? 0 : i - 1};
-	routing_feed_publish(&f->feed, batch, 0, TOKENS, 77, 6, 1234);
+	routing_feed_publish(&f->feed, batch, 0, TOKENS, 77, 6, 1234, NULL);
 	while (ring_get(&f->drafter.routings, &entry, sizeof(entry))) {
 		uint32_t t = entry.position - 20;
 		assert_in_range(t, 0, TOKENS - 1);
@@ -369,7 +369,7 @@ static void every_token_is_told_with_its_experts(void **state)
 		assert_int_equal(layers[t], c->n_layers);
 	/* Nobody listens: it is counted, and the pass goes on. */
 	for (int i = 0; i < DRAFT_ROUTING_SLOTS; i++)
-		routing_feed_publish(&f->feed, batch, 0, TOKENS, 77, 6, 1234);
+		routing_feed_publish(&f->feed, batch, 0, TOKENS, 77, 6, 1234, NULL);
 	assert_true(ring_dropped(&f->drafter.routings) > 0);
 	assert_int_equal(ring_length(&f->drafter.routings), DRAFT_ROUTING_SLOTS);
 }

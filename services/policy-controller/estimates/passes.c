@@ -11,6 +11,7 @@ void passes_init(struct passes *passes)
 {
 	memory_clear(passes, sizeof(*passes));
 	cost_init(&passes->cost);
+	prices_init(&passes->prices);
 }
 
 void passes_observe(struct passes *passes, const struct iteration_record *record, bool first)
@@ -24,6 +25,10 @@ void passes_observe(struct passes *passes, const struct iteration_record *record
 		record->iteration_ns <= record->draft_ns)
 		return;
 	passes->curve_sessions = 0;
+	if (record->iteration_ns <= COST_NS_MAX)
+		prices_observe(&passes->prices, record->batch_tokens, record->unique_experts,
+			record->expert_misses,
+			(double)(record->iteration_ns - record->draft_ns));
 	cost_observe(&passes->cost, &(struct cost_pass){
 					    .sessions = record->batch_sessions,
 					    .extra = record->batch_tokens - record->batch_sessions,

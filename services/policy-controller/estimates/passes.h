@@ -6,10 +6,12 @@
 #pragma once
 
 #include "services/policy-controller/estimates/cost.h"
+#include "services/policy-controller/estimates/prices.h"
 #include "shared/spec/policy.h"
 
 struct passes {
 	struct cost cost;
+	struct prices prices;
 	uint64_t iteration; /* the last pass that was seen */
 	bool any;
 	uint32_t sessions; /* of the last pass */

@@ -249,13 +249,30 @@ static void set_cut(struct policy_state *s, const struct yield_option *o, uint32
 {
 	struct yield *y = yield_own(s);
 	memset(s->cut, 0, sizeof(s->cut));
-	if (k == 0 || !acceptance_informed(&y->acceptance))
+	if (k == 0)
 		return;
 	bool probe = ++y->probes >= PROBE_EVERY && y->purse > 1;
-	if (probe)
+	if (probe) {
 		y->probes = 0;
-	else
+		s->prices.token = 0;
+	} else if (acceptance_informed(&y->acceptance)) {
 		acceptance_cut(&y->acceptance, k, o->bound, s->cut);
+	}
+}
+
+/* The prices by which the verifier chooses among the nodes of drafts. Without them it verifies all. */
+static void set_prices(const struct yield_plan_pass *p, struct policy_state *s)
+{
+	double price[PRICES_TERMS];
+	s->prices = (struct policy_prices){0};
+	if (!s->settings.by_experts || !(p->rate > 0) || !prices_get(&p->passes->prices, price))
+		return;
+	s->prices = (struct policy_prices){
+		.token = (float)(1 / p->rate),
+		.row = (float)price[0],
+		.expert = (float)price[1],
+		.load = (float)price[2],
+	};
 }
 
 static bool pays(const struct policy_state *s, const struct yield_choice *c)
@@ -368,7 +385,9 @@ static void settle_on(struct yield_plan_pass *p, uint32_t index, struct verdict 
 		begin_trial(s, &d);
 	s->utility = (float)(c.rate[d.best] / c.rate[0]);
 	s->phase = tried ? PHASE_TEST : d.best ? PHASE_SET : PHASE_OFF;
+	set_prices(p, s);
 	set_cut(s, o, d.k);
+	s->width = yield_width(p, index, d.k, p->others + c.other_extra + o->extra[d.k]);
 	s->unfollowed = s->settings.rest_at_zero && d.k == 0 && !d.catching_up &&
 			(!(c.hope > 0) || y->stale >= FOLLOWED || y->behind > 0);
 	if (tried || d.best != k_old)

@@ -153,6 +153,7 @@ struct yield {
 	/* drafts: number so far; behind: tokens that the drafter may not have read */
 	uint32_t drafts, behind;
 	uint32_t probes; /* plans since a draft was last left uncut */
+	uint32_t widths; /* plans since the other width was last tried */
 	double purse, won; /* both in iterations at K = 0; won: since the session began */
 	double granted; /* what the purse began with */
 	/* For display: the iteration that last emptied the purse; 0: none has. */
@@ -205,6 +206,12 @@ struct yield_shared {
 	uint32_t unheard;
 	uint64_t iteration; /* the last pass with one of its sessions */
 	bool any;
+	/* What alternatives bring, by method (yield_width.c); fades. */
+	struct yield_width {
+		double drafts; /* wide drafts */
+		double beside, nodes; /* tokens and nodes that they had beside the main path */
+		double wait[2], waits[2]; /* ns per step of drafting, narrow and wide; how many */
+	} width[COST_METHODS];
 	/* Scratch memory of a plan. */
 	struct yield_option options[LIMIT_RUNNING];
 	/* sessions whose positions were taken, in order */

@@ -202,5 +202,6 @@ void yield_observe(
 		return;
 	}
 	observe_draft(s, record, first);
+	yield_width_observe(s, record);
 	settle(s, record);
 }

@@ -78,6 +78,13 @@ double yield_trial_loss(
 uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
 	const struct yield_choice *c, uint32_t best);
 
+/* Learns from a draft how much its alternatives brought and cost. */
+void yield_width_observe(struct policy_state *s, const struct iteration_record *record);
+/* How wide the session's drafts of k tokens may be: 1, or the setting `width` if alternatives pay.
+ * extra: the pass's drafted tokens. Now and then it is the other of the two, to see what that is
+ * like. */
+uint32_t yield_width(const struct yield_plan_pass *p, uint32_t index, uint32_t k, double extra);
+
 /* What a new session's purse begins with, in iterations at K = 0: a purse. Less if earlier sessions
  * lost theirs; more if they won more, shared among the sessions served at the same time. */
 double yield_grant(const struct policy_state *s);

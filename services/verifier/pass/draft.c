@@ -5,6 +5,8 @@
 #include "shared/base/clock.h"
 #include "shared/base/counter.h"
 
+#include <string.h>
+
 /* Looks up what the policy says about a session. False: nothing, because its request fixed K or
  * there never was a policy. */
 static bool ask_policy(
@@ -16,8 +18,29 @@ static bool ask_policy(
 	return true;
 }
 
-/* Chooses the shape of a draft of depth K: the request's, or that of the settings. */
-static void choose_shape(const struct engine *engine, struct pass_part *part)
+/* Asks for a tree of the policy's fixed shape, as far as the answer and a draft have room for it. */
+static void fix_shape(const struct policy_session *knobs, struct draft_want *want, uint32_t most)
+{
+	uint32_t level = 1, depth = 0, nodes = 0;
+
+	want->width = 1;
+	for (; depth < want->k && depth < DRAFT_SHAPE && knobs->shape[depth] > 0; depth++) {
+		uint32_t width = knobs->shape[depth];
+
+		if (level * width > most - nodes)
+			break;
+		level *= width;
+		nodes += level;
+		want->shape[depth] = knobs->shape[depth];
+		want->width = width > want->width ? width : want->width;
+	}
+	want->nodes = nodes;
+	want->k = depth;
+}
+
+/* Chooses the shape of a draft of depth K: the request's, the policy's, or that of the settings. */
+static void choose_shape(
+	const struct engine *engine, struct pass_part *part, const struct policy_session *knobs)
 {
 	const struct session_request *request = &part->session->page->request;
 	const struct tuning *tuning = engine->tuning;
@@ -28,11 +51,18 @@ static void choose_shape(const struct engine *engine, struct pass_part *part)
 
 	want->nodes = want->k;
 	want->width = 1;
+	memset(want->shape, 0, sizeof(want->shape));
 	if (want->k == 0)
 		return;
-	if (request->draft_nodes > 0) {
+	if (knobs->shape[0] > 0 && request->draft_nodes == 0) {
+		fix_shape(knobs, want, most);
+	} else if (request->draft_nodes > 0) {
 		want->nodes = request->draft_nodes;
 		want->width = request->draft_width;
+	} else if (knobs->width > 1) {
+		want->width = knobs->width;
+		want->nodes = want->k * knobs->width;
+		want->nodes = want->nodes < most ? want->nodes : most;
 	} else if (tuning->draft_width > 1) {
 		want->width = tuning->draft_width;
 		want->nodes = tuning->draft_nodes > 0 ? tuning->draft_nodes
@@ -53,11 +83,13 @@ static void choose_k(struct engine *engine, struct pass_part *part, bool has_pol
 		part->want.k_asked = policy_next_k(knobs, &s->trial);
 	else
 		part->want.k_asked = engine->tuning->default_k;
-	if (has_policy)
+	if (has_policy) {
 		part->want.decision = (uint32_t)knobs->decision;
+		part->want.prices = knobs->prices;
+	}
 	part->want.k = sched_k(part->want.k_asked, part->n_tokens, s->page->n_prompt,
 		request->max_tokens, (uint32_t)engine->o.config->context);
-	choose_shape(engine, part);
+	choose_shape(engine, part, knobs);
 }
 
 /* While a session's prompt is computed, no K is chosen for it. But the policy says whether the
@@ -114,8 +146,10 @@ static bool force(struct engine *engine, struct pass_part *part)
 static void choose(struct engine *engine, struct pass_part *part, bool may_ask)
 {
 	struct engine_session *s = part->session;
-	struct policy_session knobs;
+	struct policy_session knobs = {0};
 	bool has_policy = ask_policy(engine, s, &knobs);
+
+	engine->select.priced |= has_policy && knobs.prices.token > 0;
 
 	if (force(engine, part))
 		return;
@@ -135,11 +169,14 @@ static void choose(struct engine *engine, struct pass_part *part, bool may_ask)
 
 static struct draft_budget budget_of(const struct pass_part *part)
 {
-	return (struct draft_budget){
+	struct draft_budget budget = {
 		.nodes = (uint16_t)part->want.nodes,
 		.depth = (uint8_t)part->want.k,
 		.width = (uint8_t)part->want.width,
 	};
+
+	memcpy(budget.shape, part->want.shape, sizeof(budget.shape));
+	return budget;
 }
 
 /* Sends a request for each part that wants a draft and has none. */

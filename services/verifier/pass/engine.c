@@ -131,6 +131,8 @@ int engine_create(const struct engine_options *options, struct engine **out, str
 	if (rc == 0)
 		rc = routing_feed_init(&engine->feed, options->model,
 			&engine->drafts.rings.routings, engine->pass.max.n_batch, err);
+	if (rc == 0)
+		rc = select_init(&engine->select, options->model, engine->feed.n_moe, err);
 	*out = engine;
 	if (rc != 0)
 		engine_destroy(out);
@@ -525,6 +527,7 @@ void engine_destroy(struct engine **out)
 	gate_hints_exit(&engine->gates);
 	routing_feed_exit(&engine->feed);
 	hidden_feed_exit(&engine->hidden);
+	select_exit(&engine->select);
 	experts_cached_destroy(&engine->cached);
 	if (engine->policy_region.header != NULL)
 		region_close(&engine->policy_region);

@@ -12,6 +12,7 @@
 #include "services/verifier/pass/hidden_feed.h"
 #include "services/verifier/pass/pass.h"
 #include "services/verifier/pass/routing_feed.h"
+#include "services/verifier/pass/select.h"
 #include "services/verifier/state/proof.h"
 #include "services/verifier/state/regions.h"
 #include "services/verifier/state/tuning.h"
@@ -84,6 +85,7 @@ struct engine {
 	struct pass pass; /* allocated once */
 	uint64_t pass_ns; /* time of a pass without prompt tokens, smoothed; 0: not measured */
 	struct share share; /* scratch of the step "share" */
+	struct select select; /* of the step "select" */
 
 	/* tuning: the settings in force, the engine's alone. tuning_next: those that the front gave
 	 * since, which replace them when the next pass begins; NULL: none. tunings: how many the

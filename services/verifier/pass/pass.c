@@ -44,7 +44,7 @@ static void end_hints(struct engine *engine, const struct pass *pass)
 
 	gate_hints_end(&engine->gates, pass->forwarded_ns - pass->forward_ns, wait_ns,
 		pass->n_prefill == 0);
-	if (!engine->feed.on)
+	if (!engine->feed.on && !engine->feed.kept)
 		return;
 	uint64_t start_ns = clock_ns();
 	for (uint32_t i = 0; i < pass->n_parts; i++) {
@@ -54,7 +54,8 @@ static void end_hints(struct engine *engine, const struct pass *pass)
 
 		routing_feed_publish(&engine->feed, pass->batch, part->row,
 			part->n + part->n_drafts, s->uid, s->index,
-			n > 0 ? s->page->tokens[n - 1] : -1);
+			n > 0 ? s->page->tokens[n - 1] : -1,
+			pass->n_prefill == 0 ? &engine->select.history : NULL);
 	}
 	counter_add(&engine->feed.spent_ns, clock_ns() - start_ns);
 }
@@ -115,6 +116,8 @@ static bool prepare(struct engine *engine, struct pass *pass)
 		return false;
 	begin_hints(engine);
 	pass_draft(engine, pass);
+	pass_select(engine, pass);
+	engine->feed.kept = engine->select.learns;
 	pass_share(engine, pass);
 	pass->drafted_ns = clock_ns();
 	return pass_build(engine, pass) > 0;
@@ -143,6 +146,7 @@ uint32_t pass_run(struct engine *engine)
 	}
 	if (run(engine, pass, &err) == 0) {
 		pass_accept(engine, pass);
+		pass_select_learn(engine, pass);
 		pass_commit(engine, pass);
 		if (!engine->o.backend->ops->behind)
 			pass_publish(engine);

@@ -1,7 +1,7 @@
 /*
  * One pass of the model over what the sessions have to be computed next, with everything that lives
- * as long as the pass. A pass goes through its steps in one direction: plan, draft, share, build,
- * run, accept, commit, report. pass_run (pass.c) calls them in this order; each step is in the file
+ * as long as the pass. A pass goes through its steps in one direction: plan, draft, select, share,
+ * build, run, accept, commit, report. pass_run (pass.c) calls them in this order; each step is in the file
  * of its name. A step reads what earlier steps wrote into the parts, and never changes it. Engine
  * thread.
  */
@@ -91,6 +91,10 @@ uint32_t pass_plan(struct engine *engine, struct pass *pass);
 void pass_draft(struct engine *engine, struct pass *pass);
 /* Part of pass_draft, before drafts are asked for: distributes their budgets. */
 void pass_share_budgets(struct engine *engine, struct pass *pass);
+/* Between pass_draft and pass_share (select.h). */
+void pass_select(struct engine *engine, struct pass *pass);
+/* Behind pass_accept: learns what became of the drafts. */
+void pass_select_learn(struct engine *engine, const struct pass *pass);
 void pass_share(struct engine *engine, struct pass *pass);
 /* Returns how many parts are left: a session that gets no cells sits the pass out. */
 uint32_t pass_build(struct engine *engine, struct pass *pass);

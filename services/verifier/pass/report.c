@@ -110,6 +110,7 @@ static void describe_part(
 	record->decision = part->want.decision;
 	record->accepted = (uint8_t)part->out.n_accepted;
 	record->emitted = (uint8_t)part->n_emitted;
+	record->width = (uint8_t)part->want.width;
 	record->unfollowed = !follow_on(&s->follow);
 	describe_draft(record, part);
 	describe_foresight(record, &engine->drafts, part);

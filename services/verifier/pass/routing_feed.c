@@ -35,7 +35,7 @@ void routing_feed_exit(struct routing_feed *feed)
 void routing_feed_layer(
 	struct routing_feed *feed, uint32_t layer, uint32_t n_tokens, const uint16_t *experts)
 {
-	if (!feed->on || experts == NULL || n_tokens > feed->n_max)
+	if ((!feed->on && !feed->kept) || experts == NULL || n_tokens > feed->n_max)
 		return;
 	size_t row = 1 + feed->n_used, token = feed->n_moe * row;
 	uint16_t *to = feed->items + feed->ordinal[layer] * row + 1;
@@ -45,31 +45,61 @@ void routing_feed_layer(
 			feed->n_used * sizeof(*experts));
 }
 
+/* How many layers one entry holds. */
+static uint32_t layers_of_entry(const struct routing_feed *feed)
+{
+	return DRAFT_ROUTING_ITEMS / (1 + feed->n_used);
+}
+
+/* Fills in an entry with the layers from l on of the row number `at`. */
+static void fill(const struct routing_feed *feed, struct draft_routing *entry,
+	const struct draft_routing *head, uint32_t at, uint32_t l)
+{
+	uint32_t row = 1 + feed->n_used, fit = layers_of_entry(feed);
+	uint32_t n = feed->n_moe - l < fit ? feed->n_moe - l : fit;
+	const uint16_t *items = feed->items + ((size_t)at * feed->n_moe + l) * row;
+
+	memcpy(entry, head, offsetof(struct draft_routing, items));
+	entry->first = (uint16_t)l;
+	entry->n_layers = (uint16_t)n;
+	memcpy(entry->items, items, (size_t)n * row * sizeof(*items));
+}
+
 /* Publishes one token: as many entries as its layers need, or none. */
 static bool publish_token(struct routing_feed *feed, const struct draft_routing *head, uint32_t at)
 {
-	uint32_t row = 1 + feed->n_used, fit = DRAFT_ROUTING_ITEMS / row;
-	const uint16_t *items = feed->items + (size_t)at * feed->n_moe * row;
-
-	for (uint32_t l = 0; l < feed->n_moe; l += fit) {
-		uint32_t n = feed->n_moe - l < fit ? feed->n_moe - l : fit;
+	for (uint32_t l = 0; l < feed->n_moe; l += layers_of_entry(feed)) {
 		struct draft_routing *entry = ring_reserve(feed->ring);
 
 		if (entry == NULL)
 			return false;
-		memcpy(entry, head, offsetof(struct draft_routing, items));
-		entry->first = (uint16_t)l;
-		entry->n_layers = (uint16_t)n;
-		memcpy(entry->items, items + (size_t)l * row, (size_t)n * row * sizeof(*items));
+		fill(feed, entry, head, at, l);
 		ring_publish(feed->ring);
 	}
 	return true;
 }
 
-void routing_feed_publish(struct routing_feed *feed, const struct batch_token *batch,
-	uint32_t first, uint32_t n, uint64_t uid, uint32_t page, int32_t before)
+static void learn_token(const struct routing_feed *feed, const struct draft_routing *head,
+	uint32_t at, struct history *history)
 {
-	if (!feed->on)
+	struct draft_routing entry;
+
+	for (uint32_t l = 0; l < feed->n_moe; l += layers_of_entry(feed)) {
+		fill(feed, &entry, head, at, l);
+		/* The history counts layers with experts only. */
+		for (uint32_t i = 0; i < entry.n_layers; i++)
+			entry.items[(size_t)i * (1 + feed->n_used)] = (uint16_t)(l + i);
+		history_learn(history, &entry);
+	}
+}
+
+void routing_feed_publish(struct routing_feed *feed, const struct batch_token *batch,
+	uint32_t first, uint32_t n, uint64_t uid, uint32_t page, int32_t before,
+	struct history *history)
+{
+	bool told = feed->on;
+
+	if (!feed->on && !feed->kept)
 		return;
 	for (uint32_t i = first; i < first + n && i < feed->n_max; i++) {
 		const struct draft_routing head = {
@@ -82,9 +112,11 @@ void routing_feed_publish(struct routing_feed *feed, const struct batch_token *b
 			.n_used = (uint16_t)feed->n_used,
 		};
 
-		if (!publish_token(feed, &head, i)) {
+		if (told && !publish_token(feed, &head, i)) {
 			ring_drop(feed->ring);
-			return;
+			told = false;
 		}
+		if (feed->kept && history != NULL)
+			learn_token(feed, &head, i, history);
 	}
 }

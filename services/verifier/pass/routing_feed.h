@@ -8,6 +8,7 @@
 
 #include "shared/model/pass/forward.h"
 #include "shared/spec/draft.h"
+#include "shared/spec/history.h"
 
 struct routing_feed {
 	struct ring *ring; /* borrowed */
@@ -16,6 +17,7 @@ struct routing_feed {
 	/* [n_max][n_moe][1 + n_used] of this pass, laid out as in struct draft_routing */
 	uint16_t *items;
 	bool on; /* in this pass */
+	bool kept; /* in this pass: collected for the verifier itself */
 	_Atomic uint64_t spent_ns; /* read by the front */
 };
 
@@ -27,6 +29,7 @@ void routing_feed_exit(struct routing_feed *feed);
 void routing_feed_layer(
 	struct routing_feed *feed, uint32_t layer, uint32_t n_tokens, const uint16_t *experts);
 /* Publishes the entries of batch[first..first+n-1], all of one session. before: the token in front
- * of those without a parent, -1: none. */
+ * of those without a parent, -1: none. history, if it is not NULL and `kept` is set, learns them too. */
 void routing_feed_publish(struct routing_feed *feed, const struct batch_token *batch,
-	uint32_t first, uint32_t n, uint64_t uid, uint32_t page, int32_t before);
+	uint32_t first, uint32_t n, uint64_t uid, uint32_t page, int32_t before,
+	struct history *history);

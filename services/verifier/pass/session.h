@@ -6,6 +6,7 @@
 
 #include "services/verifier/state/slot.h"
 #include "services/verifier/pass/follow.h"
+#include "services/verifier/pass/node_chance.h"
 #include "services/verifier/pass/sched_share.h"
 #include "services/verifier/pass/scheduler.h"
 #include "shared/model/kv/kv.h"
@@ -19,6 +20,8 @@ struct draft_want {
 	uint32_t k, k_asked; /* K, and K before it was limited by the end of the answer */
 	uint32_t nodes; /* K, or the nodes of a tree of depth K */
 	uint32_t width; /* children of one token: 1 for a chain */
+	uint8_t shape[DRAFT_SHAPE]; /* of a tree of fixed shape (struct draft_budget) */
+	struct policy_prices prices; /* token 0: all of its nodes are verified */
 	uint32_t decision; /* number of the policy's decision from which K came */
 };
 
@@ -37,6 +40,7 @@ struct engine_session {
 	struct policy_trial trial;
 	struct draft_want wanted; /* of the draft that was asked for last */
 	struct share_record share; /* what became of its drafts */
+	struct chance_record chances; /* the same by confidence and rank */
 	/* the end of an answer that was finished before: only its records are made again */
 	enum session_end end_before;
 	bool live; /* false: page and slot are the front's, and the engine must not touch them */

@@ -1,5 +1,5 @@
 /* What tokens wanted before, and what that says of the next ones. */
-#include "services/drafter/history.h"
+#include "shared/spec/history.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-#include "services/drafter/history.h"
+#include "shared/spec/history.h"
 
 #include <errno.h>
 #include <string.h>
@@ -314,27 +314,74 @@ static void sharpen(const struct history *h, const struct history_table *table,
 			h->estimate[c[i].expert] += (float)c[i].count * (scale / COUNT_ONE);
 }
 
+/* What is known of a token before its layers are looked at. */
+struct token_view {
+	float share; /* weight of the session's own matrix */
+	const struct history_entry *by_token, *by_pair;
+};
+
+static struct token_view view_of(
+	const struct history *h, uint32_t page, uint64_t uid, int32_t before, int32_t token)
+{
+	const struct history_session *session = &h->session[page];
+	float n_session = session->uid == uid ? (float)session->n : 0;
+	return (struct token_view){
+		.share = n_session / (n_session + PRIOR_SESSION),
+		.by_token = find(&h->tokens, key_of(-1, token)),
+		.by_pair = before < 0 ? NULL : find(&h->pairs, key_of(before, token)),
+	};
+}
+
+/* Sets h->estimate to the probability of each expert of a layer. */
+static void estimate(
+	struct history *h, const struct token_view *view, uint32_t page, uint32_t ordinal)
+{
+	const float *all = h->everybody + (size_t)ordinal * h->n_experts;
+	const float *own = session_share(h, page, ordinal);
+	for (uint32_t e = 0; e < h->n_experts; e++)
+		h->estimate[e] = view->share * own[e] + (1 - view->share) * all[e];
+	sharpen(h, &h->tokens, view->by_token, ordinal, PRIOR_TOKEN);
+	sharpen(h, &h->pairs, view->by_pair, ordinal, PRIOR_PAIR);
+}
+
 void history_token(struct history *h, uint32_t page, uint64_t uid, int32_t before, int32_t token)
 {
 	if (h->n_moe == 0 || page >= LIMIT_SESSIONS)
 		return;
-	const struct history_session *session = &h->session[page];
-	float n_session = session->uid == uid ? (float)session->n : 0;
-	float share = n_session / (n_session + PRIOR_SESSION);
-	const struct history_entry *by_token = find(&h->tokens, key_of(-1, token));
-	const struct history_entry *by_pair =
-		before < 0 ? NULL : find(&h->pairs, key_of(before, token));
+	const struct token_view view = view_of(h, page, uid, before, token);
 	for (uint32_t o = 0; o < h->n_moe; o++) {
-		const float *all = h->everybody + (size_t)o * h->n_experts;
-		const float *own = session_share(h, page, o);
 		float *unneeded = h->unneeded + (size_t)o * h->n_experts;
-		for (uint32_t e = 0; e < h->n_experts; e++)
-			h->estimate[e] = share * own[e] + (1 - share) * all[e];
-		sharpen(h, &h->tokens, by_token, o, PRIOR_TOKEN);
-		sharpen(h, &h->pairs, by_pair, o, PRIOR_PAIR);
+		estimate(h, &view, page, o);
 		for (uint32_t e = 0; e < h->n_experts; e++) {
 			float p = h->estimate[e] < 1 ? h->estimate[e] : 1;
 			unneeded[e] *= 1 - p;
+		}
+	}
+}
+
+uint32_t history_words(const struct history *h)
+{
+	return (h->n_layers * h->n_experts + 63) / 64;
+}
+
+void history_needs(struct history *h, uint32_t page, uint64_t uid, int32_t before, int32_t token,
+	uint64_t *bits)
+{
+	if (h->n_moe == 0 || page >= LIMIT_SESSIONS)
+		return;
+	const struct token_view view = view_of(h, page, uid, before, token);
+	for (uint32_t o = 0; o < h->n_moe; o++) {
+		estimate(h, &view, page, o);
+		for (uint32_t j = 0; j < h->n_used; j++) {
+			uint32_t best = 0;
+			for (uint32_t e = 1; e < h->n_experts; e++)
+				if (h->estimate[e] > h->estimate[best])
+					best = e;
+			if (!(h->estimate[best] > 0))
+				break;
+			h->estimate[best] = 0;
+			uint32_t bit = o * h->n_experts + best;
+			bits[bit / 64] |= UINT64_C(1) << bit % 64;
 		}
 	}
 }

@@ -2,7 +2,8 @@
  * Which experts tokens were routed to before. From this come the hints of drafters that compute no
  * layers of the target's shape, and those of sessions at K = 0. It is learnt from what the verifier
  * reports of its passes (struct draft_routing), and estimates which experts the next ones need.
- * Nothing here has to be kept: it is learnt again. Used by the draft thread.
+ * Nothing here has to be kept: it is learnt again. The drafter has one for its hints, the verifier
+ * one to tell which experts the nodes of a draft need; each is used by one thread.
  *
  * There are four levels, each the prior of the next (Dirichlet smoothing; MoE-Infinity, arXiv
  * 2401.14361, section 4, keeps the first two as activation matrices): how often each expert of a
@@ -65,3 +66,11 @@ void history_begin(struct history *history);
 void history_token(
 	struct history *history, uint32_t page, uint64_t uid, int32_t before, int32_t token);
 uint32_t history_choose(struct history *history, uint32_t ordinal, uint16_t *experts, float *score);
+
+/* How many words history_needs fills. */
+uint32_t history_words(const struct history *history);
+/* Adds the experts that a token most likely goes to, as many per layer as a token uses. before: the
+ * token in front of it, -1 = none. bits: [history_words], bit ordinal * n_experts + expert. Adds
+ * nothing while nothing is known. */
+void history_needs(struct history *history, uint32_t page, uint64_t uid, int32_t before,
+	int32_t token, uint64_t *bits);

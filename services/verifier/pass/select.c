@@ -1,0 +1,211 @@
+#include "services/verifier/pass/select.h"
+
+#include "services/verifier/pass/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Memory of the tables of tokens and pairs. An entry of a model with 48 layers of 128 experts, 8
+ * used, takes 3 KiB: then they hold 5000 tokens. */
+#define HISTORY_BYTES ((size_t)16 << 20)
+/* Of the passes without drafts, one in so many is learnt from. */
+#define LEARN_EVERY 8u
+
+int select_init(struct select *select, const struct model *model, uint32_t n_moe, struct error *err)
+{
+	memset(select, 0, sizeof(*select));
+	history_init(&select->history);
+	select->pages = calloc(LIMIT_SESSIONS, sizeof(*select->pages));
+	if (select->pages == NULL)
+		return error_set(err, ENOMEM, "no memory for what was judged of drafts");
+	if (n_moe == 0)
+		return pick_init(&select->pick, 0, err);
+	int rc = history_shape(&select->history, n_moe, model->config.n_experts,
+		model->config.n_experts_used, HISTORY_BYTES, err);
+	return rc != 0 ? rc : pick_init(&select->pick, history_words(&select->history), err);
+}
+
+void select_exit(struct select *select)
+{
+	history_exit(&select->history);
+	pick_exit(&select->pick);
+	free(select->pages);
+	memset(select, 0, sizeof(*select));
+}
+
+bool select_read(const struct select *select, uint32_t page, uint64_t uid, struct select_view *out)
+{
+	const struct select_page *from = &select->pages[page];
+
+	return page_read(&from->lock, &from->view, out, sizeof(*out)) && out->session == uid &&
+	       out->n <= LIMIT_DRAFT_NODES;
+}
+
+static bool is_judged(const struct engine *engine, const struct pass_part *part)
+{
+	if (part->wish != DRAFTS_HERE || part->sits_out || !(part->want.prices.token > 0))
+		return false;
+	const struct draft_reply *draft = drafts_reply(&engine->drafts, part->session->index);
+
+	return draft->n > 0 && draft->support == NULL && draft->method != DRAFT_NONE;
+}
+
+static void set_bit(uint64_t *bits, uint32_t i)
+{
+	bits[i / 64] |= UINT64_C(1) << i % 64;
+}
+
+/* Which experts are resident, or on their way, by one look at the states of all slots. Without an
+ * expert cache all are there. */
+static void look_at_slots(struct engine *engine)
+{
+	struct pick *pick = &engine->select.pick;
+	struct slots *slots = engine->cached ? experts_cached_slots(engine->cached) : NULL;
+	size_t bytes = pick->n_words * sizeof(*pick->resident);
+
+	if (bytes == 0)
+		return;
+	memset(pick->resident, slots ? 0 : 0xff, bytes);
+	memset(pick->coming, 0, bytes);
+	for (uint32_t i = 0; slots && i < slots->n_slots; i++) {
+		uint64_t word = atomic_load_explicit(&slots->state[i], memory_order_relaxed);
+		enum slot_state state = slot_state(word);
+		uint32_t layer = slot_layer(word), expert = slot_expert(word);
+
+		if ((state != SLOT_READY && state != SLOT_LOADING) || layer >= slots->n_layers ||
+			layer >= LIMIT_LAYERS || expert >= slots->n_experts ||
+			!engine->o.model->layers[layer].moe)
+			continue;
+		set_bit(state == SLOT_READY ? pick->resident : pick->coming,
+			engine->feed.ordinal[layer] * slots->n_experts + expert);
+	}
+}
+
+/* What the certain rows of the pass need: those of sessions that decode. */
+static void want_certain(struct engine *engine, const struct pass *pass)
+{
+	struct select *select = &engine->select;
+	struct pick *pick = &select->pick;
+
+	if (pick->n_words == 0)
+		return;
+	memset(pick->wanted, 0, pick->n_words * sizeof(*pick->wanted));
+	for (uint32_t i = 0; i < pass->n_parts; i++) {
+		const struct pass_part *part = &pass->parts[i];
+		const int32_t *tokens = part->session->page->tokens;
+		uint32_t n = part->n_tokens;
+
+		if (part->decodes && !part->sits_out)
+			history_needs(&select->history, part->session->index, part->session->uid,
+				n > 1 ? tokens[n - 2] : -1, tokens[n - 1], pick->wanted);
+	}
+}
+
+static void set_needs(struct select *select, const struct pass_part *part,
+	const struct draft_reply *draft, const struct policy_prices *prices)
+{
+	const struct engine_session *s = part->session;
+	int32_t newest = s->page->tokens[part->n_tokens - 1];
+
+	if (select->pick.n_words == 0)
+		return;
+	for (uint32_t i = 0; i < draft->n; i++) {
+		int parent = draft->node[i].parent;
+		uint64_t *needs = pick_needs(&select->pick, i);
+
+		memset(needs, 0, select->pick.n_words * sizeof(*needs));
+		/* It cannot pay for its row, even with the best run behind it. */
+		if (select->chance[i] * PICK_RUN * prices->token < prices->row)
+			continue;
+		history_needs(&select->history, s->index, s->uid,
+			parent < 0 ? newest : draft->node[parent].token, draft->node[i].token,
+			needs);
+	}
+}
+
+/* Keeps what was judged for whoever asks. */
+static void show(struct engine *engine, const struct pass_part *part,
+	const struct draft_reply *draft, uint32_t n_kept)
+{
+	struct select *select = &engine->select;
+	struct select_view *view = &select->scratch;
+	struct select_page *to = &select->pages[part->session->index];
+
+	view->session = part->session->uid;
+	view->iteration = engine->iteration + 1;
+	view->prices = part->want.prices;
+	view->n = draft->n;
+	view->n_kept = n_kept;
+	for (uint32_t i = 0; i < draft->n; i++) {
+		const struct pick_node *node = &select->pick.node[i];
+
+		view->node[i] = (struct select_view_node){.token = draft->node[i].token,
+			.parent = draft->node[i].parent,
+			.why = node->why,
+			.confidence = draft_confidence_of(&draft->node[i]),
+			.chance = node->chance,
+			.cost_ns = node->cost_ns,
+			.fresh = node->fresh,
+			.absent = node->absent};
+	}
+	size_t bytes = offsetof(struct select_view, node) + draft->n * sizeof(*view->node);
+
+	page_write(&to->lock, &to->view, view, (bytes + 7) / 8 * 8);
+}
+
+static struct chance_record *pool_of(
+	struct select *select, const struct engine_session *s, uint32_t method)
+{
+	bool maximal = s->page->request.sampling.coupling == COUPLING_MAXIMAL;
+
+	return &select->pool[maximal][method < SELECT_METHODS ? method : 0];
+}
+
+static void judge(struct engine *engine, const struct pass_part *part)
+{
+	struct select *select = &engine->select;
+	struct engine_session *s = part->session;
+	const struct draft_reply *draft = drafts_reply(&engine->drafts, s->index);
+
+	chance_of_draft(&s->chances, pool_of(select, s, draft->method), draft, select->chance);
+	set_needs(select, part, draft, &part->want.prices);
+	uint32_t n = pick_nodes(&select->pick, &part->want.prices, draft, select->chance);
+
+	show(engine, part, draft, n);
+	if (n < draft->n)
+		drafts_keep(&engine->drafts, s->index, select->pick.kept, n);
+}
+
+void pass_select(struct engine *engine, struct pass *pass)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < pass->n_parts; i++)
+		any |= is_judged(engine, &pass->parts[i]);
+	engine->select.learns = engine->select.priced && engine->select.history.n_layers > 0 &&
+				(any || engine->iteration % LEARN_EVERY == 0);
+	engine->select.priced = false;
+	if (!any)
+		return;
+	look_at_slots(engine);
+	want_certain(engine, pass);
+	for (uint32_t i = 0; i < pass->n_parts; i++)
+		if (is_judged(engine, &pass->parts[i]))
+			judge(engine, &pass->parts[i]);
+}
+
+void pass_select_learn(struct engine *engine, const struct pass *pass)
+{
+	struct select *select = &engine->select;
+
+	for (uint32_t i = 0; i < pass->n_parts; i++) {
+		const struct pass_part *part = &pass->parts[i];
+		struct engine_session *s = part->session;
+
+		if (part->n_drafts == 0 || part->draft->method == DRAFT_NONE)
+			continue;
+		chance_learn(&s->chances, part->draft, part->out.node, part->out.n_accepted);
+		chance_learn(pool_of(select, s, part->draft->method), part->draft, part->out.node,
+			part->out.n_accepted);
+	}
+}
