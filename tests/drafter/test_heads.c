@@ -207,8 +207,8 @@ static void check_prompt(struct fixture *f, uint32_t page, uint64_t uid, const j
 			fake_begin(&f->fake, page, id, DRAFT_AUTO, ids, n + 1);
 		run_target(source, page, id, ids, n);
 		if (tree) {
-			struct fake_drafted t =
-				fake_draft_tree(&f->fake, page, (struct draft_budget){16, 4, 4});
+			struct fake_drafted t = fake_draft_tree(&f->fake, page,
+				(struct draft_budget){.nodes = 16, .depth = 4, .width = 4});
 			assert_tree(name, &t, tree);
 		}
 		const json_t *chain = json_object_get(prompt, "chain");
@@ -312,7 +312,8 @@ static void states_that_are_lost_are_left_out(void **state)
 		r = fake_draft(&f->fake, 3, 4);
 		assert_int_equal(r.method, method);
 		assert_int_equal(r.n, 4);
-		r = fake_draft_tree(&f->fake, 3, (struct draft_budget){16, 4, 4});
+		r = fake_draft_tree(
+			&f->fake, 3, (struct draft_budget){.nodes = 16, .depth = 4, .width = 4});
 		assert_int_equal(r.method, method);
 		assert_int_equal(r.n, 16);
 		end(f);
@@ -336,7 +337,8 @@ static void rubbish_in_the_log_costs_speed_only(void **state)
 						hidden_state_offset(&source->log, row, tap),
 					&rubbish[i], sizeof(rubbish[i]));
 		(void)fake_draft(&f->fake, 1, 4);
-		(void)fake_draft_tree(&f->fake, 1, (struct draft_budget){16, 4, 4});
+		(void)fake_draft_tree(
+			&f->fake, 1, (struct draft_budget){.nodes = 16, .depth = 4, .width = 4});
 		/* Tags of nobody, of other sessions, and of impossible tokens. */
 		hidden_set_tag(&source->log, 40, (struct hidden_tag){90 + i, UINT32_MAX, 5});
 		hidden_set_tag(&source->log, 41, (struct hidden_tag){90 + i, 1, UINT32_MAX});
@@ -419,7 +421,8 @@ static void sampled_drafts_keep_to_the_heads_tokens(void **state)
 		run_target(&f->source, i % 8, 400 + i, ids, 20);
 		struct fake_drafted r =
 			i < 8 ? fake_draft(&f->fake, i % 8, 5)
-			      : fake_draft_tree(&f->fake, i % 8, (struct draft_budget){16, 4, 4});
+			      : fake_draft_tree(&f->fake, i % 8,
+					(struct draft_budget){.nodes = 16, .depth = 4, .width = 4});
 		assert_int_equal(r.method, DRAFT_EAGLE3);
 		assert_true(r.n >= 5);
 		assert_int_equal(r.support, i < 8 && i % 2);
@@ -444,7 +447,8 @@ static void sessions_do_not_disturb_each_other(void **state)
 	int32_t ids[64];
 	(void)state;
 	struct fixture *f = make(LLAMA, EAGLE, plain, true);
-	const struct draft_budget budgets[] = {{4, 4, 1}, {16, 4, 4}};
+	const struct draft_budget budgets[] = {
+		{.nodes = 4, .depth = 4, .width = 1}, {.nodes = 16, .depth = 4, .width = 4}};
 	for (uint32_t i = 0; i < 6; i++) {
 		begin(f, i, 600 + i, ids, 8 + i);
 		run_target(&f->source, i, 600 + i, ids, 8 + i);

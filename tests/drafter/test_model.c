@@ -450,7 +450,7 @@ static void trees_find_room_or_stay_smaller(void **state)
 	(void)state;
 	const char *const small[] = {"run_ahead=off", "context=128", "kv_tokens=192", NULL};
 	struct fixture *f = make(small);
-	const struct draft_budget large = {LIMIT_DRAFT_NODES, 20, 20};
+	const struct draft_budget large = {.nodes = LIMIT_DRAFT_NODES, .depth = 20, .width = 20};
 	for (uint32_t round = 0; round < 3; round++)
 		for (uint32_t i = 0; i < 4; i++) {
 			const struct golden *g = &golden[i % n_golden];
