@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "kernels/cpu/exact.h"
+#include "shared/base/exact.h"
 
 #include <stdint.h>
 #include <string.h>

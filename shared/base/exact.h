@@ -1,5 +1,8 @@
-/* EXACT marks functions in headers that the GPU's kernels share with the CPU, so that there is one
- * definition of what must be the same to the bit. */
+/*
+ * EXACT begins the definition of a small function that every back end computes with, so that there
+ * is one definition of its bits: C on the CPU, and C++ that a GPU's compiler also compiles for the
+ * device.
+ */
 #pragma once
 
 #ifdef __CUDACC__
