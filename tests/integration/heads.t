@@ -126,7 +126,8 @@ for target, head in PAIRS:
     name, method = head or target, "eagle3" if head else "mtp"
     model = path(target) if head else near(path(target), folder.name)
     expected = references(model, TOKENS)
-    with Service(model=model, draft=path(head) if head else None, options=("--threads", 2), sets=("verifier.prefill_chunk=16",)) as service:
+    with Service(model=model, draft=path(head) if head else None, options=("--threads", 2),
+                 sets=("verifier.prefill_chunk=16", "verifier.draft_wait=10s")) as service:
         tap.ok(until(lambda: details(service).get("head") == method), f"{name}: the drafter says that its head is of method {method}",
                drafter(service))
         before = int(details(service)["passes"])
