@@ -11,9 +11,9 @@ CPPFLAGS += -D_GNU_SOURCE -I. -I$(B)/gen $(PKG_CFLAGS)
 CFLAGS += -std=gnu11 $(OPT) $(WARN) -ffp-contract=off -fno-math-errno \
 	-fstack-protector-strong -pthread -fPIC
 # C++ only for the GPU's back end, whose kernels are written in it, and without its library. Names of structs and of functions
-# may be the same, as in C, hence no plain -Wshadow.
+# may be the same, as in C, hence no plain -Wshadow. clang has no milder one.
 CXX ?= g++
-CXXFLAGS += -std=c++17 $(OPT) $(WARN:-Wshadow=-Wshadow=local) -ffp-contract=off -fno-math-errno -fno-exceptions -fno-rtti \
+CXXFLAGS += -std=c++17 $(OPT) $(WARN:-Wshadow=$(if $(findstring clang,$(CXX)),,-Wshadow=local)) -ffp-contract=off -fno-math-errno -fno-exceptions -fno-rtti \
 	-fno-threadsafe-statics -fstack-protector-strong -pthread -fPIC
 CFLAGS += -DOUTRIDER_VERSION='"$(VERSION)"' -DOUTRIDER_SYSCONFDIR='"$(SYSCONFDIR)"'
 LDLIBS += $(PKG_LIBS)

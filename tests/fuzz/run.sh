@@ -7,12 +7,13 @@ seconds=$1
 shift
 B=${B:-build-fuzz}
 CC=${FUZZ_CC:-clang}
+CXX=${FUZZ_CXX:-clang++}
 san=address,undefined
 archives=
 objects=
 for l in $FUZZ_LIBS; do archives="$archives $B/lib$l.a"; done
 for t in "$@"; do objects="$objects $B/obj/tests/fuzz/$t.o"; done
-make --no-print-directory -j2 B="$B" CC="$CC" OPT="-O1 -g" SAN=fuzzer-no-link,$san $archives $objects >/dev/null
+make --no-print-directory -j2 B="$B" CC="$CC" CXX="$CXX" OPT="-O1 -g" SAN=fuzzer-no-link,$san $archives $objects >/dev/null
 # shellcheck disable=SC2086
 pkg_libs=$(pkg-config --libs $PKGS)
 failed=0

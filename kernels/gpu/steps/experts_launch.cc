@@ -50,7 +50,7 @@ void experts_launch_in(struct stream *stream, enum tensor_type type, const exper
 		EACH_QUANTISED(LAUNCH_IN)
 #undef LAUNCH_IN
 	default:
-		assert(!"a quantised type");
+		assert(false && "a quantised type");
 	}
 }
 
@@ -65,7 +65,7 @@ void experts_launch_one(struct stream *stream, enum tensor_type type, const expe
 		EACH_QUANTISED(LAUNCH_ONE)
 #undef LAUNCH_ONE
 	default:
-		assert(!"a quantised type");
+		assert(false && "a quantised type");
 	}
 }
 
