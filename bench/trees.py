@@ -44,7 +44,7 @@ def parse(arguments):
     add("--methods", type=lambda text: text.split(","), default="ngram,model", help="draft methods; default %(default)s")
     add("--workloads", type=lambda text: text.split(","), default=",".join(speculation.WORKLOADS), help="default %(default)s")
     add("--model", type=Path, metavar="FILE", help="this model instead of the demo model, with replayed drafts")
-    add("--acceptance", type=float, default=0.8, help="of the first token of replayed trees; default %(default)s")
+    add("--acceptance", type=float, default=0.8, help="chance of the first token of replayed trees; default %(default)s")
     add("--budget", default="17%", help="memory for experts; default %(default)s")
     add("--draft", default="aligned", help="the draft model; default %(default)s")
     add("--tokens", type=int, default=64, help="tokens of an answer at most; default %(default)s")

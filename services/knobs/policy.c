@@ -22,10 +22,9 @@ const struct config_key settings_keys[] = {
 		.names = policy_names,
 		.fallback = "yield",
 		.unit = "yield, cascade, static:0 to static:63, static:SHAPE",
-		.help = "How the draft length K is chosen: yield (the most expected tokens per "
-			"second), cascade (test and set), static:K (always the same K), or "
-			"static:SHAPE (trees of one shape: 4x2x1 is 4 tokens first, 2 behind each, "
-			"1 behind each of those).",
+		.help = "How K is chosen: yield (the most expected tokens per second), cascade "
+			"(test and set), static:K (always K), static:SHAPE (one shape: 4x2x1 is 4 "
+			"first tokens, 2 behind each, 1 behind those).",
 		.live = KNOB_LIVE,
 		.scope = KNOB_SESSION},
 	INT_KEY("k_max", k_max, 1, LIMIT_DRAFT_DEPTH, "15", "tokens",

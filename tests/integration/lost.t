@@ -250,13 +250,17 @@ def what_loses_nothing():
             seen.append(until(lambda n=n: all(service.whole_log().count(f"{who}: {model}: something touched the file") == n
                                               for who in ("verifier", "expert-cache"))))
         same = service.processes() == before and all(seen)
-        # The first answers may be at their end by now.
-        again = begin(service, requests, "again")
-        restarted(service, lambda: None)
-        results = [json.loads(line) for one in (swarm, again) for line in finish(one, 300)[0].splitlines()]
-        found = [d for r, e in zip(results, 2 * expected[:4]) if (d := difference(r, e))]
+        # The first answers may be at their end by now, and on a busy machine even those that are asked for anew.
+        swarms = [swarm]
+        for n in range(5):
+            swarms.append(begin(service, requests, f"again{n}"))
+            restarted(service, lambda: None)
+            if until(lambda: "took over" in service.whole_log(), 5):
+                break
+        results = [json.loads(line) for one in swarms for line in finish(one, 300)[0].splitlines()]
+        found = [d for i, r in enumerate(results) if (d := difference(r, expected[i % 4]))]
         log = service.whole_log()
-        tap.ok(same and len(results) == 8 and not found and "taken over" not in log and "took over" in log,
+        tap.ok(same and len(results) == 4 * len(swarms) and not found and "taken over" not in log and "took over" in log,
                "a model file that gets another mode and another name is the same model, to successors too",
                f"{seen} {found}\n{service.log_text()}")
 
