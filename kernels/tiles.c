@@ -167,8 +167,8 @@ void tiles_pack_down(const struct matrix *w, const void *from, void *to, void *s
 	memmove(out, rows, (size_t)(w->rows - row) * w->row_bytes);
 }
 
-const uint8_t *tiles_row_group(const struct matrix *w, uint32_t row, uint32_t group,
-	uint8_t buffer[TILES_GROUP_BYTES])
+const uint8_t *tiles_row_group(
+	const struct matrix *w, uint32_t row, uint32_t group, uint8_t buffer[TILES_GROUP_BYTES])
 {
 	const struct tensor_type_info *info = tensor_type_info((uint32_t)w->type);
 	uint32_t per_group = TILES_GROUP_WEIGHTS / info->block_weights;

@@ -41,5 +41,5 @@ void tiles_pack_down(const struct matrix *w, const void *from, void *to, void *s
 
 /* Returns group `group` of a row in the file's order: a pointer into the matrix, or to a copy in
  * `buffer`. */
-const uint8_t *tiles_row_group(const struct matrix *w, uint32_t row, uint32_t group,
-	uint8_t buffer[TILES_GROUP_BYTES]);
+const uint8_t *tiles_row_group(
+	const struct matrix *w, uint32_t row, uint32_t group, uint8_t buffer[TILES_GROUP_BYTES]);

@@ -60,7 +60,8 @@ static void products_are_the_cpus(void **state)
 		}
 		check_product(&rig, rig_types[i], 16, cols_of(rig_types[i], true), 3, LAYOUT_TILES);
 		check_product(&rig, rig_types[i], 9, cols_of(rig_types[i], false), 2, LAYOUT_ROWS);
-		check_product(&rig, rig_types[i], 37, cols_of(rig_types[i], false), 7, LAYOUT_TILES);
+		check_product(
+			&rig, rig_types[i], 37, cols_of(rig_types[i], false), 7, LAYOUT_TILES);
 		check_product(&rig, rig_types[i], 3, cols_of(rig_types[i], true), 12, LAYOUT_ROWS);
 	}
 	rig_close(&rig);
@@ -99,7 +100,8 @@ static void any_bytes_give_the_cpus_results(void **state)
 			bytes[b] = (uint8_t)rig_random(&rig);
 		product.x = rig_inputs(&rig, 2, cols);
 		product.y = rig_rows(&rig, 2, 16 * sizeof(float));
-		rig_check(&rig, tensor_type_info((uint32_t)rig_types[i])->name, run_products, &step);
+		rig_check(
+			&rig, tensor_type_info((uint32_t)rig_types[i])->name, run_products, &step);
 		rig_clear(&rig);
 	}
 	rig_close(&rig);
@@ -115,7 +117,8 @@ static void several_products_are_one_step(void **state)
 	(void)state;
 	rig_open(&rig, &limits, 14);
 	for (uint32_t i = 0; i < 3; i++) {
-		of[i].w = rig_matrix(&rig, i == 1 ? TENSOR_F16 : TENSOR_Q4_K, 32, 256, LAYOUT_TILES);
+		of[i].w =
+			rig_matrix(&rig, i == 1 ? TENSOR_F16 : TENSOR_Q4_K, 32, 256, LAYOUT_TILES);
 		of[i].x = rig_inputs(&rig, i + 1, 256);
 		of[i].y = rig_rows(&rig, i + 1, 32 * sizeof(float));
 	}

@@ -122,8 +122,8 @@ template <int TYPE> KERNEL plain_products(struct product_args a)
 	struct batch_floats rows = {{a.x.at, a.x.stride, a.y.n}};
 	float sum[PLAIN_TOKENS];
 
-	plain_sums<TYPE>((const unsigned char *)a.w.data + at * a.w.row_bytes, a.w.cols, rows, first,
-		sum);
+	plain_sums<TYPE>(
+		(const unsigned char *)a.w.data + at * a.w.row_bytes, a.w.cols, rows, first, sum);
 	for (unsigned i = 0; i < PLAIN_TOKENS; i++)
 		if (row < a.w.rows && lane == i && first + i < a.y.n)
 			put_product(a, row, first + i, sum[i]);

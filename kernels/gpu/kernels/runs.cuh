@@ -18,13 +18,13 @@ template <int TYPE> struct type_of;
 /* weights, bytes: of a block. less: is subtracted from every byte. is_signed: of the bytes.
  * factors: the two halves have integer factors c (and e). has_m: there is an offset m.
  * two_d: the last 16 weights have a scale of their own. */
-#define RUN_TYPE(TYPE, WEIGHTS, BYTES, LESS, SIGNED, FACTORS, M, TWO_D)                        \
-	template <> struct type_of<TYPE> {                                                     \
-		static constexpr uint32_t weights = WEIGHTS, bytes = BYTES,            \
-					  per_group = 256 / WEIGHTS;                   \
-		static constexpr int32_t less = LESS;                                  \
-		static constexpr bool is_signed = SIGNED, factors = FACTORS, has_m = M,        \
-				      two_d = TWO_D;                                           \
+#define RUN_TYPE(TYPE, WEIGHTS, BYTES, LESS, SIGNED, FACTORS, M, TWO_D)                 \
+	template <> struct type_of<TYPE> {                                              \
+		static constexpr uint32_t weights = WEIGHTS, bytes = BYTES,             \
+					  per_group = 256 / WEIGHTS;                    \
+		static constexpr int32_t less = LESS;                                   \
+		static constexpr bool is_signed = SIGNED, factors = FACTORS, has_m = M, \
+				      two_d = TWO_D;                                    \
 	}
 RUN_TYPE(TENSOR_Q4_0, 32, 18, 8, false, false, false, false);
 RUN_TYPE(TENSOR_Q4_1, 32, 20, 0, false, false, true, false);
@@ -51,12 +51,14 @@ RUN_TYPE(TENSOR_TQ1_0, 256, 54, 1, false, false, false, false);
 RUN_TYPE(TENSOR_TQ2_0, 256, 66, 1, false, false, false, false);
 
 /* DO(type) for each quantised type. */
-#define EACH_QUANTISED(DO)                                                                    \
-	DO(TENSOR_Q4_0) DO(TENSOR_Q4_1) DO(TENSOR_Q5_0) DO(TENSOR_Q5_1) DO(TENSOR_Q8_0)       \
-	DO(TENSOR_Q2_K) DO(TENSOR_Q3_K) DO(TENSOR_Q4_K) DO(TENSOR_Q5_K) DO(TENSOR_Q6_K)       \
-	DO(TENSOR_IQ2_XXS) DO(TENSOR_IQ2_XS) DO(TENSOR_IQ2_S) DO(TENSOR_IQ3_XXS)              \
-	DO(TENSOR_IQ3_S) DO(TENSOR_IQ1_S) DO(TENSOR_IQ1_M) DO(TENSOR_IQ4_NL)                  \
-	DO(TENSOR_IQ4_XS) DO(TENSOR_MXFP4) DO(TENSOR_NVFP4) DO(TENSOR_TQ1_0) DO(TENSOR_TQ2_0)
+#define EACH_QUANTISED(DO)                                                                         \
+	DO(TENSOR_Q4_0)                                                                            \
+	DO(TENSOR_Q4_1) DO(TENSOR_Q5_0) DO(TENSOR_Q5_1) DO(TENSOR_Q8_0) DO(TENSOR_Q2_K)            \
+		DO(TENSOR_Q3_K) DO(TENSOR_Q4_K) DO(TENSOR_Q5_K) DO(TENSOR_Q6_K) DO(TENSOR_IQ2_XXS) \
+			DO(TENSOR_IQ2_XS) DO(TENSOR_IQ2_S) DO(TENSOR_IQ3_XXS) DO(TENSOR_IQ3_S)     \
+				DO(TENSOR_IQ1_S) DO(TENSOR_IQ1_M) DO(TENSOR_IQ4_NL)                \
+					DO(TENSOR_IQ4_XS) DO(TENSOR_MXFP4) DO(TENSOR_NVFP4)        \
+						DO(TENSOR_TQ1_0) DO(TENSOR_TQ2_0)
 
 /* A lane's part of a run. The integers q are its bytes minus type_of::less. Only what the type has
  * is set. */
@@ -142,9 +144,9 @@ constexpr uint32_t table_word(const int8_t (&table)[16], unsigned i)
 }
 
 /* A table from a code of four bits to a byte; TABLE is one of blocks.h. */
-#define RUN_TABLE(NAME, TABLE)                                                             \
-	struct NAME {                                                                      \
-		static constexpr int8_t bytes[16] = {TABLE(0)};                            \
+#define RUN_TABLE(NAME, TABLE)                                                                  \
+	struct NAME {                                                                           \
+		static constexpr int8_t bytes[16] = {TABLE(0)};                                 \
 		static constexpr uint32_t w0 = table_word(bytes, 0), w1 = table_word(bytes, 1), \
 					  w2 = table_word(bytes, 2), w3 = table_word(bytes, 3); \
 	}
@@ -201,8 +203,8 @@ DEV void add_fifth_bits(struct run_part &p, uint32_t bits, uint32_t t)
 	p.w[1] |= spread_signs(bits >> (16 + 4 * t)) << 1;
 }
 
-template <int TYPE, class GROUP> DEV void small_block(
-	struct run_part &p, const GROUP &g, uint32_t r, uint32_t t)
+template <int TYPE, class GROUP>
+DEV void small_block(struct run_part &p, const GROUP &g, uint32_t r, uint32_t t)
 {
 	if (TYPE == TENSOR_Q8_0) {
 		p.d = half_at(GET(0, 2, 2)(g, r, 0));
@@ -343,16 +345,16 @@ DEV void large_block(struct run_part &p, const GROUP &g, uint32_t s, uint32_t t)
 			uint32_t pairs = GET(32, 64, 4)(g, 0, s / 4 * 8 + 4 * i + t);
 			uint32_t high = GET(0, 32, 4)(g, 0, 4 * i + t);
 
-			p.w[i] = (pairs >> 2 * (s % 4) & 0x03030303u) |
-				 (high >> s & 0x01010101u) << 2;
+			p.w[i] = (pairs >> 2 * (s % 4) & 0x03030303u) | (high >> s & 0x01010101u)
+										<< 2;
 			p.c[i] = q3_k_scale<TYPE>(g, 2 * s + i);
 		}
 	} else if (TYPE == TENSOR_IQ4_XS) {
 		uint32_t low = byte_of(GET(4, 4, 4)(g, 0, 0), s / 2) >> 4 * (s % 2) & 15;
 		uint32_t high = GET(2, 2, 2)(g, 0, 0) >> 2 * s & 3;
 
-		p.d = f_mul(half_at(GET(0, 2, 2)(g, 0, 0)),
-			(float)((int32_t)(low | high << 4) - 32));
+		p.d = f_mul(
+			half_at(GET(0, 2, 2)(g, 0, 0)), (float)((int32_t)(low | high << 4) - 32));
 		set_nibbles(p, GET(8, 128, 4)(g, 0, 4 * s + t));
 		p.w[0] = look_up<table_iq4>(p.w[0]);
 		p.w[1] = look_up<table_iq4>(p.w[1]);
@@ -391,8 +393,7 @@ DEV void iq2_block(struct run_part &p, const GROUP &g, uint32_t s, uint32_t t)
 
 		p.d = odd_scale(d, more >> 28);
 		for (unsigned i = 0; i < 2; i++)
-			p.w[i] = of_eight<table_iq2>(
-				grid_iq2_xxs(byte_of(index, 2 * i + t / 2)), t,
+			p.w[i] = of_eight<table_iq2>(grid_iq2_xxs(byte_of(index, 2 * i + t / 2)), t,
 				signs >> (16 * i + 4 * t));
 	} else if (TYPE == TENSOR_IQ2_XS) {
 		uint32_t scale = byte_of(GET(2, 72, 4)(g, 0, 16 + s / 4), s % 4);
@@ -542,8 +543,7 @@ DEV struct run_part take_row_run(const struct matrix &w, uint32_t row, uint32_t 
 		return take_run<TYPE>(tile_group_at<TYPE>(data + row / 16 * (16 * w.row_bytes),
 					      w.cols, run / 8, row % 16),
 			run % 8, t);
-	return take_run<TYPE>(
-		row_group_at<TYPE>(data + row * w.row_bytes, run / 8), run % 8, t);
+	return take_run<TYPE>(row_group_at<TYPE>(data + row * w.row_bytes, run / 8), run % 8, t);
 }
 
 /* Weight i (0..3) of word `half` as a number: (d * c) * q + m * e (numerics.md, "Values"). */

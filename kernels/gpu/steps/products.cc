@@ -49,8 +49,8 @@ template <int TYPE> static void quantised(struct gpu_queue *q, const struct prod
 
 template <int TYPE> static void plain(struct gpu_queue *q, const struct product_args &args)
 {
-	const simt_dim grid = {blocks_of(args.w.rows, PLAIN_THREADS / 16),
-		blocks_of(args.y.n, PLAIN_TOKENS), 1};
+	const simt_dim grid = {
+		blocks_of(args.w.rows, PLAIN_THREADS / 16), blocks_of(args.y.n, PLAIN_TOKENS), 1};
 
 	LAUNCH(q->stream, (plain_products<TYPE>), grid, PLAIN_THREADS, 0, args);
 }

@@ -34,9 +34,9 @@ void gpu_embed(struct queue *queue, const struct step_embed *step)
 	if (step->n_rot > 0)
 		embed_angles(q, step);
 	switch (table.type) {
-#define EMBED(kernel, grid, type)                                                            \
-	case type:                                                                           \
-		LAUNCH(q->stream, kernel<type>, grid, EMBED_THREADS, 0, tokens, table, x);    \
+#define EMBED(kernel, grid, type)                                                          \
+	case type:                                                                         \
+		LAUNCH(q->stream, kernel<type>, grid, EMBED_THREADS, 0, tokens, table, x); \
 		break;
 #define PLAIN(type) EMBED(embed_plain, values, type)
 #define QUANTISED(type) EMBED(embed_quantised, eights, type)

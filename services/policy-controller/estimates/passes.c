@@ -27,8 +27,7 @@ void passes_observe(struct passes *passes, const struct iteration_record *record
 	passes->curve_sessions = 0;
 	if (record->iteration_ns <= COST_NS_MAX)
 		prices_observe(&passes->prices, record->batch_tokens, record->unique_experts,
-			record->expert_misses,
-			(double)(record->iteration_ns - record->draft_ns));
+			record->expert_misses, (double)(record->iteration_ns - record->draft_ns));
 	cost_observe(&passes->cost, &(struct cost_pass){
 					    .sessions = record->batch_sessions,
 					    .extra = record->batch_tokens - record->batch_sessions,
