@@ -32,7 +32,7 @@ int cache_history_init(
 	h->score = calloc(config->n_experts, sizeof(*h->score));
 	int rc = h->experts && h->score ? 0 : error_set(err, ENOMEM, "no memory for hints");
 	if (rc == 0)
-		rc = history_shape(&h->history, config->n_layers, config->n_experts,
+		rc = expert_history_shape(&h->history, config->n_layers, config->n_experts,
 			config->n_experts_used, (size_t)drafter.history, err);
 	if (rc == 0)
 		rc = open_ring(h, err);
@@ -47,7 +47,7 @@ int cache_history_init(
 void cache_history_exit(struct cache_history *h)
 {
 	routing_feed_exit(&h->feed);
-	history_exit(&h->history);
+	expert_history_exit(&h->history);
 	free(h->memory);
 	free(h->experts);
 	free(h->score);
@@ -66,18 +66,19 @@ void cache_history_learn(struct cache_history *h, const struct batch_token *batc
 	struct draft_routing entry;
 	routing_feed_publish(&h->feed, batch, 0, n, session, PAGE, before, NULL);
 	while (ring_get(&h->heard, &entry, sizeof(entry)))
-		history_learn(&h->history, &entry);
+		expert_history_learn(&h->history, &entry);
 }
 
 void cache_history_expect(struct cache_history *h, uint64_t session, const int32_t *tokens,
 	uint32_t first, uint32_t n)
 {
-	history_begin(&h->history);
+	expert_history_begin(&h->history);
 	for (uint32_t i = first; i < first + n; i++)
-		history_token(&h->history, PAGE, session, i > 0 ? tokens[i - 1] : -1, tokens[i]);
+		expert_history_token(
+			&h->history, PAGE, session, i > 0 ? tokens[i - 1] : -1, tokens[i]);
 }
 
 uint32_t cache_history_choose(struct cache_history *h, uint32_t ordinal)
 {
-	return history_choose(&h->history, ordinal, h->experts, h->score);
+	return expert_history_choose(&h->history, ordinal, h->experts, h->score);
 }

@@ -1,15 +1,15 @@
 /*
  * Hints from history as the service makes them, without its processes: what the verifier reports of
  * its passes (services/verifier/pass/routing_feed.h), and what the drafter learns and estimates
- * from it (shared/spec/history.h) with its own settings. One session at a time.
+ * from it (shared/spec/expert_history.h) with its own settings. One session at a time.
  */
 #pragma once
 
-#include "shared/spec/history.h"
+#include "shared/spec/expert_history.h"
 #include "services/verifier/pass/routing_feed.h"
 
 struct cache_history {
-	struct history history;
+	struct expert_history history;
 	struct routing_feed feed;
 	struct ring told, heard; /* the two ends of one ring */
 	void *memory; /* the ring's */

@@ -1,6 +1,6 @@
 /* outrider down: stops the `outrider up` of a runtime directory and waits until it has ended. */
 #include "client/cli/cli.h"
-#include "client/cli/pidfile.h"
+#include "client/cli/up_pid.h"
 
 #include "shared/base/clock.h"
 #include "shared/ipc/peers.h"
@@ -21,7 +21,7 @@ static int stop(const char *runtime_dir)
 	uint64_t end = clock_ns() + WAIT_NS_MAX;
 	pid_t pid, now;
 
-	if (!pidfile_alive(runtime_dir, &pid))
+	if (!up_pid_alive(runtime_dir, &pid))
 		return cli_fail(EX_UNAVAILABLE, "down: no `outrider up` runs in %s", runtime_dir);
 	if (pid <= 0)
 		return cli_fail(
@@ -30,7 +30,7 @@ static int stop(const char *runtime_dir)
 	if (kill(pid, SIGTERM) < 0)
 		return cli_fail(error_exit_status(errno), "down: process %ld: %s", (long)pid,
 			strerror(errno));
-	while (pidfile_alive(runtime_dir, &now) && now == pid) {
+	while (up_pid_alive(runtime_dir, &now) && now == pid) {
 		if (clock_ns() >= end)
 			return cli_fail(EX_TEMPFAIL, "down: process %ld has not ended in %d s",
 				(long)pid, (int)(WAIT_NS_MAX / 1000000000u));

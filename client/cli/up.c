@@ -1,6 +1,6 @@
 /* outrider up: flags, the children's arguments, going to the background. */
 #include "client/cli/cli.h"
-#include "client/cli/pidfile.h"
+#include "client/cli/up_pid.h"
 #include "client/cli/supervisor.h"
 #include "client/cli/up_background.h"
 #include "client/cli/up_check.h"
@@ -300,7 +300,7 @@ static int check(struct up *up)
 	if (code == 0)
 		code = up->supervisor.stop_fd = stop_open();
 	if (code >= 0)
-		code = pidfile_take(up->runtime_dir, &up->pid_fd, &err);
+		code = up_pid_take(up->runtime_dir, &up->pid_fd, &err);
 	if (code < 0)
 		return cli_fail(error_exit_status(code), "up: %s", err.text);
 	status = add_file(up, VERIFIER, "--model", up->model);
@@ -315,7 +315,7 @@ static int check(struct up *up)
 	if (!status)
 		status = up_check(&up->supervisor);
 	if (status)
-		pidfile_remove(up->runtime_dir, &up->pid_fd);
+		up_pid_remove(up->runtime_dir, &up->pid_fd);
 	return status;
 }
 
@@ -382,7 +382,7 @@ static int serve(struct up *up)
 {
 	struct supervisor *supervisor = &up->supervisor;
 
-	pidfile_write(up->pid_fd);
+	up_pid_write(up->pid_fd);
 	for (int i = 0; i < N_SERVICES; i++)
 		supervisor->children[i].quiet = up->quiet;
 	supervisor->watchdog_ns = (uint64_t)(up->watchdog_s * 1e9);
@@ -447,6 +447,6 @@ int command_up(int argc, char **argv)
 	if (foreground)
 		return status;
 	status = code < 0 ? error_exit_status(code) : serve(&up);
-	pidfile_remove(up.runtime_dir, &up.pid_fd);
+	up_pid_remove(up.runtime_dir, &up.pid_fd);
 	return status;
 }

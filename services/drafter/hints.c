@@ -14,7 +14,7 @@ void hints_init(struct hints *hints, const struct drafter_config *config)
 	memset(hints, 0, sizeof(*hints));
 	hints->config = config;
 	hints->experts.fd = hints->region.fd = -1;
-	history_init(&hints->history);
+	expert_history_init(&hints->history);
 }
 
 static void detach(struct hints *hints)
@@ -34,7 +34,7 @@ void hints_exit(struct hints *hints)
 	detach(hints);
 	region_close(&hints->experts);
 	region_close(&hints->region);
-	history_exit(&hints->history);
+	expert_history_exit(&hints->history);
 }
 
 static int allocate(struct hints *hints, struct error *err)
@@ -59,7 +59,7 @@ static int shape_history(struct hints *hints, struct error *err)
 		hints->history.n_experts == slots->n_experts)
 		return 0;
 	hints->fingerprint = header->model_fingerprint;
-	return history_shape(&hints->history, slots->n_layers, slots->n_experts,
+	return expert_history_shape(&hints->history, slots->n_layers, slots->n_experts,
 		header->n_experts_used, (size_t)hints->config->history, err);
 }
 
@@ -121,7 +121,7 @@ static void begin_pass(struct hints *hints, uint64_t iteration)
 	hints->verify_ns = 0;
 	if (hints->told)
 		memset(hints->told, 0, hints->told_words * sizeof(*hints->told));
-	history_begin(&hints->history);
+	expert_history_begin(&hints->history);
 }
 
 void hints_request(struct hints *hints, uint64_t iteration)

@@ -4,14 +4,14 @@
  * - draft (SP-MoE, section 3.1): the feed-forward input of the draft model's layer l, put through
  *   the target's router of layer l. Needs a draft model with the target's hidden size and number of
  *   layers (hints_draft.c).
- * - history: what the same tokens needed before (history.h), for every other drafter and for
+ * - history: what the same tokens needed before (expert_history.h), for every other drafter and for
  *   sessions at K = 0 (hints_history.c). An expert is hinted at most once per pass. Used by the
  *   draft thread; the loop thread reads the atomics.
  */
 #pragma once
 
 #include "services/drafter/config.h"
-#include "shared/spec/history.h"
+#include "shared/spec/expert_history.h"
 #include "shared/model/pass/moe_router.h"
 #include "shared/spec/slots.h"
 
@@ -42,7 +42,7 @@ struct hints {
 	uint32_t n_moe;
 	uint64_t step_ns; /* time of one step of the draft model, smoothed; 0 = not measured */
 	/* For the source `history`. */
-	struct history history;
+	struct expert_history history;
 	uint64_t fingerprint; /* of the model from which the history was learnt */
 	uint16_t *chosen; /* [n_experts] scratch */
 	float *score; /* [n_experts] scratch */

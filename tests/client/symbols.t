@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The libraries of the SDK show their users the functions of outrider.h, all of them and nothing else; each of those is tried with
-wrong arguments."""
+wrong arguments. No program defines a name of a library that it uses: whoever calls that name would get the wrong function."""
 import os
 import re
 import subprocess
@@ -33,4 +33,20 @@ static = {n for n in defined(BUILD / "sdk/liboutrider.a", "-g") if not n.startsw
 tap.ok(static == declared, "the static library shows these and nothing else", sorted(static ^ declared))
 tried = set(re.findall(r"\boutrider_\w+", (ROOT / "tests/client/test_misuse.c").read_text()))
 tap.ok(declared <= tried, "each is tried with wrong arguments", sorted(declared - tried))
+
+
+def global_names(path, *flags):
+    """Names without those of the compiler's own runtime, which every program has."""
+    return {n for n in defined(path, *flags) if not n.startswith("_")}
+
+
+clashes = []
+programs = [p for p in sorted(BUILD.glob("outrider*")) if p.is_file() and p.read_bytes()[:4] == b"\x7fELF"]
+for path in programs:
+    listed = subprocess.run(["ldd", str(path)], capture_output=True, text=True, check=True).stdout
+    own = global_names(path, "-g")
+    for library in re.findall(r"=> (/\S+)", listed):
+        if not re.search(r"/lib[atu]san\b|/libubsan", library):
+            clashes += [f"{path.name}: {name} of {library}" for name in sorted(own & global_names(library, "-D"))]
+tap.ok(len(programs) >= 9 and not clashes, "no program defines a name of a library that it uses", "\n".join(clashes) or programs)
 tap.done()

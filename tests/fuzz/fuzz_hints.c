@@ -1,6 +1,6 @@
 /* Any bytes as what the verifier tells of its passes, and as hints: the drafter's history stays a history of probabilities,
  * the cache's judge counts no more found than there was. */
-#include "shared/spec/history.h"
+#include "shared/spec/expert_history.h"
 #include "services/expert-cache/hints/hint_quality.h"
 
 #include <stdlib.h>
@@ -10,12 +10,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 enum { LAYERS = 5, EXPERTS = 70, USED = 4 };
 
-static void check_choice(struct history *h)
+static void check_choice(struct expert_history *h)
 {
 	uint16_t experts[EXPERTS];
 	float score[EXPERTS];
 	for (uint32_t o = 0; o < LAYERS; o++) {
-		uint32_t n = history_choose(h, o, experts, score);
+		uint32_t n = expert_history_choose(h, o, experts, score);
 		if (n > EXPERTS)
 			abort();
 		for (uint32_t i = 0; i < n; i++)
@@ -26,19 +26,19 @@ static void check_choice(struct history *h)
 
 static void fuzz_history(const uint8_t *data, size_t bytes)
 {
-	static struct history h;
+	static struct expert_history h;
 	struct draft_routing entry;
-	if (history_shape(&h, LAYERS, EXPERTS, USED, 64 << 10, NULL) < 0)
+	if (expert_history_shape(&h, LAYERS, EXPERTS, USED, 64 << 10, NULL) < 0)
 		abort();
 	for (; bytes >= sizeof(entry); data += sizeof(entry), bytes -= sizeof(entry)) {
 		memcpy(&entry, data, sizeof(entry));
-		history_learn(&h, &entry);
-		history_begin(&h);
-		history_token(&h, entry.page, entry.session, entry.before, entry.token);
-		history_token(&h, entry.page, entry.session ^ 1, entry.token, entry.before);
+		expert_history_learn(&h, &entry);
+		expert_history_begin(&h);
+		expert_history_token(&h, entry.page, entry.session, entry.before, entry.token);
+		expert_history_token(&h, entry.page, entry.session ^ 1, entry.token, entry.before);
 		check_choice(&h);
 	}
-	history_exit(&h);
+	expert_history_exit(&h);
 }
 
 struct event {

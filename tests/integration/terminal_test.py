@@ -17,7 +17,7 @@ class Terminal:
     """A program with a terminal of its own; .seen is all it wrote."""
 
     def __init__(self, *command, rows=24, columns=80, env=None):
-        self.seen, self.status = "", None
+        self.seen, self.status, self.left = "", None, False
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             self.fd = 0
@@ -35,6 +35,7 @@ class Terminal:
             except OSError:  # the program has gone
                 data = b""
             if not data:
+                self.left = True
                 return
             self.seen += data.decode(errors="replace")
             seconds = 0
@@ -47,7 +48,7 @@ class Terminal:
         def came():
             self.read()
             return re.search(pattern, self.seen[since:], re.S)
-        return bool(until(came, timeout))
+        return bool(until(lambda: came() or self.left, timeout) and came())
 
     def ask_at_prompt(self, keys, pattern):
         return self.at_prompt() and self.ask(keys, pattern)
@@ -62,7 +63,7 @@ class Terminal:
         def reads():
             self.read()
             return self.seen.endswith(prompt) and not termios.tcgetattr(self.fd)[3] & termios.ICANON
-        return bool(until(reads))
+        return bool(until(lambda: self.left or reads()) and not self.left)
 
     def gone(self, timeout=60):
         def ended():

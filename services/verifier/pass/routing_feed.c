@@ -80,7 +80,7 @@ static bool publish_token(struct routing_feed *feed, const struct draft_routing 
 }
 
 static void learn_token(const struct routing_feed *feed, const struct draft_routing *head,
-	uint32_t at, struct history *history)
+	uint32_t at, struct expert_history *history)
 {
 	struct draft_routing entry;
 
@@ -89,13 +89,13 @@ static void learn_token(const struct routing_feed *feed, const struct draft_rout
 		/* The history counts layers with experts only. */
 		for (uint32_t i = 0; i < entry.n_layers; i++)
 			entry.items[(size_t)i * (1 + feed->n_used)] = (uint16_t)(l + i);
-		history_learn(history, &entry);
+		expert_history_learn(history, &entry);
 	}
 }
 
 void routing_feed_publish(struct routing_feed *feed, const struct batch_token *batch,
 	uint32_t first, uint32_t n, uint64_t uid, uint32_t page, int32_t before,
-	struct history *history)
+	struct expert_history *history)
 {
 	bool told = feed->on;
 

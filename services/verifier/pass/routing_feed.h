@@ -8,7 +8,7 @@
 
 #include "shared/model/pass/forward.h"
 #include "shared/spec/draft.h"
-#include "shared/spec/history.h"
+#include "shared/spec/expert_history.h"
 
 struct routing_feed {
 	struct ring *ring; /* borrowed */
@@ -32,4 +32,4 @@ void routing_feed_layer(
  * of those without a parent, -1: none. history, if it is not NULL and `kept` is set, learns them too. */
 void routing_feed_publish(struct routing_feed *feed, const struct batch_token *batch,
 	uint32_t first, uint32_t n, uint64_t uid, uint32_t page, int32_t before,
-	struct history *history);
+	struct expert_history *history);

@@ -14,20 +14,20 @@
 int select_init(struct select *select, const struct model *model, uint32_t n_moe, struct error *err)
 {
 	memset(select, 0, sizeof(*select));
-	history_init(&select->history);
+	expert_history_init(&select->history);
 	select->pages = calloc(LIMIT_SESSIONS, sizeof(*select->pages));
 	if (select->pages == NULL)
 		return error_set(err, ENOMEM, "no memory for what was judged of drafts");
 	if (n_moe == 0)
 		return pick_init(&select->pick, 0, err);
-	int rc = history_shape(&select->history, n_moe, model->config.n_experts,
+	int rc = expert_history_shape(&select->history, n_moe, model->config.n_experts,
 		model->config.n_experts_used, HISTORY_BYTES, err);
-	return rc != 0 ? rc : pick_init(&select->pick, history_words(&select->history), err);
+	return rc != 0 ? rc : pick_init(&select->pick, expert_history_words(&select->history), err);
 }
 
 void select_exit(struct select *select)
 {
-	history_exit(&select->history);
+	expert_history_exit(&select->history);
 	pick_exit(&select->pick);
 	free(select->pages);
 	memset(select, 0, sizeof(*select));
@@ -96,8 +96,9 @@ static void want_certain(struct engine *engine, const struct pass *pass)
 		uint32_t n = part->n_tokens;
 
 		if (part->decodes && !part->sits_out)
-			history_needs(&select->history, part->session->index, part->session->uid,
-				n > 1 ? tokens[n - 2] : -1, tokens[n - 1], pick->wanted);
+			expert_history_needs(&select->history, part->session->index,
+				part->session->uid, n > 1 ? tokens[n - 2] : -1, tokens[n - 1],
+				pick->wanted);
 	}
 }
 
@@ -117,7 +118,7 @@ static void set_needs(struct select *select, const struct pass_part *part,
 		/* It cannot pay for its row, even with the best run behind it. */
 		if (select->chance[i] * PICK_RUN * prices->token < prices->row)
 			continue;
-		history_needs(&select->history, s->index, s->uid,
+		expert_history_needs(&select->history, s->index, s->uid,
 			parent < 0 ? newest : draft->node[parent].token, draft->node[i].token,
 			needs);
 	}

@@ -5,7 +5,7 @@
  * other rows of the pass need. Drafts that were drawn (maximal coupling) are left as they are: to
  * keep a token or not depending on which one was drawn would change the distribution of the answer.
  *
- * Which experts a node needs is estimated from where such tokens went before (history.h); it learns
+ * Which experts a node needs is estimated from where such tokens went before (expert_history.h); it learns
  * from the passes with drafts, and from every eighth other one. Engine thread; the front reads the
  * views.
  */
@@ -15,7 +15,7 @@
 #include "services/verifier/pass/node_pick.h"
 #include "shared/ipc/page.h"
 #include "shared/model/arch/model.h"
-#include "shared/spec/history.h"
+#include "shared/spec/expert_history.h"
 #include "shared/spec/session.h"
 
 enum { SELECT_COUPLINGS = 2, SELECT_METHODS = 8 };
@@ -43,7 +43,7 @@ struct select_page {
 };
 
 struct select {
-	struct history history; /* n_layers 0: a dense model */
+	struct expert_history history; /* n_layers 0: a dense model */
 	struct pick pick;
 	struct chance_record pool[SELECT_COUPLINGS][SELECT_METHODS];
 	float chance[LIMIT_DRAFT_NODES];

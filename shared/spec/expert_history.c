@@ -1,4 +1,4 @@
-#include "shared/spec/history.h"
+#include "shared/spec/expert_history.h"
 
 #include <errno.h>
 #include <string.h>
@@ -35,12 +35,12 @@ struct history_entry {
 	struct candidate candidates[]; /* [n_layers][n_candidates] */
 };
 
-void history_init(struct history *history)
+void expert_history_init(struct expert_history *history)
 {
 	memset(history, 0, sizeof(*history));
 }
 
-void history_exit(struct history *history)
+void expert_history_exit(struct expert_history *history)
 {
 	if (history->memory)
 		munmap(history->memory, history->memory_bytes);
@@ -48,7 +48,8 @@ void history_exit(struct history *history)
 }
 
 /* Gives the table its size, at most `bytes`. */
-static void size_table(struct history_table *table, const struct history *h, size_t bytes)
+static void size_table(
+	struct expert_history_table *table, const struct expert_history *h, size_t bytes)
 {
 	uint32_t n = 2 * h->n_used > h->n_used + 4 ? 2 * h->n_used : h->n_used + 4;
 	table->n_candidates = n < h->n_experts ? n : h->n_experts;
@@ -62,7 +63,7 @@ static void size_table(struct history_table *table, const struct history *h, siz
 		table->n_sets = n_sets;
 }
 
-static size_t table_bytes(const struct history_table *table)
+static size_t table_bytes(const struct expert_history_table *table)
 {
 	return (size_t)table->n_sets * WAYS * table->entry_bytes;
 }
@@ -74,10 +75,10 @@ static void *carve(unsigned char **from, size_t bytes)
 	return at;
 }
 
-int history_shape(struct history *h, uint32_t n_layers, uint32_t n_experts, uint32_t n_used,
-	size_t bytes, struct error *err)
+int expert_history_shape(struct expert_history *h, uint32_t n_layers, uint32_t n_experts,
+	uint32_t n_used, size_t bytes, struct error *err)
 {
-	history_exit(h);
+	expert_history_exit(h);
 	if (n_layers == 0 || n_layers > LIMIT_LAYERS || n_experts == 0 ||
 		n_experts > LIMIT_EXPERTS || n_used == 0 || n_used > n_experts ||
 		n_used > LIMIT_EXPERTS_USED)
@@ -96,7 +97,7 @@ int history_shape(struct history *h, uint32_t n_layers, uint32_t n_experts, uint
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (at == MAP_FAILED) {
 		size_t wanted = h->memory_bytes;
-		history_init(h);
+		expert_history_init(h);
 		return error_set(err, ENOMEM, "no memory for a history of %zu bytes", wanted);
 	}
 	h->memory = at;
@@ -120,13 +121,14 @@ static uint64_t key_of(int32_t before, int32_t token)
 	return x ? x : 1;
 }
 
-static struct history_entry *entry_at(const struct history_table *table, uint64_t key, uint32_t way)
+static struct history_entry *entry_at(
+	const struct expert_history_table *table, uint64_t key, uint32_t way)
 {
 	size_t set = (size_t)(key & (table->n_sets - 1));
 	return (struct history_entry *)(table->entries + (set * WAYS + way) * table->entry_bytes);
 }
 
-static struct history_entry *find(const struct history_table *table, uint64_t key)
+static struct history_entry *find(const struct expert_history_table *table, uint64_t key)
 {
 	for (uint32_t w = 0; table->n_sets > 0 && w < WAYS; w++)
 		if (entry_at(table, key, w)->key == key)
@@ -137,7 +139,7 @@ static struct history_entry *find(const struct history_table *table, uint64_t ke
 /* The key's entry. If there is none, a new one replaces the entry of the set that was seen longest
  * ago. */
 static struct history_entry *take(
-	struct history_table *table, const struct history *h, uint64_t key)
+	struct expert_history_table *table, const struct expert_history *h, uint64_t key)
 {
 	struct history_entry *entry = find(table, key);
 	if (entry || table->n_sets == 0)
@@ -165,7 +167,7 @@ static void decay(uint16_t *count)
 
 /* Counts the experts that the token used in one layer. A new one replaces the candidate with the
  * lowest count. */
-static void note(const struct history_table *table, const struct history *h,
+static void note(const struct expert_history_table *table, const struct expert_history *h,
 	struct history_entry *entry, uint32_t ordinal, const uint16_t *experts)
 {
 	uint32_t n = table->n_candidates;
@@ -191,7 +193,7 @@ static void note(const struct history_table *table, const struct history *h,
 
 /* ---- Learning. ---- */
 
-static bool legal(const struct history *h, const struct draft_routing *entry)
+static bool legal(const struct expert_history *h, const struct draft_routing *entry)
 {
 	uint32_t row = 1 + h->n_used;
 	if (h->n_layers == 0 || entry->n_used != h->n_used || entry->n_moe == 0 ||
@@ -221,25 +223,26 @@ static void move(
 		share[experts[j]] += by;
 }
 
-static float *session_share(const struct history *h, uint32_t page, uint32_t ordinal)
+static float *session_share(const struct expert_history *h, uint32_t page, uint32_t ordinal)
 {
 	return h->sessions + ((size_t)page * h->n_layers + ordinal) * h->n_experts;
 }
 
 /* The session's entry, cleared if the page belonged to another session. */
-static struct history_session *session_of(struct history *h, uint32_t page, uint64_t uid)
+static struct expert_history_session *session_of(
+	struct expert_history *h, uint32_t page, uint64_t uid)
 {
-	struct history_session *session = &h->session[page];
+	struct expert_history_session *session = &h->session[page];
 	if (session->uid == uid)
 		return session;
-	*session = (struct history_session){.uid = uid};
+	*session = (struct expert_history_session){.uid = uid};
 	memset(session_share(h, page, 0), 0,
 		(size_t)h->n_layers * h->n_experts * sizeof(*h->sessions));
 	return session;
 }
 
 /* Called once per token, for its first entry of the ring. */
-static void count_token(struct history *h, struct history_entry *entry)
+static void count_token(struct expert_history *h, struct history_entry *entry)
 {
 	if (!entry)
 		return;
@@ -247,10 +250,10 @@ static void count_token(struct history *h, struct history_entry *entry)
 	entry->seen = h->clock;
 }
 
-static void learn_layers(struct history *h, const struct draft_routing *entry,
+static void learn_layers(struct expert_history *h, const struct draft_routing *entry,
 	struct history_entry *token, struct history_entry *pair)
 {
-	const struct history_session *session = &h->session[entry->page];
+	const struct expert_history_session *session = &h->session[entry->page];
 	float by_all = 1.0f / (float)(h->n_everybody > 0 ? h->n_everybody : 1);
 	float by_session = 1.0f / (float)(session->n > 0 ? session->n : 1);
 	for (uint32_t l = 0; l < entry->n_layers; l++) {
@@ -268,13 +271,13 @@ static void learn_layers(struct history *h, const struct draft_routing *entry,
 	}
 }
 
-void history_learn(struct history *h, const struct draft_routing *entry)
+void expert_history_learn(struct expert_history *h, const struct draft_routing *entry)
 {
 	if (!legal(h, entry)) {
 		h->refused++;
 		return;
 	}
-	struct history_session *session = session_of(h, entry->page, entry->session);
+	struct expert_history_session *session = session_of(h, entry->page, entry->session);
 	struct history_entry *token = take(&h->tokens, h, key_of(-1, entry->token));
 	struct history_entry *pair =
 		entry->before < 0 ? NULL : take(&h->pairs, h, key_of(entry->before, entry->token));
@@ -292,7 +295,7 @@ void history_learn(struct history *h, const struct draft_routing *entry)
 
 /* ---- Estimating. ---- */
 
-void history_begin(struct history *h)
+void expert_history_begin(struct expert_history *h)
 {
 	size_t n = (size_t)h->n_moe * h->n_experts;
 	for (size_t i = 0; i < n; i++)
@@ -300,7 +303,7 @@ void history_begin(struct history *h)
 }
 
 /* estimate <- (prior * estimate + counts) / (prior + sightings). */
-static void sharpen(const struct history *h, const struct history_table *table,
+static void sharpen(const struct expert_history *h, const struct expert_history_table *table,
 	const struct history_entry *entry, uint32_t ordinal, float prior)
 {
 	if (!entry)
@@ -321,9 +324,9 @@ struct token_view {
 };
 
 static struct token_view view_of(
-	const struct history *h, uint32_t page, uint64_t uid, int32_t before, int32_t token)
+	const struct expert_history *h, uint32_t page, uint64_t uid, int32_t before, int32_t token)
 {
-	const struct history_session *session = &h->session[page];
+	const struct expert_history_session *session = &h->session[page];
 	float n_session = session->uid == uid ? (float)session->n : 0;
 	return (struct token_view){
 		.share = n_session / (n_session + PRIOR_SESSION),
@@ -334,7 +337,7 @@ static struct token_view view_of(
 
 /* Sets h->estimate to the probability of each expert of a layer. */
 static void estimate(
-	struct history *h, const struct token_view *view, uint32_t page, uint32_t ordinal)
+	struct expert_history *h, const struct token_view *view, uint32_t page, uint32_t ordinal)
 {
 	const float *all = h->everybody + (size_t)ordinal * h->n_experts;
 	const float *own = session_share(h, page, ordinal);
@@ -344,7 +347,8 @@ static void estimate(
 	sharpen(h, &h->pairs, view->by_pair, ordinal, PRIOR_PAIR);
 }
 
-void history_token(struct history *h, uint32_t page, uint64_t uid, int32_t before, int32_t token)
+void expert_history_token(
+	struct expert_history *h, uint32_t page, uint64_t uid, int32_t before, int32_t token)
 {
 	if (h->n_moe == 0 || page >= LIMIT_SESSIONS)
 		return;
@@ -359,13 +363,13 @@ void history_token(struct history *h, uint32_t page, uint64_t uid, int32_t befor
 	}
 }
 
-uint32_t history_words(const struct history *h)
+uint32_t expert_history_words(const struct expert_history *h)
 {
 	return (h->n_layers * h->n_experts + 63) / 64;
 }
 
-void history_needs(struct history *h, uint32_t page, uint64_t uid, int32_t before, int32_t token,
-	uint64_t *bits)
+void expert_history_needs(struct expert_history *h, uint32_t page, uint64_t uid, int32_t before,
+	int32_t token, uint64_t *bits)
 {
 	if (h->n_moe == 0 || page >= LIMIT_SESSIONS)
 		return;
@@ -394,7 +398,8 @@ static uint32_t step_of(float p)
 	return p >= 1 ? STEPS - 1 : (uint32_t)(p * STEPS);
 }
 
-uint32_t history_choose(struct history *h, uint32_t ordinal, uint16_t *experts, float *score)
+uint32_t expert_history_choose(
+	struct expert_history *h, uint32_t ordinal, uint16_t *experts, float *score)
 {
 	if (ordinal >= h->n_moe)
 		return 0;

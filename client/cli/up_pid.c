@@ -1,4 +1,4 @@
-#include "client/cli/pidfile.h"
+#include "client/cli/up_pid.h"
 
 #include "shared/base/lock_file.h"
 
@@ -10,7 +10,7 @@ static void path_of(const char *runtime_dir, char *out, size_t bytes)
 	snprintf(out, bytes, "%s/up.pid", runtime_dir);
 }
 
-int pidfile_take(const char *runtime_dir, int *out, struct error *err)
+int up_pid_take(const char *runtime_dir, int *out, struct error *err)
 {
 	char path[300];
 	pid_t holder;
@@ -30,7 +30,7 @@ int pidfile_take(const char *runtime_dir, int *out, struct error *err)
 		runtime_dir);
 }
 
-void pidfile_write(int fd)
+void up_pid_write(int fd)
 {
 	int code = lock_file_write(fd);
 
@@ -39,7 +39,7 @@ void pidfile_write(int fd)
 		fprintf(stderr, "outrider up: up.pid: %s\n", strerror(-code));
 }
 
-void pidfile_remove(const char *runtime_dir, int *fd)
+void up_pid_remove(const char *runtime_dir, int *fd)
 {
 	char path[300];
 
@@ -47,7 +47,7 @@ void pidfile_remove(const char *runtime_dir, int *fd)
 	lock_file_remove(path, fd);
 }
 
-bool pidfile_alive(const char *runtime_dir, pid_t *pid)
+bool up_pid_alive(const char *runtime_dir, pid_t *pid)
 {
 	char path[300];
 

@@ -19,23 +19,23 @@
 
 #include <stdbool.h>
 
-struct history_table {
+struct expert_history_table {
 	uint32_t n_sets; /* a power of two; 0 = no table */
 	uint32_t n_candidates; /* experts that an entry keeps per layer */
 	size_t entry_bytes;
 	unsigned char *entries; /* [n_sets][WAYS] entries of entry_bytes */
 };
 
-struct history {
+struct expert_history {
 	uint32_t n_layers, n_experts, n_used; /* the target's; 0 = no target */
 	uint32_t n_moe; /* layers with experts, as far as is known */
 	/* [n_moe] their numbers; the matrices below are indexed by position in it */
 	uint16_t layer[LIMIT_LAYERS];
 	uint32_t clock; /* tokens learnt; dates the entries of the tables */
-	struct history_table tokens, pairs;
+	struct expert_history_table tokens, pairs;
 	float *everybody; /* [n_layers][n_experts] share of all tokens that used the expert */
 	uint32_t n_everybody; /* tokens in it, up to a limit */
-	struct history_session {
+	struct expert_history_session {
 		uint64_t uid; /* 0 = none */
 		uint32_t n; /* tokens in its share, up to a limit */
 	} session[LIMIT_SESSIONS]; /* by page */
@@ -48,29 +48,30 @@ struct history {
 	uint64_t learnt, refused; /* entries of the ring */
 };
 
-void history_init(struct history *history);
-void history_exit(struct history *history);
+void expert_history_init(struct expert_history *history);
+void expert_history_exit(struct expert_history *history);
 /* Drops what it knows and begins anew for a target of this shape, with tables of at most
  * table_bytes in all. -EBADMSG for an impossible shape, -ENOMEM; it then knows nothing. */
-int history_shape(struct history *history, uint32_t n_layers, uint32_t n_experts, uint32_t n_used,
-	size_t table_bytes, struct error *err);
+int expert_history_shape(struct expert_history *history, uint32_t n_layers, uint32_t n_experts,
+	uint32_t n_used, size_t table_bytes, struct error *err);
 
 /* Learns from an entry of the ring. Entries that make no sense are counted and refused. */
-void history_learn(struct history *history, const struct draft_routing *entry);
+void expert_history_learn(struct expert_history *history, const struct draft_routing *entry);
 
-/* An estimate for a pass: call history_begin, history_token for each of its tokens (before: the
- * token in front of it, -1 = none), then history_choose for each layer (ordinal < n_moe). That
+/* An estimate for a pass: call expert_history_begin, expert_history_token for each of its tokens (before: the
+ * token in front of it, -1 = none), then expert_history_choose for each layer (ordinal < n_moe). That
  * yields the likeliest experts, as many as are expected to be used, each with its probability, in
  * experts and score: [n_experts]. Returns how many; 0 while nothing is known. */
-void history_begin(struct history *history);
-void history_token(
-	struct history *history, uint32_t page, uint64_t uid, int32_t before, int32_t token);
-uint32_t history_choose(struct history *history, uint32_t ordinal, uint16_t *experts, float *score);
+void expert_history_begin(struct expert_history *history);
+void expert_history_token(
+	struct expert_history *history, uint32_t page, uint64_t uid, int32_t before, int32_t token);
+uint32_t expert_history_choose(
+	struct expert_history *history, uint32_t ordinal, uint16_t *experts, float *score);
 
-/* How many words history_needs fills. */
-uint32_t history_words(const struct history *history);
+/* How many words expert_history_needs fills. */
+uint32_t expert_history_words(const struct expert_history *history);
 /* Adds the experts that a token most likely goes to, as many per layer as a token uses. before: the
- * token in front of it, -1 = none. bits: [history_words], bit ordinal * n_experts + expert. Adds
+ * token in front of it, -1 = none. bits: [expert_history_words], bit ordinal * n_experts + expert. Adds
  * nothing while nothing is known. */
-void history_needs(struct history *history, uint32_t page, uint64_t uid, int32_t before,
-	int32_t token, uint64_t *bits);
+void expert_history_needs(struct expert_history *history, uint32_t page, uint64_t uid,
+	int32_t before, int32_t token, uint64_t *bits);

@@ -1,5 +1,5 @@
 /* What tokens wanted before, and what that says of the next ones. */
-#include "shared/spec/history.h"
+#include "shared/spec/expert_history.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -13,17 +13,17 @@ enum { LAYERS = 6, MOE = 5, EXPERTS = 32, USED = 4, ROOM = 1 << 20 };
 
 static int setup(void **state)
 {
-	struct history *h = calloc(1, sizeof(*h));
+	struct expert_history *h = calloc(1, sizeof(*h));
 	struct error err;
-	history_init(h);
-	assert_int_equal(history_shape(h, LAYERS, EXPERTS, USED, ROOM, &err), 0);
+	expert_history_init(h);
+	assert_int_equal(expert_history_shape(h, LAYERS, EXPERTS, USED, ROOM, &err), 0);
 	*state = h;
 	return 0;
 }
 
 static int teardown(void **state)
 {
-	history_exit(*state);
+	expert_history_exit(*state);
 	free(*state);
 	return 0;
 }
@@ -52,19 +52,20 @@ static struct draft_routing routing(uint64_t uid, uint32_t page, int32_t before,
 	return r;
 }
 
-static void learn(struct history *h, uint64_t uid, uint32_t page, int32_t before, int32_t token)
+static void learn(
+	struct expert_history *h, uint64_t uid, uint32_t page, int32_t before, int32_t token)
 {
 	struct draft_routing r = routing(uid, page, before, token);
-	history_learn(h, &r);
+	expert_history_learn(h, &r);
 }
 
 /* How many of the token's wishes of a layer are foreseen; *n: hinted in all. */
-static uint32_t foreseen(struct history *h, uint32_t ordinal, int32_t token, uint32_t *n)
+static uint32_t foreseen(struct expert_history *h, uint32_t ordinal, int32_t token, uint32_t *n)
 {
 	uint16_t experts[EXPERTS];
 	float score[EXPERTS];
 	uint32_t found = 0;
-	*n = history_choose(h, ordinal, experts, score);
+	*n = expert_history_choose(h, ordinal, experts, score);
 	assert_true(*n <= EXPERTS);
 	for (uint32_t i = 0; i < *n; i++) {
 		assert_true(experts[i] < EXPERTS);
@@ -77,14 +78,14 @@ static uint32_t foreseen(struct history *h, uint32_t ordinal, int32_t token, uin
 
 static void what_a_token_wanted_is_foreseen_when_it_comes_again(void **state)
 {
-	struct history *h = *state;
+	struct expert_history *h = *state;
 	uint32_t n;
 	for (int round = 0; round < 8; round++)
 		for (int32_t t = 0; t < 40; t++)
 			learn(h, 1, 3, -1, t);
 	for (int32_t t = 0; t < 40; t++) {
-		history_begin(h);
-		history_token(h, 3, 1, -1, t);
+		expert_history_begin(h);
+		expert_history_token(h, 3, 1, -1, t);
 		for (uint32_t o = 0; o < MOE; o++) {
 			assert_int_equal(foreseen(h, o, t, &n), USED);
 			assert_true(n <= USED + 1);
@@ -97,14 +98,14 @@ static void what_a_token_wanted_is_foreseen_when_it_comes_again(void **state)
 
 static void a_draft_is_foreseen_as_the_union_of_its_tokens(void **state)
 {
-	struct history *h = *state;
+	struct expert_history *h = *state;
 	uint32_t n;
 	for (int round = 0; round < 8; round++)
 		for (int32_t t = 0; t < 40; t++)
 			learn(h, 1, 3, -1, t);
-	history_begin(h);
+	expert_history_begin(h);
 	for (int32_t t = 0; t < 3; t++)
-		history_token(h, 3, 1, -1, t);
+		expert_history_token(h, 3, 1, -1, t);
 	/* Three tokens with nothing in common; what is spread over the others may cost one. */
 	uint32_t found = 0;
 	for (int32_t t = 0; t < 3; t++)
@@ -115,36 +116,36 @@ static void a_draft_is_foreseen_as_the_union_of_its_tokens(void **state)
 
 static void the_token_before_sharpens_what_is_foreseen(void **state)
 {
-	struct history *h = *state;
+	struct expert_history *h = *state;
 	uint32_t n;
 	/* After 1, token 9 wants what 9 wants; after 2, what 20 wants. */
 	for (int i = 0; i < 30; i++) {
 		learn(h, 1, 0, 1, 9);
 		struct draft_routing other = routing(1, 0, 2, 20);
 		other.token = 9;
-		history_learn(h, &other);
+		expert_history_learn(h, &other);
 	}
-	history_begin(h);
-	history_token(h, 0, 1, 1, 9);
+	expert_history_begin(h);
+	expert_history_token(h, 0, 1, 1, 9);
 	assert_int_equal(foreseen(h, 0, 9, &n), USED);
-	history_begin(h);
-	history_token(h, 0, 1, 2, 9);
+	expert_history_begin(h);
+	expert_history_token(h, 0, 1, 2, 9);
 	assert_int_equal(foreseen(h, 0, 20, &n), USED);
 }
 
 static void an_unknown_token_is_foreseen_by_what_its_session_uses(void **state)
 {
-	struct history *h = *state;
+	struct expert_history *h = *state;
 	uint32_t n;
 	for (int i = 0; i < 60; i++) {
 		learn(h, 1, 0, -1, 5);
 		learn(h, 2, 1, -1, 11);
 	}
-	history_begin(h);
-	history_token(h, 0, 1, -1, 999);
+	expert_history_begin(h);
+	expert_history_token(h, 0, 1, -1, 999);
 	assert_int_equal(foreseen(h, 1, 5, &n), USED);
-	history_begin(h);
-	history_token(h, 1, 2, -1, 999);
+	expert_history_begin(h);
+	expert_history_token(h, 1, 2, -1, 999);
 	assert_int_equal(foreseen(h, 1, 11, &n), USED);
 	/* A page that is another session's now says nothing about it. */
 	learn(h, 3, 1, -1, 5);
@@ -154,32 +155,32 @@ static void an_unknown_token_is_foreseen_by_what_its_session_uses(void **state)
 
 static void habits_that_change_are_learnt_anew(void **state)
 {
-	struct history *h = *state;
+	struct expert_history *h = *state;
 	uint32_t n;
 	for (int i = 0; i < 500; i++)
 		learn(h, 1, 0, -1, 5);
 	struct draft_routing changed = routing(1, 0, -1, 12);
 	changed.token = 5;
 	for (int i = 0; i < 100; i++)
-		history_learn(h, &changed);
-	history_begin(h);
-	history_token(h, 0, 1, -1, 5);
+		expert_history_learn(h, &changed);
+	expert_history_begin(h);
+	expert_history_token(h, 0, 1, -1, 5);
 	assert_int_equal(foreseen(h, 3, 12, &n), USED);
 }
 
 static void more_tokens_than_there_is_room_for_push_out_the_oldest(void **state)
 {
-	struct history *h = *state;
+	struct expert_history *h = *state;
 	struct error err;
 	uint32_t n, kept = 0;
-	assert_int_equal(history_shape(h, LAYERS, EXPERTS, USED, 64 << 10, &err), 0);
+	assert_int_equal(expert_history_shape(h, LAYERS, EXPERTS, USED, 64 << 10, &err), 0);
 	size_t bytes = h->memory_bytes;
 	for (int32_t t = 0; t < 20000; t++)
 		learn(h, 1, 0, t - 1, t);
 	assert_int_equal(h->memory_bytes, bytes);
 	for (int32_t t = 19990; t < 20000; t++) {
-		history_begin(h);
-		history_token(h, 0, 1, t - 1, t);
+		expert_history_begin(h);
+		expert_history_token(h, 0, 1, t - 1, t);
 		kept += foreseen(h, 0, t, &n) == USED;
 	}
 	assert_true(kept >= 8);
@@ -187,30 +188,30 @@ static void more_tokens_than_there_is_room_for_push_out_the_oldest(void **state)
 
 static void without_room_for_tables_sessions_are_still_known(void **state)
 {
-	struct history *h = *state;
+	struct expert_history *h = *state;
 	struct error err;
 	uint32_t n;
-	assert_int_equal(history_shape(h, LAYERS, EXPERTS, USED, 0, &err), 0);
+	assert_int_equal(expert_history_shape(h, LAYERS, EXPERTS, USED, 0, &err), 0);
 	for (int i = 0; i < 60; i++)
 		learn(h, 1, 0, 4, 5);
-	history_begin(h);
-	history_token(h, 0, 1, 4, 5);
+	expert_history_begin(h);
+	expert_history_token(h, 0, 1, 4, 5);
 	assert_int_equal(foreseen(h, 0, 5, &n), USED);
 }
 
 static void nothing_known_foresees_nothing(void **state)
 {
-	struct history *h = *state;
+	struct expert_history *h = *state;
 	uint32_t n;
-	history_begin(h);
-	history_token(h, 0, 1, -1, 5);
+	expert_history_begin(h);
+	expert_history_token(h, 0, 1, -1, 5);
 	assert_int_equal(foreseen(h, 0, 5, &n), 0);
 	assert_int_equal(n, 0);
 }
 
 static void entries_that_make_no_sense_are_refused(void **state)
 {
-	struct history *h = *state;
+	struct expert_history *h = *state;
 	struct draft_routing bad[10];
 	for (int i = 0; i < 10; i++)
 		bad[i] = routing(1, 0, -1, 5);
@@ -225,7 +226,7 @@ static void entries_that_make_no_sense_are_refused(void **state)
 	bad[8].token = -5;
 	bad[9].n_layers = UINT16_MAX;
 	for (int i = 0; i < 10; i++)
-		history_learn(h, &bad[i]);
+		expert_history_learn(h, &bad[i]);
 	assert_int_equal(h->refused, 10);
 	assert_int_equal(h->learnt, 0);
 	assert_int_equal(h->n_moe, 0);
@@ -233,22 +234,25 @@ static void entries_that_make_no_sense_are_refused(void **state)
 
 static void shapes_out_of_range_are_refused(void **state)
 {
-	struct history *h = *state;
+	struct expert_history *h = *state;
 	struct error err;
-	assert_int_equal(history_shape(h, LIMIT_LAYERS + 1, EXPERTS, USED, ROOM, &err), -EBADMSG);
-	assert_int_equal(history_shape(h, LAYERS, 0, USED, ROOM, &err), -EBADMSG);
-	assert_int_equal(history_shape(h, LAYERS, EXPERTS, EXPERTS + 1, ROOM, &err), -EBADMSG);
+	assert_int_equal(
+		expert_history_shape(h, LIMIT_LAYERS + 1, EXPERTS, USED, ROOM, &err), -EBADMSG);
+	assert_int_equal(expert_history_shape(h, LAYERS, 0, USED, ROOM, &err), -EBADMSG);
+	assert_int_equal(
+		expert_history_shape(h, LAYERS, EXPERTS, EXPERTS + 1, ROOM, &err), -EBADMSG);
 	/* It knows nothing then, and takes nothing. */
 	learn(h, 1, 0, -1, 5);
 	assert_int_equal(h->learnt, 0);
-	assert_int_equal(
-		history_shape(h, LIMIT_LAYERS, LIMIT_EXPERTS, LIMIT_EXPERTS_USED, ROOM, &err), 0);
+	assert_int_equal(expert_history_shape(
+				 h, LIMIT_LAYERS, LIMIT_EXPERTS, LIMIT_EXPERTS_USED, ROOM, &err),
+		0);
 }
 
 /* Legal entries in any order leave probabilities: never below 0, above 1 or not a number. */
 static void any_order_of_entries_leaves_probabilities(void **state)
 {
-	struct history *h = *state;
+	struct expert_history *h = *state;
 	uint64_t seed = 88172645463325252u;
 	uint32_t n;
 	for (int i = 0; i < 20000; i++) {
@@ -261,11 +265,11 @@ static void any_order_of_entries_leaves_probabilities(void **state)
 		if (seed >> 40 & 1)
 			for (uint32_t j = 0; j < USED; j++)
 				r.items[1 + j] = 3;
-		history_learn(h, &r);
+		expert_history_learn(h, &r);
 		if (i % 50)
 			continue;
-		history_begin(h);
-		history_token(h, seed >> 8 & 63, 1 + seed % 5, (int32_t)(seed >> 44 & 7) - 1,
+		expert_history_begin(h);
+		expert_history_token(h, seed >> 8 & 63, 1 + seed % 5, (int32_t)(seed >> 44 & 7) - 1,
 			(int32_t)(seed >> 48 & 15));
 		for (uint32_t o = 0; o < h->n_moe; o++)
 			foreseen(h, o, 1, &n);
