@@ -48,6 +48,12 @@ void stream_destroy(struct stream *stream);
 /* Bytes that a stream takes, without stacks. */
 size_t stream_bytes(void);
 
+/* How many blocks take n things, `each` at a time. */
+static inline unsigned blocks_of(uint32_t n, unsigned each)
+{
+	return (n + each - 1) / each;
+}
+
 enum { STREAM_ARGS_BYTES = 1 << 20 };
 /* Returns memory that host and kernels see, 16-byte aligned, for arrays that a step's kernels read.
  * One step may take STREAM_ARGS_BYTES in all. It is free again when the step's kernels have run;
@@ -59,7 +65,6 @@ template <class T> T *stream_array(struct stream *stream, size_t n)
 }
 
 void stream_copy(struct stream *stream, void *to, const void *from, size_t bytes);
-void stream_zero(struct stream *stream, void *to, size_t bytes);
 void stream_wait_value(struct stream *stream, const uint32_t *word, uint32_t value);
 void stream_write_value(struct stream *stream, uint32_t *word, uint32_t value);
 

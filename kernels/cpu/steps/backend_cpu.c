@@ -1,22 +1,17 @@
 #include "kernels/cpu/steps/backend_cpu.h"
 
 #include "kernels/cpu/pick.h"
+#include "kernels/cpu/requantise.h"
 #include "kernels/cpu/steps/steps.h"
+#include "kernels/host_buffer.h"
 #include "shared/base/clock.h"
 #include "shared/base/huge_pages.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
-
-/* How a buffer's memory is freed. */
-enum handle { HANDLE_CALLERS, HANDLE_HEAP, HANDLE_MAPPING };
 
 static struct cpu_backend *cpu_backend(struct backend *backend)
 {
@@ -25,110 +20,37 @@ static struct cpu_backend *cpu_backend(struct backend *backend)
 
 /* ---- Memory. ---- */
 
-static int alloc_shared(size_t bytes, struct buffer *out, struct error *err)
-{
-	struct huge_pages pages;
-	void *memory;
-	int rc = huge_pages_memfd("outrider-buffer", bytes, &pages, &out->fd, &memory, err);
-
-	if (rc < 0)
-		return rc;
-	out->host = memory;
-	out->bytes = pages.bytes;
-	out->handle = HANDLE_MAPPING;
-	return 0;
-}
-
 static int cpu_alloc(struct backend *backend, size_t bytes, enum buffer_kind kind,
 	struct buffer *out, struct error *err)
 {
-	*out = (struct buffer){.backend = backend, .bytes = bytes, .handle = HANDLE_HEAP, .fd = -1};
-	if (kind == BUFFER_SHARED)
-		return alloc_shared(bytes, out, err);
-	/* Rows of tokens are far apart: with small pages each store of a product would be to a page
-	 * of its own (measured: a prompt of 512 tokens of qwen3-30b-a3b takes 2 % longer). */
-	out->host = huge_pages_alloc(bytes);
-	if (!out->host)
-		return error_set(err, ENOMEM, "no memory for a buffer of %zu bytes", bytes);
-	return 0;
+	int rc = host_buffer_alloc(bytes, kind, out, err);
+
+	out->backend = backend;
+	return rc;
 }
 
 static int cpu_wrap(
 	struct backend *backend, void *memory, size_t bytes, struct buffer *out, struct error *err)
 {
 	(void)err;
-	*out = (struct buffer){.backend = backend,
-		.host = memory,
-		.bytes = bytes,
-		.handle = HANDLE_CALLERS,
-		.fd = -1};
+	host_buffer_wrap(memory, bytes, out);
+	out->backend = backend;
 	return 0;
-}
-
-static int cpu_export(const struct buffer *buffer, struct error *err)
-{
-	if (buffer->fd < 0)
-		return error_set(err, ENOTSUP, "a private buffer has no descriptor");
-	int fd = fcntl(buffer->fd, F_DUPFD_CLOEXEC, 3);
-	if (fd < 0)
-		return error_set(err, errno, "a buffer's descriptor cannot be duplicated: %s",
-			strerror(errno));
-	return fd;
 }
 
 static int cpu_import(struct backend *backend, int fd, size_t bytes, bool write, struct buffer *out,
 	struct error *err)
 {
-	struct stat status;
+	int rc = host_buffer_import(fd, bytes, write, out, err);
 
-	*out = (struct buffer){.backend = backend, .fd = -1};
-	if (fstat(fd, &status) < 0)
-		return error_set(
-			err, errno, "a buffer's descriptor cannot be used: %s", strerror(errno));
-	if (bytes == 0 || status.st_size < 0 || (uint64_t)status.st_size < bytes)
-		return error_set(err, EINVAL,
-			"a buffer of %zu bytes was asked for, but its memory has %lld", bytes,
-			(long long)status.st_size);
-	void *memory =
-		mmap(NULL, bytes, write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
-	if (memory == MAP_FAILED)
-		return error_set(err, errno, "a buffer of %zu bytes cannot be mapped: %s", bytes,
-			strerror(errno));
-	out->host = memory;
-	out->bytes = bytes;
-	out->handle = HANDLE_MAPPING;
-	return 0;
+	out->backend = backend;
+	return rc;
 }
 
-static void cpu_free(struct buffer *buffer)
-{
-	if (!buffer->host)
-		return;
-	if (buffer->handle == HANDLE_HEAP)
-		free(buffer->host);
-	else if (buffer->handle == HANDLE_MAPPING)
-		munmap(buffer->host, buffer->bytes);
-	if (buffer->fd >= 0)
-		close(buffer->fd);
-	*buffer = (struct buffer){.fd = -1};
-}
-
-/* A stored vector of KV_Q8_0 has the same blocks as a row of Q8_0. */
 static int cpu_requantise(
 	struct backend *backend, const struct matrix *from, void *to, struct error *err)
 {
-	const struct kernels *kernels = cpu_backend(backend)->kernels;
-	size_t bytes = kv_vector_bytes(KV_Q8_0, from->cols);
-	float *row = malloc(from->cols * sizeof(*row));
-
-	if (!row)
-		return error_set(err, ENOMEM, "no memory for a row of %u weights", from->cols);
-	for (uint32_t r = 0; r < from->rows; r++) {
-		kernels->dequantise_row(from, r, row);
-		kernels->kv_store(row, from->cols, KV_Q8_0, (unsigned char *)to + r * bytes);
-	}
-	free(row);
-	return 0;
+	return requantise(cpu_backend(backend)->kernels, from, to, err);
 }
 
 /* ---- Queues. ---- */
@@ -330,9 +252,9 @@ static const struct backend_ops cpu_ops = {
 	.destroy = cpu_destroy,
 	.alloc = cpu_alloc,
 	.wrap = cpu_wrap,
-	.export_fd = cpu_export,
+	.export_fd = host_buffer_export,
 	.import_fd = cpu_import,
-	.free = cpu_free,
+	.free = host_buffer_free,
 	.requantise = cpu_requantise,
 	.queue = cpu_queue_create,
 	.queue_bytes = cpu_queue_bytes,

@@ -2,6 +2,8 @@
  * that the shared object loads where there is no driver and says so. */
 #include "simt.h"
 
+#include "kernels/gpu/args_ring.h"
+
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
@@ -12,7 +14,6 @@
 
 /* How a buffer's memory is freed. */
 enum handle { HANDLE_NONE, HANDLE_OWN, HANDLE_HOST, HANDLE_REGISTERED, HANDLE_COPY, HANDLE_MAPPED };
-static constexpr unsigned SEGMENTS = 4; /* of the memory for arrays of descriptors */
 static constexpr unsigned EVENTS = 256; /* tickets whose events are kept apart */
 static constexpr size_t WEIGHTS_MAX = 1 << 16; /* tensors on the device */
 
@@ -348,10 +349,7 @@ struct stream {
 	cudaEvent_t events[EVENTS]; /* of ticket t: t % EVENTS */
 	ticket issued;
 	cudaError_t error; /* the first of a launch */
-	unsigned char *args;
-	size_t args_used; /* in the segment */
-	unsigned segment;
-	ticket left[SEGMENTS]; /* tickets that were taken when a segment was left */
+	struct args_ring args;
 };
 
 cudaStream_t stream_cuda(struct stream *s)
@@ -385,9 +383,8 @@ int stream_create(struct runtime *rt, struct stream **out, struct error *err)
 	(void)cudaSetDevice(rt->device);
 	cudaError_t rc = cudaStreamCreateWithFlags(&s->cuda, cudaStreamNonBlocking);
 	if (rc == cudaSuccess)
-		rc = cudaHostAlloc(&args, static_cast<size_t>(SEGMENTS) * STREAM_ARGS_BYTES,
-			cudaHostAllocPortable);
-	s->args = static_cast<unsigned char *>(args);
+		rc = cudaHostAlloc(&args, args_ring_bytes(), cudaHostAllocPortable);
+	s->args.memory = static_cast<unsigned char *>(args);
 	for (unsigned i = 0; rc == cudaSuccess && i < EVENTS; i++)
 		rc = cudaEventCreateWithFlags(&s->events[i], cudaEventDisableTiming);
 	if (rc != cudaSuccess) {
@@ -407,42 +404,23 @@ void stream_destroy(struct stream *s)
 			(void)cudaEventDestroy(s->events[i]);
 	if (s->cuda)
 		(void)cudaStreamDestroy(s->cuda);
-	(void)cudaFreeHost(s->args);
+	(void)cudaFreeHost(s->args.memory);
 	free(s);
 }
 
 size_t stream_bytes(void)
 {
-	return sizeof(struct stream) + static_cast<size_t>(SEGMENTS) * STREAM_ARGS_BYTES;
+	return sizeof(struct stream) + args_ring_bytes();
 }
 
-/* As in the emulation: a segment may be used again when everything has run that was queued before
- * the segment behind it was left. */
 void *stream_args(struct stream *s, size_t bytes)
 {
-	size_t all = (bytes + 63) / 64 * 64;
-
-	assert(all <= STREAM_ARGS_BYTES);
-	if (s->args_used + all > STREAM_ARGS_BYTES) {
-		s->left[s->segment] = stream_ticket(s);
-		s->segment = (s->segment + 1) % SEGMENTS;
-		s->args_used = 0;
-		if (s->left[(s->segment + 1) % SEGMENTS])
-			(void)stream_wait(s, s->left[(s->segment + 1) % SEGMENTS]);
-	}
-	void *at = s->args + static_cast<size_t>(s->segment) * STREAM_ARGS_BYTES + s->args_used;
-	s->args_used += all;
-	return at;
+	return args_ring_take(&s->args, s, bytes);
 }
 
 void stream_copy(struct stream *s, void *to, const void *from, size_t bytes)
 {
 	note(s, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, s->cuda));
-}
-
-void stream_zero(struct stream *s, void *to, size_t bytes)
-{
-	note(s, cudaMemsetAsync(to, 0, bytes, s->cuda));
 }
 
 void stream_wait_value(struct stream *s, const uint32_t *word, uint32_t value)

@@ -1,27 +1,20 @@
 /* The emulation: "device" memory is the process's own, and a stream is a thread that takes launches,
  * copies and flags from a ring, in order. */
-#include "kernels/gpu/runtime.h"
+#include "kernels/gpu/args_ring.h"
 
 #include "fibers.h"
 
 #include <atomic>
 #include <cassert>
 #include <ctime>
-#include <fcntl.h>
 #include <pthread.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 extern "C" {
-#include "shared/base/huge_pages.h"
+#include "kernels/host_buffer.h"
 }
 
-/* How a buffer's memory is freed. */
-enum handle { HANDLE_CALLERS, HANDLE_HEAP, HANDLE_MAPPING };
 enum {
 	RING_BYTES = 1 << 20,
-	SEGMENTS = 4, /* of the memory for arrays of descriptors */
 	/* Own memory up to this size begins as NaNs, so that what nobody has written is seen. */
 	MARKED_BYTES = 16 << 20,
 };
@@ -51,39 +44,24 @@ void runtime_close(struct runtime *rt)
 
 /* ---- Memory. ---- */
 
-static int alloc_shared(size_t bytes, struct buffer *out, struct error *err)
+/* Memory of the process plays the device's. As on a device, the host does not see what is the back
+ * end's own. */
+static int as_device(struct buffer *out, bool host_sees_it, int rc)
 {
-	struct huge_pages pages;
-	void *memory;
-	int rc = huge_pages_memfd("outrider-buffer", bytes, &pages, &out->fd, &memory, err);
-
-	if (rc < 0)
-		return rc;
-	out->device = static_cast<unsigned char *>(memory);
-	out->bytes = pages.bytes;
-	out->handle = HANDLE_MAPPING;
-	return 0;
+	out->device = out->host;
+	if (!host_sees_it)
+		out->host = nullptr;
+	return rc;
 }
 
-/* As on a device, the host does not see memory that is the back end's own. */
 int runtime_alloc(struct runtime *rt, size_t bytes, enum buffer_kind kind, struct buffer *out,
 	struct error *err)
 {
 	(void)rt;
-	*out = {};
-	out->bytes = bytes;
-	out->fd = -1;
-	out->handle = HANDLE_HEAP;
-	if (kind == BUFFER_SHARED)
-		return alloc_shared(bytes, out, err);
-	out->device = static_cast<unsigned char *>(huge_pages_alloc(bytes));
-	if (!out->device)
-		return error_set(err, ENOMEM, "no memory for a buffer of %zu bytes", bytes);
-	if (kind == BUFFER_HOST)
-		out->host = out->device;
-	else if (bytes <= MARKED_BYTES)
+	int rc = as_device(out, kind == BUFFER_HOST, host_buffer_alloc(bytes, kind, out, err));
+	if (rc == 0 && kind == BUFFER_OWN && bytes <= MARKED_BYTES)
 		memset(out->device, 0xff, bytes);
-	return 0;
+	return rc;
 }
 
 int runtime_wrap(
@@ -91,64 +69,27 @@ int runtime_wrap(
 {
 	(void)rt;
 	(void)err;
-	*out = {};
-	out->host = out->device = static_cast<unsigned char *>(memory);
-	out->bytes = bytes;
-	out->handle = HANDLE_CALLERS;
-	out->fd = -1;
-	return 0;
+	host_buffer_wrap(memory, bytes, out);
+	return as_device(out, true, 0);
 }
 
 int runtime_export(const struct buffer *buffer, struct error *err)
 {
-	if (buffer->fd < 0)
-		return error_set(err, ENOTSUP, "a private buffer has no descriptor");
-	int fd = fcntl(buffer->fd, F_DUPFD_CLOEXEC, 3);
-	if (fd < 0)
-		return error_set(err, errno, "a buffer's descriptor cannot be duplicated: %s",
-			strerror(errno));
-	return fd;
+	return host_buffer_export(buffer, err);
 }
 
 int runtime_import(
 	struct runtime *rt, int fd, size_t bytes, bool write, struct buffer *out, struct error *err)
 {
-	struct stat status;
-
 	(void)rt;
-	*out = {};
-	out->fd = -1;
-	if (fstat(fd, &status) < 0)
-		return error_set(
-			err, errno, "a buffer's descriptor cannot be used: %s", strerror(errno));
-	if (bytes == 0 || status.st_size < 0 || static_cast<uint64_t>(status.st_size) < bytes)
-		return error_set(err, EINVAL,
-			"a buffer of %zu bytes was asked for, but its memory has %lld", bytes,
-			static_cast<long long>(status.st_size));
-	void *memory =
-		mmap(nullptr, bytes, write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
-	if (memory == MAP_FAILED)
-		return error_set(err, errno, "a buffer of %zu bytes cannot be mapped: %s", bytes,
-			strerror(errno));
-	out->device = static_cast<unsigned char *>(memory);
-	out->bytes = bytes;
-	out->handle = HANDLE_MAPPING;
-	return 0;
+	return as_device(out, false, host_buffer_import(fd, bytes, write, out, err));
 }
 
 void runtime_free(struct runtime *rt, struct buffer *buffer)
 {
 	(void)rt;
-	if (!buffer->device)
-		return;
-	if (buffer->handle == HANDLE_HEAP)
-		free(buffer->device);
-	else if (buffer->handle == HANDLE_MAPPING)
-		munmap(buffer->device, buffer->bytes);
-	if (buffer->fd >= 0)
-		close(buffer->fd);
-	*buffer = {};
-	buffer->fd = -1;
+	buffer->host = buffer->device;
+	host_buffer_free(buffer);
 }
 
 const void *runtime_weights(struct runtime *rt, const void *at, size_t bytes)
@@ -178,10 +119,7 @@ struct stream {
 	uint64_t pushed; /* what `in` becomes at stream_commit */
 	ticket issued;
 	std::atomic<ticket> reached;
-	unsigned char *args;
-	size_t args_used; /* in the segment */
-	unsigned segment;
-	ticket left[SEGMENTS]; /* tickets that were taken when a segment was left */
+	struct args_ring args;
 };
 
 /* Waits for a record; null: the stream ends. */
@@ -265,18 +203,17 @@ int stream_create(struct runtime *rt, struct stream **out, struct error *err)
 		return error_set(err, ENOMEM, "no memory for a stream");
 	s->seed = rt->seed;
 	s->ring = static_cast<unsigned char *>(aligned_alloc(64, RING_BYTES));
-	s->args = static_cast<unsigned char *>(
-		aligned_alloc(64, static_cast<size_t>(SEGMENTS) * STREAM_ARGS_BYTES));
+	s->args.memory = static_cast<unsigned char *>(aligned_alloc(64, args_ring_bytes()));
 	pthread_mutex_init(&s->mutex, nullptr);
 	pthread_cond_init(&s->changed, nullptr);
-	int rc = s->ring && s->args ? 0 : error_set(err, ENOMEM, "no memory for a stream");
+	int rc = s->ring && s->args.memory ? 0 : error_set(err, ENOMEM, "no memory for a stream");
 	if (rc == 0)
 		rc = -pthread_create(&s->thread, nullptr, stream_main, s);
 	if (rc < 0) {
-		if (s->ring && s->args)
+		if (s->ring && s->args.memory)
 			rc = error_thread(err, -rc, "a stream's thread cannot be started");
 		free(s->ring);
-		free(s->args);
+		free(s->args.memory);
 		free(s);
 		return rc;
 	}
@@ -294,34 +231,18 @@ void stream_destroy(struct stream *s)
 	pthread_cond_destroy(&s->changed);
 	pthread_mutex_destroy(&s->mutex);
 	free(s->ring);
-	free(s->args);
+	free(s->args.memory);
 	free(s);
 }
 
 size_t stream_bytes(void)
 {
-	return sizeof(struct stream) + RING_BYTES +
-	       static_cast<size_t>(SEGMENTS) * STREAM_ARGS_BYTES;
+	return sizeof(struct stream) + RING_BYTES + args_ring_bytes();
 }
 
-/* A segment may be used again when everything has run that was queued before the segment behind it
- * was left: what used the end of the one may have been queued while arrays were taken from the
- * other. */
 void *stream_args(struct stream *s, size_t bytes)
 {
-	size_t all = (bytes + 63) / 64 * 64;
-
-	assert(all <= STREAM_ARGS_BYTES);
-	if (s->args_used + all > STREAM_ARGS_BYTES) {
-		s->left[s->segment] = stream_ticket(s);
-		s->segment = (s->segment + 1) % SEGMENTS;
-		s->args_used = 0;
-		if (s->left[(s->segment + 1) % SEGMENTS])
-			(void)stream_wait(s, s->left[(s->segment + 1) % SEGMENTS]);
-	}
-	void *at = s->args + static_cast<size_t>(s->segment) * STREAM_ARGS_BYTES + s->args_used;
-	s->args_used += all;
-	return at;
+	return args_ring_take(&s->args, s, bytes);
 }
 
 /* ---- Copies, flags and tickets, as records. ---- */
@@ -337,26 +258,14 @@ static void run_copy(void *at, unsigned seed)
 	const struct copy_record *c = static_cast<const struct copy_record *>(at);
 
 	(void)seed;
-	if (c->from)
-		memmove(c->to, c->from, c->bytes);
-	else
-		memset(c->to, 0, c->bytes);
-}
-
-static void push_copy(struct stream *s, struct copy_record copy)
-{
-	*static_cast<struct copy_record *>(stream_push(s, sizeof(copy), run_copy)) = copy;
-	stream_commit(s);
+	memmove(c->to, c->from, c->bytes);
 }
 
 void stream_copy(struct stream *s, void *to, const void *from, size_t bytes)
 {
-	push_copy(s, {to, from, bytes});
-}
-
-void stream_zero(struct stream *s, void *to, size_t bytes)
-{
-	push_copy(s, {to, nullptr, bytes});
+	*static_cast<struct copy_record *>(stream_push(s, sizeof(struct copy_record), run_copy)) = {
+		to, from, bytes};
+	stream_commit(s);
 }
 
 struct flag_record {

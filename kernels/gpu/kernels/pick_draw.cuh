@@ -43,8 +43,7 @@ KERNEL pick_cut(pick_args a)
 {
 	const pick_job *job = &a.jobs[blockIdx.y];
 	const pick_state *state = &a.state[blockIdx.y];
-	float *z = a.z + (size_t)blockIdx.y * a.n_vocab;
-	pick_lane at = lane_of_thread();
+	const float *z = a.z + (size_t)blockIdx.y * a.n_vocab;
 
 	if (!(job->flags & PICK_SIGMA))
 		return;
@@ -52,24 +51,11 @@ KERNEL pick_cut(pick_args a)
 	/* The greatest stays. */
 	if (z_max == -1.0 / 0.0)
 		return;
-	for (unsigned c = at.half; c < PICK_TILE_CHUNKS; c += PICK_THREADS / 16) {
-		unsigned chunk = blockIdx.x * PICK_TILE_CHUNKS + c;
-		float most = -F_INFINITY;
+	set_tile(&a, [=](unsigned token) {
+		double d = ((double)z[token] - z_max) * state->n;
 
-		for (unsigned i = 0; i < PICK_CHUNK / 16; i++) {
-			unsigned token = chunk * PICK_CHUNK + 16 * i + at.lane;
-			if (token >= a.n_vocab)
-				continue;
-			double d = ((double)z[token] - z_max) * state->n;
-
-			if (!(d * d <= state->far))
-				z[token] = -F_INFINITY;
-			most = f_max(z[token], most);
-		}
-		most = half_greatest(most);
-		if (at.lane == 0 && chunk < a.chunks)
-			a.most[(size_t)blockIdx.y * a.chunks + chunk] = most;
-	}
+		return d * d <= state->far ? z[token] : -F_INFINITY;
+	});
 }
 
 /* XTC's least weight of a heavy token. */

@@ -113,6 +113,30 @@ DEV float half_greatest(float x)
 	return x;
 }
 
+/* Sets z to value(token) for each token of the block's tile, and notes the greatest of each chunk.
+ * Grid: (tiles, jobs). */
+template <class F> DEV void set_tile(const pick_args *a, F value)
+{
+	pick_lane at = lane_of_thread();
+	float *z = a->z + (size_t)blockIdx.y * a->n_vocab;
+
+	for (unsigned c = at.half; c < PICK_TILE_CHUNKS; c += PICK_THREADS / 16) {
+		unsigned chunk = blockIdx.x * PICK_TILE_CHUNKS + c;
+		float most = -F_INFINITY;
+
+		for (unsigned i = 0; i < PICK_CHUNK / 16; i++) {
+			unsigned token = chunk * PICK_CHUNK + 16 * i + at.lane;
+			if (token >= a->n_vocab)
+				continue;
+			z[token] = value(token);
+			most = f_max(z[token], most);
+		}
+		most = half_greatest(most);
+		if (at.lane == 0 && chunk < a->chunks)
+			a->most[(size_t)blockIdx.y * a->chunks + chunk] = most;
+	}
+}
+
 /* Whether a comes before b: by falling score, then by rising id. */
 DEV bool pick_before(pick_score a, pick_score b)
 {

@@ -20,9 +20,8 @@ KERNEL pick_scale(pick_args a, bool again)
 	pick_scale_shared *s = &shared_memory<pick_scale_shared>();
 	const pick_job *job = &a.jobs[blockIdx.y];
 	bool adjusts = job->flags & PICK_ADJUSTS;
-	pick_lane at = lane_of_thread();
-	float *z = a.z + (size_t)blockIdx.y * a.n_vocab;
-	const float *from = again ? z : job->logits;
+	const float *from =
+		again ? a.z + (size_t)blockIdx.y * a.n_vocab : (const float *)job->logits;
 	float divisor = adjusts && !again ? 1 : job->divisor;
 	uint32_t bad = 0;
 
@@ -31,27 +30,14 @@ KERNEL pick_scale(pick_args a, bool again)
 	if (threadIdx.x == 0)
 		s->bad = 0;
 	__syncthreads();
-	for (unsigned c = at.half; c < PICK_TILE_CHUNKS; c += PICK_THREADS / 16) {
-		unsigned chunk = blockIdx.x * PICK_TILE_CHUNKS + c;
-		float most = -F_INFINITY;
+	set_tile(&a, [&](unsigned token) {
+		float x = from[token];
 
-		for (unsigned i = 0; i < PICK_CHUNK / 16; i++) {
-			unsigned token = chunk * PICK_CHUNK + 16 * i + at.lane;
-			if (token >= a.n_vocab)
-				continue;
-			float x = from[token];
-
-			if (again && job->allowed && !(job->allowed[token / 64] >> token % 64 & 1))
-				x = -F_INFINITY;
-			bad |= !is_finite(x);
-			x = sampler_sane(sampler_sane(x) / divisor);
-			z[token] = x;
-			most = f_max(x, most);
-		}
-		most = half_greatest(most);
-		if (at.lane == 0 && chunk < a.chunks)
-			a.most[(size_t)blockIdx.y * a.chunks + chunk] = most;
-	}
+		if (again && job->allowed && !(job->allowed[token / 64] >> token % 64 & 1))
+			x = -F_INFINITY;
+		bad |= !is_finite(x);
+		return sampler_sane(sampler_sane(x) / divisor);
+	});
 	if (again)
 		return;
 	if (bad)

@@ -19,7 +19,7 @@ static size_t query_bytes(int type, uint32_t rows, uint32_t k_dim)
 template <int TYPE, int R>
 static void launch_rows(struct gpu_queue *q, const attend_args *a, uint32_t splits)
 {
-	uint32_t spans = (a->n_tokens + a->span - 1) / a->span;
+	uint32_t spans = blocks_of(a->n_tokens, a->span);
 	size_t shared = sizeof(attend_shared<R>) + query_bytes(TYPE, R, a->k_dim);
 	uint32_t units = spans * a->n_kv_heads * a->head_blocks;
 
@@ -36,7 +36,7 @@ static void launch_attend(struct gpu_queue *q, const attend_args *args, uint32_t
 	uint32_t rows = wide ? 16 : 8;
 
 	a.block_heads = a.n_heads < rows ? a.n_heads : rows;
-	a.head_blocks = (a.n_heads + a.block_heads - 1) / a.block_heads;
+	a.head_blocks = blocks_of(a.n_heads, a.block_heads);
 	a.group = rows / a.block_heads;
 	/* Many tokens are those of prompts, whose groups are whole. With few, each may be a
 	 * sequence or a branch, and its CTA is its own. */
@@ -76,7 +76,7 @@ struct gpu_cells gpu_cells_of(
 	c.tokens = dev_rows(&batch->tokens);
 	c.maps = maps_of(q, batch);
 	c.window = batch->window;
-	c.of = (const uint32_t *)dev_place(kv->of);
+	c.of = dev_array<const uint32_t>(kv->of);
 	c.k = kv->buffer->device + kv->k;
 	c.v = kv->buffer->device + kv->v;
 	c.k_head_bytes = kv->k_head_bytes;
@@ -146,7 +146,7 @@ static void split_range(const struct attention_shape *s, uint32_t *first, uint32
 		uint32_t from = window && last > window ? (last - window) / GPU_SPLIT : 0;
 
 		*first = from < *first ? from : *first;
-		last = (last + GPU_SPLIT - 1) / GPU_SPLIT;
+		last = blocks_of(last, GPU_SPLIT);
 		*end = last > *end ? last : *end;
 	}
 }
@@ -161,7 +161,7 @@ void gpu_attention_run(struct gpu_queue *q, const struct attention_shape *s)
 
 	split_range(s, &first, &end);
 	assert(room > 0);
-	a.cells = gpu_cells_of(q, s->batch, s->kv);
+	a.cells = s->cells;
 	a.first_token = s->first;
 	a.n_tokens = s->n;
 	a.n_heads = s->n_heads;
@@ -194,11 +194,11 @@ void gpu_attention_run(struct gpu_queue *q, const struct attention_shape *s)
 		j.n_splits = n;
 		j.begins = at == first;
 		j.ends = at + n == end;
-		if (s->kv->type == KV_F32)
+		if (s->type == KV_F32)
 			launch_attend<KV_F32>(q, &a, n);
-		else if (s->kv->type == KV_F16)
+		else if (s->type == KV_F16)
 			launch_attend<KV_F16>(q, &a, n);
-		else if (s->kv->type == KV_Q8_0)
+		else if (s->type == KV_Q8_0)
 			launch_attend<KV_Q8_0>(q, &a, n);
 		else
 			launch_attend<KV_Q16_0>(q, &a, n);
@@ -211,15 +211,17 @@ void gpu_quantise_rows(
 {
 	quantise_args a = {x, q8, width};
 
-	LAUNCH(q->stream, quantise_rows, (simt_dim{(width / Q8_BLOCK + 3) / 4, n, 1}), 128, 0, a);
+	LAUNCH(q->stream, quantise_rows, (simt_dim{blocks_of(width / Q8_BLOCK, 4), n, 1}), 128, 0,
+		a);
 }
 
-static void launch_heads(struct gpu_queue *q, const struct step_attend *s)
+static void launch_heads(
+	struct gpu_queue *q, const struct step_attend *s, const struct gpu_cells *cells)
 {
 	heads_args a = {};
 	uint32_t all = s->n_heads + 2 * s->n_kv_heads, n = s->batch.tokens.n;
 
-	a.cells = gpu_cells_of(q, &s->batch, &s->cells);
+	a.cells = *cells;
 	a.type = s->cells.type;
 	a.n_tokens = n;
 	a.n_heads = s->n_heads;
@@ -243,7 +245,7 @@ static void launch_heads(struct gpu_queue *q, const struct step_attend *s)
 	a.cos_sin = dev_rows(&s->batch.cos_sin);
 	if (s->norm_vectors)
 		LAUNCH(q->stream, norm_heads, (simt_dim{2, n, 1}), 256, 256 * sizeof(float), a);
-	LAUNCH(q->stream, finish_heads, (simt_dim{(all + HEADS_WARPS - 1) / HEADS_WARPS, n, 1}),
+	LAUNCH(q->stream, finish_heads, (simt_dim{blocks_of(all, HEADS_WARPS), n, 1}),
 		32 * HEADS_WARPS, HEADS_WARPS * a.q_stride * sizeof(float), a);
 }
 
@@ -255,9 +257,10 @@ void gpu_attend(struct queue *queue, const struct step_attend *s)
 
 	if (s->batch.tokens.n == 0)
 		return;
-	launch_heads(q, s);
 	shape.batch = &s->batch;
-	shape.kv = &s->cells;
+	shape.cells = gpu_cells_of(q, &s->batch, &s->cells);
+	shape.type = s->cells.type;
+	launch_heads(q, s, &shape.cells);
 	shape.n = s->batch.tokens.n;
 	shape.n_kv_heads = s->n_kv_heads;
 	shape.n_heads = s->n_heads / s->n_kv_heads;

@@ -26,7 +26,8 @@ struct gpu_attention gpu_attention_of(const struct gpu_queue *q);
 /* Attention of n tokens, the batch's from `first` on. Rows begin with the first of them. */
 struct attention_shape {
 	const struct batch_cells *batch;
-	const struct kv_cells *kv;
+	struct gpu_cells cells; /* gpu_cells_of the batch */
+	enum kv_type type; /* of the cells */
 	uint32_t first, n;
 	uint32_t n_kv_heads, n_heads; /* n_heads: query heads of a KV head */
 	uint32_t k_dim, v_dim;

@@ -3,7 +3,7 @@
 #include "kernels/gpu/steps/steps.h"
 
 extern "C" {
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/requantise.h"
 #include "kernels/kernels.h"
 #include "kernels/gpu/backend.h"
 }
@@ -48,25 +48,12 @@ static void gpu_free(struct buffer *buffer)
 		runtime_free(runtime_of(buffer->backend), buffer);
 }
 
-/* Both matrices are in the host's memory, so the CPU converts. A stored vector of KV_Q8_0 has the
- * same blocks as a row of Q8_0. */
+/* Both matrices are in the host's memory, so the CPU converts. */
 static int gpu_requantise(
 	struct backend *backend, const struct matrix *from, void *to, struct error *err)
 {
-	const struct kernels *kernels = kernels_select(nullptr, err);
-	size_t bytes = kv_vector_bytes(KV_Q8_0, from->cols);
-	float *row = static_cast<float *>(malloc(from->cols * sizeof(*row)));
-
 	(void)backend;
-	if (!row)
-		return error_set(err, ENOMEM, "no memory for a row of %u weights", from->cols);
-	for (uint32_t r = 0; r < from->rows; r++) {
-		kernels->dequantise_row(from, r, row);
-		kernels->kv_store(
-			row, from->cols, KV_Q8_0, static_cast<unsigned char *>(to) + r * bytes);
-	}
-	free(row);
-	return 0;
+	return requantise(kernels_select(nullptr, err), from, to, err);
 }
 
 /* ---- Queues. ---- */
@@ -74,7 +61,6 @@ static int gpu_requantise(
 static void layout(struct gpu_queue *q, struct gpu_carve *c)
 {
 	gpu_attend_layout(q, c);
-	gpu_delta_layout(q, c);
 	gpu_ffn_layout(q, c);
 	gpu_pick_layout(q, c);
 }
@@ -155,7 +141,7 @@ static uint32_t *word_at(struct place word)
 {
 	assert(word.offset % sizeof(uint32_t) == 0 && word.buffer->bytes >= sizeof(uint32_t) &&
 		word.offset <= word.buffer->bytes - sizeof(uint32_t));
-	return reinterpret_cast<uint32_t *>(dev_place(word));
+	return dev_array<uint32_t>(word);
 }
 
 static void gpu_wait_value(struct queue *q, struct place word, uint32_t value)

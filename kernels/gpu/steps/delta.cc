@@ -20,15 +20,15 @@ static delta_args args_of(struct gpu_queue *q, const struct step_delta *s)
 	a.eps = s->eps;
 	a.q_scale = s->q_scale;
 	a.tokens = dev_rows(&s->tokens);
-	a.lanes = (const struct state_lane *)(const void *)dev_place(s->lanes);
+	a.lanes = dev_array<const struct state_lane>(s->lanes);
 	a.states = dev_place(s->states);
-	a.conv = (const float *)(const void *)dev_place(s->conv);
+	a.conv = dev_array<const float>(s->conv);
 	a.a = dev_floats(q, s->a, s->n_v_heads);
 	a.dt = dev_floats(q, s->dt, s->n_v_heads);
 	a.norm = dev_floats(q, s->norm, s->d_v);
 	a.in = dev_rows(&s->in);
 	a.kept = dev_rows(&s->kept);
-	a.keep = (const uint32_t *)(const void *)dev_place(s->keep);
+	a.keep = dev_array<const uint32_t>(s->keep);
 	a.mixed = dev_rows(&s->mixed);
 	a.ba = dev_rows(&s->ba);
 	a.alpha_beta = dev_rows(&s->alpha_beta);
@@ -51,7 +51,7 @@ template <int ROWS>
 static void launch_rows(struct gpu_queue *q, const delta_args *a, uint32_t n_lanes)
 {
 	uint32_t columns = ROWS ? DELTA_THREADS / 4 : (uint32_t)DELTA_SHARED_COLUMNS;
-	uint32_t units = (a->d_v + columns - 1) / columns, rows = ROWS ? 0 : (a->d_k + 3) / 4;
+	uint32_t units = blocks_of(a->d_v, columns), rows = ROWS ? 0 : (a->d_k + 3) / 4;
 	size_t floats = 2 * a->d_k + rows * 4 * columns + q->limits.delta_drafts + 1;
 
 	LAUNCH(q->stream, (delta_states<ROWS>), (simt_dim{units, a->n_v_heads, n_lanes}),
@@ -68,12 +68,6 @@ static void launch_states(struct gpu_queue *q, const delta_args *a, uint32_t n_l
 		launch_rows<64>(q, a, n_lanes);
 	else
 		launch_rows<0>(q, a, n_lanes);
-}
-
-void gpu_delta_layout(struct gpu_queue *q, struct gpu_carve *c)
-{
-	(void)q;
-	(void)c;
 }
 
 void gpu_delta(struct queue *queue, const struct step_delta *s)
@@ -101,8 +95,8 @@ void gpu_replay(struct queue *queue, const struct step_replay *r)
 	struct gpu_queue *q = gpu_queue(queue);
 	delta_args a = args_of(q, &r->delta);
 
-	a.accepted = (const uint32_t *)(const void *)dev_place(r->accepted);
-	a.replayed = (const uint32_t *)(const void *)dev_place(r->lanes);
+	a.accepted = dev_array<const uint32_t>(r->accepted);
+	a.replayed = dev_array<const uint32_t>(r->lanes);
 	if (r->n_accepted)
 		launch_convolve(q, &a, r->n_accepted);
 	if (r->n_lanes)

@@ -127,7 +127,7 @@ void gpu_dense_ffn(struct queue *queue, const struct step_dense_ffn *step)
 			dev_floats(q, step->bias, ffn->down.rows)};
 
 		LAUNCH(q->stream, residual,
-			(simt_dim{(r.width + COMBINE_THREADS - 1) / COMBINE_THREADS, step->y.n, 1}),
+			(simt_dim{blocks_of(r.width, COMBINE_THREADS), step->y.n, 1}),
 			COMBINE_THREADS, 0, r);
 	}
 }
@@ -166,7 +166,7 @@ void gpu_experts(struct queue *queue, const struct step_experts *step)
 	}
 	assert(at <= q->limits.ffn_pairs);
 	a.of = of;
-	a.pairs = (const uint32_t *)dev_place(step->pairs);
+	a.pairs = dev_array<const uint32_t>(step->pairs);
 	a.n_used = step->n_used;
 	a.y = dev_rows(&step->y);
 	run_experts(q, &a, &step->shape, step->n, most);
@@ -190,7 +190,6 @@ void gpu_combine(struct queue *queue, const struct step_combine *step)
 	a.shared_bias = dev_floats(q, step->shared_bias, step->width);
 	if (step->x.n > 0)
 		LAUNCH(q->stream, combine,
-			(simt_dim{(step->width + COMBINE_THREADS - 1) / COMBINE_THREADS, step->x.n,
-				1}),
+			(simt_dim{blocks_of(step->width, COMBINE_THREADS), step->x.n, 1}),
 			COMBINE_THREADS, 0, a);
 }

@@ -4,11 +4,6 @@
 
 #include <cassert>
 
-static unsigned parts(unsigned n, unsigned of)
-{
-	return (n + of - 1) / of;
-}
-
 /* With few pairs a block takes all of them; with more it takes 32 at a time. */
 template <int TYPE>
 static void launch_in(struct stream *stream, const experts_args *a, unsigned n, unsigned most)
@@ -19,7 +14,7 @@ static void launch_in(struct stream *stream, const experts_args *a, unsigned n, 
 		LAUNCH(stream, (experts_in<TYPE, 1>), (simt_dim{blocks, n, 1}), EXPERTS_THREADS,
 			sizeof(experts_in_shared<1>), *a);
 	else
-		LAUNCH(stream, (experts_in<TYPE, 4>), (simt_dim{blocks, n, parts(most, 32)}),
+		LAUNCH(stream, (experts_in<TYPE, 4>), (simt_dim{blocks, n, blocks_of(most, 32)}),
 			EXPERTS_THREADS, sizeof(experts_in_shared<4>), *a);
 }
 
@@ -28,14 +23,15 @@ static void launch_one(
 	struct stream *stream, const experts_args *a, unsigned matrix, unsigned n, unsigned most)
 {
 	const experts_shape *shape = &a->shape[matrix];
-	unsigned tiles = parts(shape->rows, 16), segments = parts(shape->cols, PRODUCT_SEGMENT);
+	unsigned tiles = blocks_of(shape->rows, 16),
+		 segments = blocks_of(shape->cols, PRODUCT_SEGMENT);
 	unsigned threads = 32 * (segments < EXPERTS_WARPS ? segments : EXPERTS_WARPS);
 
 	if (most <= 8)
 		LAUNCH(stream, (experts_one<TYPE, 1>), (simt_dim{tiles, n, 1}), threads,
 			sizeof(experts_one_shared<1>), *a, matrix);
 	else
-		LAUNCH(stream, (experts_one<TYPE, 4>), (simt_dim{tiles, n, parts(most, 32)}),
+		LAUNCH(stream, (experts_one<TYPE, 4>), (simt_dim{tiles, n, blocks_of(most, 32)}),
 			threads, sizeof(experts_one_shared<4>), *a, matrix);
 }
 
@@ -72,7 +68,7 @@ void experts_launch_one(struct stream *stream, enum tensor_type type, const expe
 void experts_launch_plain(struct stream *stream, enum tensor_type type, const experts_args *a,
 	unsigned matrix, unsigned n, unsigned most)
 {
-	simt_dim grid = {parts(a->shape[matrix].rows, 16), n, parts(most, 8)};
+	simt_dim grid = {blocks_of(a->shape[matrix].rows, 16), n, blocks_of(most, 8)};
 	size_t shared = sizeof(expert_rows<float, 1>);
 
 	if (type == TENSOR_F16)
@@ -89,8 +85,8 @@ void experts_launch_plain(struct stream *stream, enum tensor_type type, const ex
 void experts_launch_activate(
 	struct stream *stream, const experts_args *a, unsigned n, unsigned most)
 {
-	unsigned blocks = parts(a->shape[EXPERT_GATE].rows, 32);
+	unsigned blocks = blocks_of(a->shape[EXPERT_GATE].rows, 32);
 
-	LAUNCH(stream, experts_activate, (simt_dim{blocks, n, parts(most, EXPERTS_WARPS)}),
+	LAUNCH(stream, experts_activate, (simt_dim{blocks, n, blocks_of(most, EXPERTS_WARPS)}),
 		EXPERTS_THREADS, 0, *a);
 }

@@ -8,6 +8,7 @@ struct mla {
 	struct gpu_queue *q;
 	const struct step_mla *step;
 	struct gpu_attention m;
+	struct gpu_cells cells;
 	struct dev_rows queries, out; /* of the block's first token */
 	uint32_t first, n; /* the block */
 	struct step_token
@@ -33,12 +34,13 @@ static struct matrix of_head(const struct matrix *first, size_t head_bytes, uint
 	return m;
 }
 
-static void launch_heads(struct gpu_queue *q, const struct step_mla *s)
+static void launch_heads(
+	struct gpu_queue *q, const struct step_mla *s, const struct gpu_cells *cells)
 {
 	mla_args a = {};
 	uint32_t n = s->batch.tokens.n, wide = s->nope > s->kv_rank ? s->nope : s->kv_rank;
 
-	a.cells = gpu_cells_of(q, &s->batch, &s->cells);
+	a.cells = *cells;
 	a.type = s->cells.type;
 	a.n_heads = s->n_heads;
 	a.nope = s->nope;
@@ -113,8 +115,7 @@ static void absorb(struct mla *m, uint32_t head)
 		mla_absorb_args a = {s->nope, s->kv_rank, head_values(m, &k_b), q, y};
 
 		LAUNCH(m->q->stream, mla_absorb,
-			(simt_dim{(s->kv_rank + MLA_THREADS - 1) / MLA_THREADS, m->n, 1}),
-			MLA_THREADS, 0, a);
+			(simt_dim{blocks_of(s->kv_rank, MLA_THREADS), m->n, 1}), MLA_THREADS, 0, a);
 		return;
 	}
 	struct product_call call = {};
@@ -134,7 +135,8 @@ static void attend(struct mla *m)
 	struct attention_shape shape = {};
 
 	shape.batch = &s->batch;
-	shape.kv = &s->cells;
+	shape.cells = m->cells;
+	shape.type = s->cells.type;
 	shape.first = m->first;
 	shape.n = m->n;
 	shape.n_kv_heads = 1;
@@ -181,7 +183,8 @@ void gpu_mla(struct queue *queue, const struct step_mla *s)
 	m.q = q;
 	m.step = s;
 	m.m = gpu_attention_of(q);
-	launch_heads(q, s);
+	m.cells = gpu_cells_of(q, &s->batch, &s->cells);
+	launch_heads(q, s, &m.cells);
 	if (s->k_b_transposed)
 		number_rows(&m);
 	for (; m.first < n; m.first += m.n) {

@@ -8,11 +8,6 @@
  * weights. */
 static constexpr unsigned FEW_WARPS = 4, FEW_EIGHTS = 4;
 
-static unsigned blocks_of(uint32_t n, unsigned each)
-{
-	return (n + each - 1) / each;
-}
-
 static unsigned few_warps(uint32_t cols)
 {
 	unsigned segments = blocks_of(cols, PRODUCT_SEGMENT);
@@ -97,7 +92,7 @@ void gpu_products(struct queue *queue, const struct step_products *step)
 		call.w = p->w;
 		call.x = dev_inputs(&p->x);
 		call.y = dev_rows(&p->y);
-		call.keep = reinterpret_cast<const uint32_t *>(dev_place(p->keep));
+		call.keep = dev_array<const uint32_t>(p->keep);
 		call.kept = dev_rows(&p->kept);
 		gpu_product(q, &call);
 	}

@@ -38,9 +38,9 @@ static void make_order(struct gpu_queue *q, const struct step_route *step)
 	a.n_experts = step->n_experts;
 	a.n_used = step->n_used;
 	a.chosen = dev_rows(&step->chosen);
-	a.pairs = (uint32_t *)dev_place(step->order.pairs);
-	a.uses = (struct expert_use *)dev_place(step->order.uses);
-	a.n_uses = (uint32_t *)dev_place(step->order.n_uses);
+	a.pairs = dev_array<uint32_t>(step->order.pairs);
+	a.uses = dev_array<struct expert_use>(step->order.uses);
+	a.n_uses = dev_array<uint32_t>(step->order.n_uses);
 	LAUNCH(q->stream, group, simt_dim{1, 1, 1}, expert_threads(step->n_experts),
 		sizeof(group_shared), a);
 }
@@ -60,7 +60,7 @@ void gpu_route(struct queue *queue, const struct step_route *step)
 static const budget_one *budget_groups(struct gpu_queue *q, const struct step_budget *step)
 {
 	size_t uses_bytes = step->route.n_experts * sizeof(uint64_t);
-	budget_one *of = (budget_one *)stream_args(q->stream, step->n * sizeof(*of));
+	budget_one *of = stream_array<budget_one>(q->stream, step->n);
 
 	for (uint32_t i = 0; i < step->n; i++) {
 		const struct budget_group *group = &step->of[i];
@@ -71,7 +71,7 @@ static const budget_one *budget_groups(struct gpu_queue *q, const struct step_bu
 		of[i].experts = group->experts;
 		of[i].ranking = group->ranking;
 		of[i].coverage = group->coverage;
-		of[i].list = group->list.buffer ? (uint16_t *)dev_place(group->list) : NULL;
+		of[i].list = dev_array<uint16_t>(group->list);
 		if (group->ranking == BUDGET_STATIC)
 			of[i].uses = (const uint64_t *)memcpy(
 				stream_args(q->stream, uses_bytes), group->uses, uses_bytes);
@@ -100,7 +100,7 @@ void gpu_budget(struct queue *queue, const struct step_budget *step)
 	a.y = dev_rows(&step->y);
 	if (most > 0) {
 		a.of = budget_groups(q, step);
-		a.in = (uint64_t *)stream_args(q->stream, step->n * LIST_WORDS * sizeof(*a.in));
+		a.in = stream_array<uint64_t>(q->stream, step->n * LIST_WORDS);
 		LAUNCH(q->stream, budget_rank, simt_dim{step->n, 1, 1}, threads,
 			sizeof(budget_shared), a);
 		LAUNCH(q->stream, budget_cover, simt_dim{most, step->n, 1}, threads,

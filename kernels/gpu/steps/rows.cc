@@ -5,11 +5,6 @@
 #include "kernels/gpu/kernels/norm.cuh"
 #include "kernels/gpu/kernels/products.cuh"
 
-static unsigned blocks_of(uint32_t n, unsigned threads)
-{
-	return (n + threads - 1) / threads;
-}
-
 static void embed_angles(struct gpu_queue *q, const struct step_embed *step)
 {
 	uint32_t pairs = step->n_rot / 2;

@@ -29,7 +29,6 @@ struct gpu_queue {
 	struct buffer memory;
 	void *pick; /* of pick.cc: gpu_pick_open */
 	void *attention; /* of attend.cc and mla.cc */
-	void *delta; /* of delta.cc */
 	unsigned char *ffn; /* of experts.cc */
 };
 
@@ -71,6 +70,12 @@ static inline unsigned char *dev_place(struct place place)
 	return place.buffer ? place.buffer->device + place.offset : nullptr;
 }
 
+/* The same as an array. */
+template <class T> T *dev_array(struct place place)
+{
+	return reinterpret_cast<T *>(dev_place(place));
+}
+
 /* n floats that belong to the weights, or null. */
 static inline const float *dev_floats(const struct gpu_queue *q, const float *at, size_t n)
 {
@@ -97,11 +102,9 @@ void gpu_attend(struct queue *q, const struct step_attend *step);
 void gpu_attend_layout(struct gpu_queue *q, struct gpu_carve *c);
 /* mla.cc */
 void gpu_mla(struct queue *q, const struct step_mla *step);
-void gpu_mla_layout(struct gpu_queue *q, struct gpu_carve *c);
 /* delta.cc */
 void gpu_delta(struct queue *q, const struct step_delta *step);
 void gpu_replay(struct queue *q, const struct step_replay *step);
-void gpu_delta_layout(struct gpu_queue *q, struct gpu_carve *c);
 /* route.cc */
 void gpu_route(struct queue *q, const struct step_route *step);
 void gpu_budget(struct queue *q, const struct step_budget *step);
