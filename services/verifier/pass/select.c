@@ -2,7 +2,6 @@
 
 #include "services/verifier/pass/engine.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Memory of the tables of tokens and pairs. An entry of a model with 48 layers of 128 experts, 8
@@ -15,9 +14,6 @@ int select_init(struct select *select, const struct model *model, uint32_t n_moe
 {
 	memset(select, 0, sizeof(*select));
 	expert_history_init(&select->history);
-	select->pages = calloc(LIMIT_SESSIONS, sizeof(*select->pages));
-	if (select->pages == NULL)
-		return error_set(err, ENOMEM, "no memory for what was judged of drafts");
 	if (n_moe == 0)
 		return pick_init(&select->pick, 0, err);
 	int rc = expert_history_shape(&select->history, n_moe, model->config.n_experts,
@@ -29,16 +25,7 @@ void select_exit(struct select *select)
 {
 	expert_history_exit(&select->history);
 	pick_exit(&select->pick);
-	free(select->pages);
 	memset(select, 0, sizeof(*select));
-}
-
-bool select_read(const struct select *select, uint32_t page, uint64_t uid, struct select_view *out)
-{
-	const struct select_page *from = &select->pages[page];
-
-	return page_read(&from->lock, &from->view, out, sizeof(*out)) && out->session == uid &&
-	       out->n <= LIMIT_DRAFT_NODES;
 }
 
 static bool is_judged(const struct engine *engine, const struct pass_part *part)
@@ -124,36 +111,6 @@ static void set_needs(struct select *select, const struct pass_part *part,
 	}
 }
 
-/* Keeps what was judged for whoever asks. */
-static void show(struct engine *engine, const struct pass_part *part,
-	const struct draft_reply *draft, uint32_t n_kept)
-{
-	struct select *select = &engine->select;
-	struct select_view *view = &select->scratch;
-	struct select_page *to = &select->pages[part->session->index];
-
-	view->session = part->session->uid;
-	view->iteration = engine->iteration + 1;
-	view->prices = part->want.prices;
-	view->n = draft->n;
-	view->n_kept = n_kept;
-	for (uint32_t i = 0; i < draft->n; i++) {
-		const struct pick_node *node = &select->pick.node[i];
-
-		view->node[i] = (struct select_view_node){.token = draft->node[i].token,
-			.parent = draft->node[i].parent,
-			.why = node->why,
-			.confidence = draft_confidence_of(&draft->node[i]),
-			.chance = node->chance,
-			.cost_ns = node->cost_ns,
-			.fresh = node->fresh,
-			.absent = node->absent};
-	}
-	size_t bytes = offsetof(struct select_view, node) + draft->n * sizeof(*view->node);
-
-	page_write(&to->lock, &to->view, view, (bytes + 7) / 8 * 8);
-}
-
 static struct chance_record *pool_of(
 	struct select *select, const struct engine_session *s, uint32_t method)
 {
@@ -172,7 +129,6 @@ static void judge(struct engine *engine, const struct pass_part *part)
 	set_needs(select, part, draft, &part->want.prices);
 	uint32_t n = pick_nodes(&select->pick, &part->want.prices, draft, select->chance);
 
-	show(engine, part, draft, n);
 	if (n < draft->n)
 		drafts_keep(&engine->drafts, s->index, select->pick.kept, n);
 }

@@ -5,42 +5,19 @@
  * other rows of the pass need. Drafts that were drawn (maximal coupling) are left as they are: to
  * keep a token or not depending on which one was drawn would change the distribution of the answer.
  *
- * Which experts a node needs is estimated from where such tokens went before (expert_history.h); it learns
- * from the passes with drafts, and from every eighth other one. Engine thread; the front reads the
- * views.
+ * Which experts a node needs is estimated from where such tokens went before (expert_history.h). The
+ * estimate learns from the passes with drafts, and from every eighth other one. Engine thread.
  */
 #pragma once
 
 #include "services/verifier/pass/node_chance.h"
 #include "services/verifier/pass/node_pick.h"
-#include "shared/ipc/page.h"
 #include "shared/model/arch/model.h"
 #include "shared/spec/expert_history.h"
 #include "shared/spec/session.h"
 
 enum { SELECT_COUPLINGS = 2, SELECT_METHODS = 8 };
 static_assert((int)SELECT_METHODS >= (int)DRAFT_METHODS, "each method has its chances");
-
-/* The last draft of a session that was judged, for display. */
-struct select_view {
-	uint64_t session, iteration;
-	struct policy_prices prices;
-	uint32_t n, n_kept;
-	struct select_view_node {
-		int32_t token;
-		int16_t parent, why; /* why: enum pick_why */
-		float confidence, chance, cost_ns;
-		uint16_t fresh, absent;
-	} node[LIMIT_DRAFT_NODES];
-	uint32_t pad;
-};
-static_assert(sizeof(struct select_view) % 8 == 0, "page_read copies 8-byte words");
-
-struct select_page {
-	struct page_lock lock;
-	uint32_t pad;
-	struct select_view view;
-};
 
 struct select {
 	struct expert_history history; /* n_layers 0: a dense model */
@@ -49,13 +26,9 @@ struct select {
 	float chance[LIMIT_DRAFT_NODES];
 	bool learns; /* what the rows of this pass are routed to */
 	bool priced; /* a policy has given prices lately */
-	struct select_view scratch;
-	struct select_page *pages; /* [LIMIT_SESSIONS]; pages that are not written take no memory */
 };
 
 /* n_moe: layers with experts. */
 int select_init(
 	struct select *select, const struct model *model, uint32_t n_moe, struct error *err);
 void select_exit(struct select *select);
-/* Copies the view of a session; false: none of its drafts was judged. Any thread. */
-bool select_read(const struct select *select, uint32_t page, uint64_t uid, struct select_view *out);
