@@ -238,12 +238,7 @@ static void check_head(const char *folder, const char *name)
 	size_t i;
 	snprintf(path, sizeof(path), "%s/%s.json", folder, name);
 	json_t *golden = load_json(path);
-	const json_t *of = json_object_get(golden, "target");
-	if (!of)
-		of = json_object_get(golden, "model");
-	if (json_is_object(of))
-		of = json_object_get(of, "file");
-	snprintf(target, sizeof(target), "%s/%s", folder, json_string_value(of));
+	head_target(folder, golden, target, sizeof(target));
 	snprintf(head, sizeof(head), "%s/%s.f32.gguf", folder, name);
 	struct fixture *f =
 		make(target, strncmp(name, "eagle3", 6) == 0 ? head : NULL, plain, true);

@@ -28,12 +28,10 @@ with Service(draft=DRAFTS["small"], options=("--budget", "50%")) as service:
                       "draft_method": random.choice(("ngram", "model")), "ignore_eos": True, "logits_hash": False,
                       **random.choice(({}, {"draft_nodes": 24, "draft_width": 3})),
                       **(modes[m] or {})} for m, i in keys]
-            process, results = service.swarm_start(batch, concurrent=4)
-            while process.poll() is None and kills < KILLS:
-                time.sleep(random.uniform(0.01, 0.25))
-                if process.poll() is None:
-                    kills += service.kill(victim)
-            for key, result in zip(keys, results()):
+            results, killed = service.swarm_under_kills(batch, victim, KILLS - kills, lambda: time.sleep(random.uniform(0.01, 0.25)),
+                                                        concurrent=4)
+            kills += killed
+            for key, result in zip(keys, results):
                 answers += 1
                 what = difference(result, expected[key])
                 if what:

@@ -235,12 +235,11 @@ for model, head, method in ((Path(folder.name) / "nextn-qwen3next.f32.gguf", Non
                 service.wait_ready()
                 keys = [(random.randrange(2), random.randrange(len(ids))) for _ in range(6)]
                 shape = {"k": 5, "draft_nodes": 24, "draft_width": 4} if random.random() < 0.5 else {"k": 3}
-                process, results = service.swarm_start([request(m, i, LONG, draft_method=method, **shape) for m, i in keys], concurrent=3)
-                while process.poll() is None and kills < KILLS:
-                    time.sleep(random.uniform(0, 0.3))
-                    if process.poll() is None:
-                        kills += service.kill(victim)
-                for key, result in zip(keys, results()):
+                batch = [request(m, i, LONG, draft_method=method, **shape) for m, i in keys]
+                results, killed = service.swarm_under_kills(batch, victim, KILLS - kills, lambda: time.sleep(random.uniform(0, 0.3)),
+                                                            concurrent=3)
+                kills += killed
+                for key, result in zip(keys, results):
                     answers += 1
                     what = difference(result, expected[key])
                     if what:

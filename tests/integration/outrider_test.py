@@ -267,6 +267,16 @@ class Service:
             return [json.loads(line) for line in out.splitlines()]
         return process, results
 
+    def swarm_under_kills(self, requests, victim, most, pause, **more):
+        """The swarm's results, while the victim is killed up to `most` times, each time after pause(); and how often it was."""
+        process, results = self.swarm_start(requests, **more)
+        kills = 0
+        while process.poll() is None and kills < most:
+            pause()
+            if process.poll() is None:
+                kills += self.kill(victim)
+        return results(), kills
+
 
 def tokens_of(workload, model=TARGET):
     """The token ids of a workload line, from the tokenizer (ChatML written out for conversations)."""

@@ -82,6 +82,10 @@ model = MODELS["qwen3next"]
 expected = references(model, LONG)
 with Service(model=model, draft=Path(drafts.name) / model.name, options=("-v",),
              sets=("verifier.prefill_chunk=32",)) as service:
+    def pause():
+        service.wait_ready()
+        time.sleep(random.uniform(0, 0.3))
+
     for victim in ("verifier", "drafter"):
         service.wait_ready()
         wrong, kills, answers = [], 0, 0
@@ -90,13 +94,9 @@ with Service(model=model, draft=Path(drafts.name) / model.name, options=("-v",),
             # With hashes the states are not taken over: the logits of all the answer are computed again.
             batch = [request(m, i, LONG, k=random.choice((0, 3, 7)), draft_method=random.choice(("ngram", "model")),
                              logits_hash=random.random() < 0.5) for m, i in keys]
-            process, results = service.swarm_start(batch, concurrent=4)
-            while process.poll() is None and kills < KILLS:
-                service.wait_ready()
-                time.sleep(random.uniform(0, 0.3))
-                if process.poll() is None:
-                    kills += service.kill(victim)
-            for key, result in zip(keys, results()):
+            results, killed = service.swarm_under_kills(batch, victim, KILLS - kills, pause, concurrent=4)
+            kills += killed
+            for key, result in zip(keys, results):
                 answers += 1
                 what = difference(result, expected[key])
                 if what:

@@ -19,6 +19,17 @@ static inline json_t *load_json(const char *path)
 	return json;
 }
 
+/* The target of a draft head, as the head's JSON names it, in its folder. */
+static inline void head_target(const char *folder, const json_t *golden, char *path, size_t bytes)
+{
+	const json_t *of = json_object_get(golden, "target");
+	if (!of)
+		of = json_object_get(golden, "model");
+	if (json_is_object(of))
+		of = json_object_get(of, "file");
+	snprintf(path, bytes, "%s/%s", folder, json_string_value(of));
+}
+
 static inline uint32_t read_ids(const json_t *array, int32_t *ids)
 {
 	size_t i;

@@ -233,12 +233,7 @@ static void check_head(const char *folder, const char *name, const char *kernels
 	size_t i;
 	snprintf(path, sizeof(path), "%s/%s.json", folder, name);
 	json_t *golden = load_json(path);
-	const json_t *of = json_object_get(golden, "target");
-	if (!of)
-		of = json_object_get(golden, "model");
-	if (json_is_object(of))
-		of = json_object_get(of, "file");
-	snprintf(path, sizeof(path), "%s/%s", folder, json_string_value(of));
+	head_target(folder, golden, path, sizeof(path));
 	rig_open(&target, path, kernels, 2, KV_F32);
 	open_head(&rig, load_head(folder, name, target.model), kernels);
 	assert_true(json_array_size(json_object_get(golden, "prompts")) >= 4);
