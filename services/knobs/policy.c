@@ -23,8 +23,8 @@ const struct config_key settings_keys[] = {
 		.fallback = "yield",
 		.unit = "yield, cascade, static:0 to static:63, static:SHAPE",
 		.help = "How K is chosen: yield (the most expected tokens per second), cascade "
-			"(test and set), static:K (always K), static:SHAPE (one shape: 4x2x1 is 4 "
-			"first tokens, 2 behind each, 1 behind those).",
+			"(test and set), static:K (always K), or static:SHAPE (always this tree; "
+			"4x2x1: 4 first tokens, 2 after each, 1 after those).",
 		.live = KNOB_LIVE,
 		.scope = KNOB_SESSION},
 	INT_KEY("k_max", k_max, 1, LIMIT_DRAFT_DEPTH, "15", "tokens",
@@ -157,16 +157,14 @@ const struct config_key settings_keys[] = {
 		.type = CONFIG_BOOL,
 		.offset = KEY(by_experts),
 		.fallback = "no",
-		.help = "Whether yield has the verifier leave out drafted tokens that cost more "
-			"than they bring, by the experts that each needs. no: all tokens of a "
-			"draft "
-			"are verified.",
+		.help = "yes: under yield, the verifier leaves out drafted tokens whose experts "
+			"cost more time than the tokens are expected to save. no: it verifies "
+			"every drafted token.",
 		.live = KNOB_LIVE,
 		.scope = KNOB_SESSION},
 	INT_KEY("width", width, 1, 32, "1", "tokens",
-		"The most alternatives for one drafted token that yield asks for. Above 1 it "
-		"drafts "
-		"trees where the alternatives pay."),
+		"How many alternatives yield may ask for at each drafted token. Above 1, drafts "
+		"become trees where the alternatives pay."),
 	{.section = "",
 		.name = "run_ahead",
 		.type = CONFIG_BOOL,

@@ -23,8 +23,8 @@ const struct config_key verifier_config_keys[] = {
 	{"", "model", CONFIG_STRING, AT(model), 0, 0, NULL, "", "path",
 		"GGUF file of the model to serve.", KNOB_AT_START, KNOB_MODEL},
 	{"", "device", CONFIG_ENUM, AT(device), 0, 0, verifier_device_names, "cpu", NULL,
-		"What computes: the CPU, or simt, the kernels for GPUs emulated on the CPU. simt "
-		"gives the same bits a hundred times slower and is for tests.",
+		"What computes: cpu, or simt, which runs the kernels for GPUs in an emulation on "
+		"the CPU. simt gives the same bits, but much more slowly. It is for tests.",
 		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "kernels", CONFIG_ENUM, AT(kernels), 0, 0, kernels_names, "auto", NULL,
 		"Kernel set: auto, scalar, avx2 or avx512. All give the same bits.", KNOB_AT_START,
@@ -83,10 +83,9 @@ const struct config_key verifier_config_keys[] = {
 		"tokens", "Prompt tokens computed in one pass, of all sessions together.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "hidden_tokens", CONFIG_INT, AT(hidden_tokens), 0, 1 << 24, NULL, "2048", "tokens",
-		"For how many tokens, of all sessions together, hidden states are kept for a draft "
-		"head: it loses what it does not read in time. At least two passes. Takes no "
-		"memory "
-		"without a head.",
+		"How many tokens' hidden states are kept for a draft head, of all sessions "
+		"together. A head that reads late loses the oldest. Two passes fit at least. "
+		"Takes no memory without a head.",
 		KNOB_AT_START, KNOB_MODEL},
 	{"", "experts", CONFIG_ENUM, AT(experts), 0, 0, experts_names, "auto", NULL,
 		"Where experts come from: mapped (the file), or cached or auto (the expert-cache "
