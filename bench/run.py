@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the benchmarks on the demo models and writes bench/results/*.txt (and pictures), each with the CPU's name, the date,
 the revision and the command. With names as arguments only those: kernels attention pool ipc price cache cache-policies speculation trees
-workloads matrix policy knobs controller syscalls gateway; `matrix --help`, `price --help`, `speculation --help` and `trees --help` say what
+workloads matrix policy knobs controller syscalls gateway load; `matrix --help`, `price --help`, `speculation --help` and `trees --help` say what
 these take besides. Environment:
 B, where the programs are (build); OUTRIDER_BENCH_RESULTS, another folder for what is written; OUTRIDER_BENCH_ROUNDS (5).
 
@@ -324,10 +324,30 @@ def bench_gateway():
     write("gateway", "bench/run.py gateway", "\n".join(texts))
 
 
+def bench_load():
+    """What many clients wait: at random times, in bursts, and each as fast as it is answered."""
+    runs = (("--rate", 20, "--clients", 64, "--plot", RESULTS / "load.svg"),
+            ("--arrivals", "bursts:2,8", "--rate", 20, "--clients", 64),
+            ("--arrivals", "gamma:0.25", "--rate", 20, "--clients", 64),
+            ("--arrivals", "closed", "--clients", 1),
+            ("--arrivals", "closed", "--clients", 16),
+            ("--arrivals", "closed", "--clients", 64, "--shared", 48),
+            ("--arrivals", "closed", "--clients", 1000, "--retry", 100))
+    same = ("--seconds", 6, "--workload", "bench/workloads/mixed.jsonl", "--output-tokens", "16-64", "--ttft", 200, "--tpot", 20)
+    tokens = ("--seconds", 6, "--prompt-tokens", "64-128", "--output-tokens", "16-64", "--ttft", 200, "--tpot", 20)
+    text = []
+    with Service(draft=DRAFTS["small"], sets=("verifier.sessions_max=64", "verifier.queue_max=400", "verifier.client_requests=464")) as service:
+        for more in runs:
+            options = [*more, *(tokens if "--shared" in more else same)]
+            out = run(program("outrider-bench"), "load", "--runtime-dir", service.runtime, *options, timeout=600)
+            text.append(f"$ outrider-bench load {' '.join(Path(str(o)).name if str(o).startswith('/') else str(o) for o in options)}\n{out.stdout.partition(chr(10))[2]}{out.stderr}")
+    write("load", "bench/run.py load: outrider up with the demo model and a draft model, room for 64 sessions and 400 in the queue", "\n".join(text))
+
+
 BENCHES = {"kernels": bench_kernels, "attention": bench_attention, "pool": bench_pool, "ipc": bench_ipc,
            "price": bench_price, "cache": bench_cache, "speculation": bench_speculation, "trees": bench_trees,
            "cache-policies": bench_cache_policies, "workloads": bench_workloads, "matrix": bench_matrix, "policy": bench_policy, "knobs": bench_knobs, "controller": bench_controller,
-           "syscalls": bench_syscalls, "gateway": bench_gateway}
+           "syscalls": bench_syscalls, "gateway": bench_gateway, "load": bench_load}
 WITH_OPTIONS = ("matrix", "price", "speculation", "trees")
 
 

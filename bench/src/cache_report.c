@@ -1,5 +1,7 @@
 #include "bench/src/cache_report.h"
 
+#include "bench/src/picture.h"
+
 #include "services/expert-cache/hints/hint_quality.h"
 
 #include <errno.h>
@@ -132,12 +134,6 @@ json_t *replay_json(const struct replay_plan *plan, struct replay_result *result
 		"rows", rows);
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-	size_t n = strlen(text), m = strlen(end);
-	return n > m && strcmp(text + n - m, end) == 0;
-}
-
 /* Hits of all traces together. */
 static double hit_percent(
 	const struct replay_plan *plan, struct replay_result *results, size_t budget, size_t policy)
@@ -154,8 +150,6 @@ static double hit_percent(
 
 static void plot_script(const struct replay_plan *plan, struct replay_result *results, FILE *to)
 {
-	fprintf(to, "set terminal %s size 800,500\nset output '%s'\n",
-		ends_with(plan->plot, ".png") ? "pngcairo" : "svg", plan->plot);
 	fputs("set title \"Experts that were resident when asked for\" noenhanced\n"
 	      "set xlabel 'budget, percent of the experts'\nset ylabel 'hits, percent'\n"
 	      "set yrange [0:100]\nset grid\nset key bottom right\nplot ",
@@ -173,21 +167,17 @@ static void plot_script(const struct replay_plan *plan, struct replay_result *re
 
 int replay_plot(const struct replay_plan *plan, struct replay_result *results)
 {
-	if (strchr(plan->plot, '\'') ||
-		!(ends_with(plan->plot, ".png") || ends_with(plan->plot, ".svg"))) {
-		fprintf(stderr,
-			"outrider-bench cache: --plot %s: takes a name that ends in .svg or .png\n",
-			plan->plot);
-		return -EINVAL;
+	struct error err = {""};
+	int code = picture_check(plan->plot, &err);
+	FILE *gnuplot = code == 0 ? picture_open(plan->plot, 800, 500, &err) : NULL;
+
+	if (gnuplot) {
+		plot_script(plan, results, gnuplot);
+		code = picture_close(gnuplot, &err);
+	} else if (code == 0) {
+		code = -EIO;
 	}
-	FILE *gnuplot = popen("gnuplot", "we"); /* NOLINT(cert-env33-c): a fixed command */
-	if (!gnuplot)
-		return -errno;
-	plot_script(plan, results, gnuplot);
-	int status = pclose(gnuplot);
-	if (status != 0)
-		fprintf(stderr,
-			"outrider-bench cache: gnuplot ended with status %d; is it installed?\n",
-			status);
-	return status == 0 ? 0 : -EIO;
+	if (code < 0)
+		fprintf(stderr, "outrider-bench cache: %s\n", err.text);
+	return code;
 }

@@ -5,6 +5,7 @@
 #include "bench/src/grammar.h"
 #include "bench/src/ipc.h"
 #include "bench/src/kernels.h"
+#include "bench/src/load.h"
 #include "bench/src/machine.h"
 #include "bench/src/model.h"
 #include "bench/src/policy.h"
@@ -30,6 +31,7 @@ static const struct command {
 		bench_grammar},
 	{"ipc", "the cost of a hop through the shared regions, and of ZeroMQ ipc://", bench_ipc},
 	{"kernels", "GB/s and GOP/s of every product, and the machine's own peaks", bench_kernels},
+	{"load", "waits, goodput and failures of many clients of a service", bench_load},
 	{"machine", "this machine as results name it: CPU and microarchitecture", bench_machine},
 	{"model", "prefill, decode and T(n) of a model file, and the time its bytes need",
 		bench_model},

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "client/include/outrider.h"
+#include "shared/base/error.h"
 #include "shared/base/limits.h"
 
 #include <jansson.h>
@@ -43,6 +44,19 @@ struct workload_row {
 
 /* Runs the subcommand; returns a sysexits status. */
 int bench_workload(int argc, char **argv);
+
+/* The prompts of a JSONL file as requests. */
+struct workload_prompts {
+	struct outrider_request **request; /* [n], owned */
+	size_t n;
+};
+
+/* workload_prompts.c. Reads up to `limit` prompts. The requests have their input and, as their most
+ * tokens, what the file says or 256; the caller sets the rest. An error names the file and the
+ * line; also after one the caller frees the prompts. */
+int workload_prompts_read(
+	const char *path, size_t limit, struct workload_prompts *prompts, struct error *err);
+void workload_prompts_free(struct workload_prompts *prompts);
 
 /* workload_run.c. Fills rows[0..n_ks-1]; 0, or -errno after a message on stderr. */
 int workload_run(const struct workload_options *options, struct workload_row *rows);

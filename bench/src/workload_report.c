@@ -1,5 +1,6 @@
 #include "bench/src/workload.h"
 
+#include "bench/src/picture.h"
 #include "shared/base/cpu_name.h"
 #include "shared/base/plural.h"
 
@@ -106,18 +107,10 @@ json_t *workload_json(const struct workload_options *options, const struct workl
 		options->drafter, "sessions", (json_int_t)options->sessions, "rows", list);
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-	size_t n = strlen(text), m = strlen(end);
-	return n > m && strcmp(text + n - m, end) == 0;
-}
-
 static void plot_script(
 	const struct workload_options *options, const struct workload_row *rows, FILE *to)
 {
 	const char *slash = strrchr(options->file, '/');
-	fprintf(to, "set terminal %s size 800,450\nset output '%s'\n",
-		ends_with(options->plot, ".png") ? "pngcairo" : "svg", options->plot);
 	fprintf(to, "set title \"%.100s, drafter %.20s\" noenhanced\n",
 		slash ? slash + 1 : options->file, options->drafter);
 	/* A single K needs a range, too. */
@@ -148,29 +141,26 @@ static void plot_script(
 
 int workload_plot_check(const struct workload_options *options)
 {
-	const char *takes = NULL;
-	if (!ends_with(options->plot, ".png") && !ends_with(options->plot, ".svg"))
-		takes = "a name that ends in .svg or .png";
-	else if (strchr(options->plot, '\''))
-		takes = "a name without '";
-	else if (strchr(options->file, '"'))
-		takes = "a workload whose name has no \"";
-	if (!takes)
-		return 0;
-	fprintf(stderr, "outrider-bench workload: --plot %s: takes %s\n", options->plot, takes);
-	return -EINVAL;
+	struct error err = {""};
+	int code = picture_check(options->plot, &err);
+	if (code == 0 && strchr(options->file, '"'))
+		code = error_set(&err, EINVAL, "--plot %s: takes a workload whose name has no \"",
+			options->plot);
+	if (code < 0)
+		fprintf(stderr, "outrider-bench workload: %s\n", err.text);
+	return code;
 }
 
 int workload_plot(const struct workload_options *options, const struct workload_row *rows)
 {
-	FILE *gnuplot = popen("gnuplot", "we"); /* NOLINT(cert-env33-c): a fixed command */
-	if (!gnuplot)
-		return -errno;
-	plot_script(options, rows, gnuplot);
-	int status = pclose(gnuplot);
-	if (status != 0)
-		fprintf(stderr,
-			"outrider-bench workload: gnuplot ended with status %d; is it installed?\n",
-			status);
-	return status == 0 ? 0 : -EIO;
+	struct error err = {""};
+	FILE *gnuplot = picture_open(options->plot, 800, 450, &err);
+	int code = gnuplot ? 0 : -EIO;
+	if (gnuplot) {
+		plot_script(options, rows, gnuplot);
+		code = picture_close(gnuplot, &err);
+	}
+	if (code < 0)
+		fprintf(stderr, "outrider-bench workload: %s\n", err.text);
+	return code;
 }

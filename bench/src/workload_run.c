@@ -11,107 +11,34 @@
 
 #define SECOND_NS UINT64_C(1000000000)
 
-struct prompts {
-	struct outrider_request **request; /* [n], owned */
-	size_t n;
-};
-
 static int fail(int code, const char *what)
 {
 	fprintf(stderr, "outrider-bench workload: %s: %s\n", what, outrider_error());
 	return code;
 }
 
-static int add_input(struct outrider_request *request, const json_t *line)
+static int set_up(const struct workload_options *options, struct outrider_request *request)
 {
-	const char *prompt = json_string_value(json_object_get(line, "prompt"));
-	if (prompt)
-		return outrider_request_set_prompt(request, prompt);
-	size_t i;
-	const json_t *message;
-	json_array_foreach(json_object_get(line, "messages"), i, message)
-	{
-		int r = outrider_request_add_message(request,
-			json_string_value(json_object_get(message, "role")),
-			json_string_value(json_object_get(message, "content")));
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
-static int make_request(
-	const struct workload_options *options, const json_t *line, struct outrider_request **out)
-{
-	int r = outrider_request_new(out);
+	int r = outrider_request_set_draft_method(request, options->drafter);
 	if (r == 0)
-		r = add_input(*out, line);
-	if (r == 0)
-		r = outrider_request_set_draft_method(*out, options->drafter);
-	if (r == 0)
-		r = outrider_request_set_temperature(*out, options->temperature);
-	if (r < 0)
-		return r;
-	json_int_t own = json_integer_value(json_object_get(line, "max_tokens"));
-	uint32_t max_tokens = own > 0 ? (uint32_t)own : 256;
+		r = outrider_request_set_temperature(request, options->temperature);
 	if (options->max_tokens)
-		max_tokens = options->max_tokens;
-	outrider_request_set_max_tokens(*out, max_tokens);
-	outrider_request_set_ignore_eos(*out, options->ignore_eos);
-	return 0;
-}
-
-static void prompts_free(struct prompts *prompts)
-{
-	for (size_t i = 0; i < prompts->n; i++)
-		outrider_request_free(&prompts->request[i]);
-	free(prompts->request);
-}
-
-static int prompts_add(const struct workload_options *options, struct prompts *prompts,
-	const char *text, size_t number)
-{
-	json_error_t error;
-	json_t *line = json_loads(text, 0, &error);
-	if (!line) {
-		fprintf(stderr, "outrider-bench workload: %s:%zu: %s\n", options->file, number,
-			error.text);
-		return -EINVAL;
-	}
-	struct outrider_request **grown =
-		reallocarray(prompts->request, prompts->n + 1, sizeof(struct outrider_request *));
-	int r = grown ? 0 : -ENOMEM;
-	if (grown) {
-		prompts->request = grown;
-		grown[prompts->n] = NULL;
-		r = make_request(options, line, &grown[prompts->n]);
-		prompts->n++;
-	}
-	json_decref(line);
-	return r < 0 ? fail(r, options->file) : 0;
-}
-
-static int prompts_read(const struct workload_options *options, struct prompts *prompts)
-{
-	FILE *file = fopen(options->file, "re");
-	if (!file) {
-		int code = -errno;
-		fprintf(stderr, "outrider-bench workload: %s: %s\n", options->file,
-			strerror(errno));
-		return code;
-	}
-	char *line = NULL;
-	size_t capacity = 0, number = 0;
-	int r = 0;
-	while (r == 0 && prompts->n < options->limit && getline(&line, &capacity, file) > 0)
-		r = prompts_add(options, prompts, line, ++number);
-	free(line);
-	fclose(file);
-	if (r == 0 && prompts->n == 0) {
-		fprintf(stderr, "outrider-bench workload: %s: no prompts\n", options->file);
-		r = -EINVAL;
-	}
+		outrider_request_set_max_tokens(request, options->max_tokens);
+	outrider_request_set_ignore_eos(request, options->ignore_eos);
 	return r;
+}
+
+static int prompts_read(const struct workload_options *options, struct workload_prompts *prompts)
+{
+	struct error err = {""};
+	int r = workload_prompts_read(options->file, options->limit, prompts, &err);
+	if (r < 0) {
+		fprintf(stderr, "outrider-bench workload: %s\n", err.text);
+		return r;
+	}
+	for (size_t i = 0; r == 0 && i < prompts->n; i++)
+		r = set_up(options, prompts->request[i]);
+	return r < 0 ? fail(r, options->file) : 0;
 }
 
 static void totals_take(struct workload_totals *totals, const struct outrider_usage *usage)
@@ -146,7 +73,7 @@ static void totals_add(struct workload_totals *totals, const struct workload_tot
 /* One pass over the prompts, with up to LIMIT_SESSIONS streams at a time. */
 struct round {
 	struct outrider *client;
-	const struct prompts *prompts;
+	const struct workload_prompts *prompts;
 	struct outrider_stream *stream[LIMIT_SESSIONS];
 	size_t n_slots, next, ended;
 	struct workload_totals totals;
@@ -203,7 +130,7 @@ static double tokens_per_s(const struct workload_totals *totals, uint64_t ns)
 
 /* *per_s: output tokens per second: while decoding (without prefill) for one session at a time, by
  * the wall clock for several. */
-static int run_round(struct outrider *client, const struct prompts *prompts,
+static int run_round(struct outrider *client, const struct workload_prompts *prompts,
 	const struct workload_options *options, int k, struct workload_totals *totals,
 	double *per_s)
 {
@@ -242,7 +169,7 @@ static void progress(const struct workload_options *options, size_t round, size_
 }
 
 /* Runs all prompts with one K after the other. */
-static int run_in_turn(struct outrider *client, const struct prompts *prompts,
+static int run_in_turn(struct outrider *client, const struct workload_prompts *prompts,
 	const struct workload_options *options, size_t round, struct workload_row *rows)
 {
 	int r = 0;
@@ -257,14 +184,14 @@ static int run_in_turn(struct outrider *client, const struct prompts *prompts,
 
 /* Runs every prompt with all values of K, each time beginning with another one. So neither a
  * machine that becomes faster nor a cache that is warm from the last request favours any K. */
-static int run_alternating(struct outrider *client, const struct prompts *prompts,
+static int run_alternating(struct outrider *client, const struct workload_prompts *prompts,
 	const struct workload_options *options, size_t round, struct workload_row *rows)
 {
 	struct workload_totals totals[WORKLOAD_KS] = {0};
 	double ignored;
 	int r = 0;
 	for (size_t i = 0; r == 0 && i < prompts->n * options->n_ks; i++) {
-		struct prompts one = {&prompts->request[i / options->n_ks], 1};
+		struct workload_prompts one = {&prompts->request[i / options->n_ks], 1};
 		size_t k = (i + i / options->n_ks + round) % options->n_ks;
 		progress(options, round, k);
 		r = run_round(client, &one, options, rows[k].k, &totals[k], &ignored);
@@ -277,7 +204,7 @@ static int run_alternating(struct outrider *client, const struct prompts *prompt
 	return r;
 }
 
-static int run_rounds(struct outrider *client, const struct prompts *prompts,
+static int run_rounds(struct outrider *client, const struct workload_prompts *prompts,
 	const struct workload_options *options, struct workload_row *rows)
 {
 	struct workload_totals ignored = {0};
@@ -299,7 +226,7 @@ static int run_rounds(struct outrider *client, const struct prompts *prompts,
 }
 
 /* With a service, to which it connects once the requests are known. */
-static int ask(const struct prompts *prompts, const struct workload_options *options,
+static int ask(const struct workload_prompts *prompts, const struct workload_options *options,
 	struct workload_row *rows)
 {
 	struct outrider *client;
@@ -313,10 +240,10 @@ static int ask(const struct prompts *prompts, const struct workload_options *opt
 
 int workload_run(const struct workload_options *options, struct workload_row *rows)
 {
-	struct prompts prompts = {0};
+	struct workload_prompts prompts = {0};
 	int r = prompts_read(options, &prompts);
 	if (r == 0)
 		r = ask(&prompts, options, rows);
-	prompts_free(&prompts);
+	workload_prompts_free(&prompts);
 	return r;
 }
