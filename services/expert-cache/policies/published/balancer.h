@@ -1,6 +1,6 @@
 /*
  * MoE-SpAc's workload balancer (section 3.3, appendix C): the threshold tau, a utility from which
- * on experts are prefetched. The paper balances experts computed by the host against those computed
+ * on experts are prefetched; equations 9 to 12 are shared/spec/balance.c's. The paper balances experts computed by the host against those computed
  * by the device. Here no expert is computed where it is stored: one that is not resident is brought
  * over the link on demand, so the link takes the role of the host:
  *
