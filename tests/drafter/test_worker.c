@@ -295,6 +295,124 @@ static void replay_errs_as_often_as_it_is_told(void **state)
 	}
 }
 
+/* A recording of n tokens, its own position in each. */
+static struct session_page *begin_recording(
+	struct fixture *f, uint64_t uid, uint32_t n, float error)
+{
+	struct session_page *page = fake_begin(&f->fake, 1, uid, DRAFT_REPLAY, prompt, 8);
+	int32_t *recorded = session_replay(f->fake.header, page);
+	for (uint32_t i = 0; i < n; i++)
+		recorded[i] = (int32_t)(1000 + i);
+	page->request.n_replay = n;
+	page->request.replay_error = error;
+	page->request.sampling.seed = uid;
+	return page;
+}
+
+static struct fake_drafted draft_tree(
+	struct fixture *f, uint64_t uid, uint32_t n_tokens, struct draft_budget budget)
+{
+	struct fake_drafted out;
+	fake_ask_tree(&f->fake, 1, uid, n_tokens, budget, true);
+	assert_true(fake_take(&f->fake, &out, true));
+	return out;
+}
+
+/* Each level has as many nodes as the shape says, each token a child of the level before; no two
+ * siblings are alike, and the recorded tokens lie on one path. */
+static void replay_fills_trees_of_a_fixed_shape(void **state)
+{
+	struct fixture *f = *state;
+	static const struct {
+		uint8_t shape[DRAFT_SHAPE];
+		uint32_t depth, nodes;
+	} cases[] = {{{3}, 1, 3}, {{1, 1, 1}, 3, 3}, {{4, 2, 1}, 3, 4 + 8 + 8},
+		{{2, 2, 2, 2, 2, 2, 2, 2}, 8, 510}, {{20, 20}, 2, 420}};
+	for (size_t c = 0; c < sizeof(cases) / sizeof(*cases); c++) {
+		const uint64_t uid = 300 + c;
+		struct draft_budget budget = {.nodes = LIMIT_DRAFT_NODES,
+			.depth = (uint8_t)cases[c].depth,
+			.width = cases[c].shape[0]};
+		memcpy(budget.shape, cases[c].shape, sizeof(budget.shape));
+		begin_recording(f, uid, 50, 0);
+		const struct fake_drafted r = draft_tree(f, uid, 8, budget);
+		assert_int_equal(r.method, DRAFT_REPLAY);
+		assert_int_equal(r.n, cases[c].nodes);
+		uint32_t children[LIMIT_DRAFT_NODES + 1] = {0}, depth[LIMIT_DRAFT_NODES + 1] = {0},
+						      right = 0;
+		bool on_path[LIMIT_DRAFT_NODES + 1] = {true};
+		for (uint32_t i = 0; i < r.n; i++) {
+			const uint32_t at = depth[r.parent[i] + 1];
+			children[r.parent[i] + 1]++;
+			depth[i + 1] = at + 1;
+			on_path[i + 1] =
+				on_path[r.parent[i] + 1] && r.token[i] == (int32_t)(1000 + at);
+			right += on_path[i + 1];
+			for (uint32_t j = 0; j < i; j++)
+				assert_false(
+					r.parent[j] == r.parent[i] && r.token[j] == r.token[i]);
+		}
+		for (uint32_t i = 0; i <= r.n; i++)
+			if (i == 0 || depth[i] < cases[c].depth)
+				assert_int_equal(children[i], cases[c].shape[depth[i]]);
+		assert_int_equal(right, cases[c].depth);
+	}
+}
+
+/* What does not fit as a whole level's brood is left out, and nothing goes beyond the recording. */
+static void replay_ends_a_shape_where_there_is_no_room(void **state)
+{
+	struct fixture *f = *state;
+	struct draft_budget budget = {.nodes = 10, .depth = 3, .width = 4, .shape = {4, 2, 1}};
+	begin_recording(f, 320, 50, 0);
+	struct fake_drafted r = draft_tree(f, 320, 8, budget);
+	assert_int_equal(r.n, 4 + 6);
+	budget.nodes = LIMIT_DRAFT_NODES;
+	begin_recording(f, 321, 2, 0);
+	r = draft_tree(f, 321, 8, budget);
+	assert_int_equal(r.n, 4 + 8);
+}
+
+/* The recorded token is the r-th sibling as often as the header says, whatever the shape. */
+static void the_place_of_the_recorded_token_has_its_chance(void **state)
+{
+	struct fixture *f = *state;
+	const struct draft_budget shaped = {
+		.nodes = LIMIT_DRAFT_NODES, .depth = 2, .width = 4, .shape = {4, 3}};
+	const struct draft_budget grown = {.nodes = 12, .depth = 3, .width = 4};
+	for (int way = 0; way < 2; way++) {
+		const uint64_t uid = 330 + (uint64_t)way;
+		uint32_t at[5] = {0}, rounds = 4000;
+		struct session_page *page = begin_recording(f, uid, 400, 0.4f);
+		for (uint32_t i = 0; i < rounds; i++) {
+			const uint32_t position = i % 390;
+			atomic_store(&page->n_tokens, 8);
+			page->request.sampling.seed = 1 + i / 390;
+			page->n_prompt = 8;
+			for (uint32_t t = 0; t < position; t++)
+				page->tokens[8 + t] = (int32_t)(1000 + t);
+			atomic_store_explicit(&page->n_tokens, 8 + position, memory_order_release);
+			const struct fake_drafted r =
+				draft_tree(f, uid, 8 + position, way ? grown : shaped);
+			uint32_t rank = 0;
+			for (uint32_t j = 0; j < r.n; j++) {
+				if (r.parent[j] != -1)
+					continue;
+				if (r.token[j] == (int32_t)(1000 + position))
+					break;
+				rank++;
+			}
+			assert_in_range(rank, 0, 4);
+			at[rank]++;
+		}
+		/* 0.6, 0.12, 0.024, 0.0048; four standard deviations at the most. */
+		assert_in_range(at[0], 2400 - 124, 2400 + 124);
+		assert_in_range(at[1], 480 - 82, 480 + 82);
+		assert_in_range(at[2], 96 - 39, 96 + 39);
+		assert_in_range(at[3], 1, 19 + 18);
+	}
+}
+
 static void a_restarted_verifiers_new_regions_are_used(void **state)
 {
 	struct fixture *f = *state;
@@ -366,6 +484,9 @@ int main(void)
 		TEST(none_proposes_nothing),
 		TEST(replay_follows_the_recording_by_output_index),
 		TEST(replay_errs_as_often_as_it_is_told),
+		TEST(replay_fills_trees_of_a_fixed_shape),
+		TEST(replay_ends_a_shape_where_there_is_no_room),
+		TEST(the_place_of_the_recorded_token_has_its_chance),
 		TEST(a_restarted_verifiers_new_regions_are_used),
 		TEST(a_restarted_drafter_goes_on_from_the_pages),
 		TEST(regions_that_are_damaged_are_refused),

@@ -88,6 +88,15 @@ with Service(options=("--budget", "all"), sets=("verifier.budget_oracle=yes",)) 
     result = answer(service, 0, *drafted(0))
     tap.ok(not differs(result, 0) and result["usage"]["lossy"] == [], "0 is off again")
 
+    # What is kept of it can be had again, from any token on: nothing is computed for that.
+    kept = service.swarm([dict(with_replay[0], budget_experts=4, logits_hash=False)])[0]
+    uid = service.ctl_json("sessions")["sessions"][-1]["uid"]
+
+    def rest(have):
+        return service.swarm([{"resume": uid, "have": have}])[0].get("tokens")
+    tap.ok(kept["tokens"] != expected[0]["tokens"] and rest(0) == kept["tokens"] and rest(50) == kept["tokens"][50:],
+           "a finished answer with a budget is resumed with its own tokens", kept)
+
     # The verifier dies.
     def running():
         return [s for s in service.ctl_json("sessions")["sessions"] if s["max_tokens"] > TOKENS and s["output_tokens"] > 8]
@@ -104,4 +113,5 @@ with Service(options=("--budget", "all"), sets=("verifier.budget_oracle=yes",)) 
     found = difference(other[1]()[0], expected[1])
     tap.ok(not found, "the session beside it goes on to its bytes", found)
     tap.ok(not differs(answer(service, 2, *drafted(2)), 2), "and so does the service")
+    tap.ok(rest(50) == kept["tokens"][50:], "and the finished answer is still its own")
 tap.done()

@@ -113,6 +113,26 @@ def check_sampling(gateway):
         ok(status == 400 and name in answer["error"]["message"] and answer["error"]["param"] in fields, f"{fields} is refused", answer)
 
 
+def check_lossy(gateway):
+    """An answer with an expert budget says that it is lossy; the same one without does not."""
+    body = {"prompt": "In the beginning", "max_tokens": 60, "temperature": 0, "ignore_eos": True}
+    asked = {"k": 7, "draft_method": "model"}
+    status, exact = gateway.post("/v1/completions", {**body, "outrider": asked})
+    ok(status == 200 and exact["outrider"]["lossy"] == [] and exact["outrider"]["accepted"] > 0, "without a budget nothing is lossy", exact)
+    status, lossy = gateway.post("/v1/completions", {**body, "outrider": {**asked, "budget_experts": 4, "budget_coverage": "truncation"}})
+    said = lossy["outrider"]["lossy"] if status == 200 else []
+    ok(len(said) == 1 and said[0].startswith("expert budget 4 of 32 (router, truncation), which affected ") and " 0 of " not in said[0],
+       "an answer with an expert budget says so, with B, the rule, and how many tokens were affected", lossy)
+    events = gateway.events("/v1/completions", {**body, "stream_options": {"include_usage": True},
+                                                "outrider": {**asked, "budget_experts": 4, "budget_coverage": "truncation"}})
+    ends = [e["outrider"]["lossy"] for e in events if e != "[DONE]" and "outrider" in e]
+    ok(len(ends) == 1 and len(ends[0]) == 1 and ends[0][0].startswith("expert budget 4 of 32"), "so does a stream, at its end", events[-3:])
+    for more, word in (({"budget_experts": 33}, "1..32"), ({"budget_experts": 0}, "budget of 0 experts"), ({"budget_ranking": "router"}, "budget_experts"),
+                       ({"budget_experts": 4, "budget_ranking": "static"}, "budget_profile")):
+        status, answer = gateway.post("/v1/completions", {**body, "outrider": more})
+        ok(status == 400 and word in answer["error"]["message"], f"{more} is refused", answer)
+
+
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 0, "maximum": 120}},
           "required": ["name", "age"], "additionalProperties": False}
 
@@ -345,6 +365,7 @@ with Service(model=TARGET, draft=DRAFTS["small"],
     gateway = Gateway(service)
     check_shapes(gateway)
     check_sampling(gateway)
+    check_lossy(gateway)
     check_same_bytes(gateway)
     check_forms(gateway)
     check_refusals(gateway)

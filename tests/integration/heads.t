@@ -226,7 +226,8 @@ with Service(model=model, draft=head) as service:
 # Killed at any moment. The successor of the drafter finds the states of the last tokens.
 for model, head, method in ((Path(folder.name) / "nextn-qwen3next.f32.gguf", None, "mtp"), (path("target-qwen3moe"), path("eagle3-qwen3moe-full"), "eagle3")):
     expected = references(model, LONG)
-    with Service(model=model, draft=head, options=("-v",), sets=("verifier.prefill_chunk=32",)) as service:
+    with Service(model=model, draft=head, options=("-v",),
+                 sets=("verifier.prefill_chunk=32", "policy.by_experts=yes", "policy.width=4")) as service:
         for victim in ("drafter", "verifier"):
             wrong, kills, answers, passes = [], 0, 0, 0
             service.wait_ready()
@@ -234,7 +235,7 @@ for model, head, method in ((Path(folder.name) / "nextn-qwen3next.f32.gguf", Non
             while kills < KILLS:
                 service.wait_ready()
                 keys = [(random.randrange(2), random.randrange(len(ids))) for _ in range(6)]
-                shape = {"k": 5, "draft_nodes": 24, "draft_width": 4} if random.random() < 0.5 else {"k": 3}
+                shape = random.choice(({"k": 5, "draft_nodes": 24, "draft_width": 4}, {"k": 3}, {"k": -1}))
                 batch = [request(m, i, LONG, draft_method=method, **shape) for m, i in keys]
                 results, killed = service.swarm_under_kills(batch, victim, KILLS - kills, lambda: time.sleep(random.uniform(0, 0.3)),
                                                             concurrent=3)

@@ -23,6 +23,8 @@ def references(*extra):
             for mode, sampling in modes.items() for i, p in enumerate(ids)}
 
 
+LONG = TOKENS if SANITIZED else 100
+long = {(mode, i): reference(p, LONG, sampling, seed=100 + i) for mode, sampling in modes.items() for i, p in enumerate(ids[:3])}
 plain, coarse, half = references(), references("--kv", "q8_0"), references("--kv", "f16")
 tap.ok(len({tuple(e["tokens"]) for e in plain.values()}) > 8, "the references differ from each other")
 tap.ok(all(len({tuple(kept[key]["logits_hash"]) for kept in (plain, coarse, half)}) == 3 for key in plain),
@@ -65,6 +67,23 @@ def grown(service, name, expected):
                "\n".join(wrong) + f" drafted {drafted}, accepted {accepted}, {passes} iterations")
 
 
+def priced(service, name):
+    """yield chooses K and width, and the verifier leaves out the nodes that do not pay (by_experts)."""
+    changed = service.ctl("knob", "set", "policy.by_experts=yes", "policy.width=4", "draft_wait=10s")
+    tap.ok(changed.returncode == 0, f"{name}: drafts are chosen by the cost of their experts", changed.stderr)
+    for mode in modes:
+        wrong, drafted, accepted = [], 0, 0
+        for method in ("model", "ngram", "replay"):
+            asked = [{**r, "k": -1, "max_tokens": LONG, **({"replay": long[mode, i]["tokens"], "replay_error": 0.1} if method == "replay" else {})}
+                     for i, r in enumerate(requests(mode, 3, method, 3))]
+            results = service.swarm(asked, concurrent=3)
+            wrong += [f"{method}, session {i}: {what}" for i, r in enumerate(results) if (what := difference(r, long[mode, i]))]
+            usage = [r["usage"] for r in results if "usage" in r]
+            drafted, accepted = (n + sum(u[key] for u in usage) for n, key in ((drafted, "drafted"), (accepted, "accepted")))
+        tap.ok(not wrong and drafted > accepted > 0, f"{name}, {mode}: trees by the cost of experts give the reference's bytes",
+               "\n".join(wrong) + f" drafted {drafted}, accepted {accepted}")
+
+
 def sweep(service, name, expected):
     for mode, n in itertools.product(modes, SESSIONS):
         wrong, drafted, accepted = [], 0, 0
@@ -96,6 +115,8 @@ for turn, (threads, budget, draft) in enumerate(itertools.product((1, 2), budget
             changed = service.ctl("knob", "set", "draft_width=3", "draft_nodes=12", "draft_wait=10s")
             tap.ok(changed.returncode == 0, "the settings' shape of drafts is changed while it runs", changed.stderr)
             grown(service, f"{threads} threads, budget {budget}, draft {draft}, chunk {chunk}", plain)
+        if turn == 9:
+            priced(service, f"{threads} threads, budget {budget}, draft {draft}, chunk {chunk}")
 for kept, budget, expected in (("q8_0", "30%", coarse), ("f16", "100%", half)):
     with Service(draft=DRAFTS["aligned"], options=("--threads", 2, "--budget", budget, "--kv", kept),
                  sets=("verifier.prefill_chunk=16",)) as service:

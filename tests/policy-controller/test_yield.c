@@ -1139,6 +1139,90 @@ static void sessions_are_chosen_jointly_as_position_by_position(void **state)
 	free(f);
 }
 
+/* A plan's pass of one session that may be four wide, with drafts of K = 4 that were observed. */
+struct width_rig {
+	struct fixture *f;
+	struct policy_state state, *states[1];
+	struct yield_plan_pass p;
+};
+
+static void width_begin(
+	struct width_rig *rig, int64_t width, uint32_t beside, uint64_t wide_step_ns)
+{
+	rig->f = make_fixture();
+	struct passes *passes = &rig->f->controller.passes_seen;
+	struct yield_shared *shared = policy_shared(rig->f->controller.shared, &policy_yield);
+	rig->state = (struct policy_state){
+		.settings = rig->f->controller.settings, .passes = passes, .shared = shared};
+	rig->state.settings.width = width;
+	rig->states[0] = &rig->state;
+	/* A token takes 1 ms at the best rate; each extra row adds 0.05 ms to a pass. */
+	rig->p = (struct yield_plan_pass){.shared = shared,
+		.passes = passes,
+		.states = rig->states,
+		.n = 1,
+		.sessions = 1,
+		.rate = 1e-6};
+	for (uint32_t i = 0; i < 300; i++)
+		cost_observe(&passes->cost,
+			&(struct cost_pass){
+				.sessions = 1, .extra = i % 16, .ns = 1000000 + i % 16 * 50000});
+	assert_true(passes_curve(passes, 1, 16));
+	for (uint32_t i = 0; i < 40; i++) {
+		struct iteration_record record = {.k = 4,
+			.width = i % 2 ? 4 : 1,
+			.depth = 4,
+			.drafted = i % 2 ? 8 : 4,
+			.beside = (uint8_t)(i % 2 ? beside : 0),
+			.draft_ns = i % 2 ? 4 * wide_step_ns : 40000};
+		yield_width_observe(&rig->state, &record);
+	}
+}
+
+/* How many of n plans ask for alternatives. */
+static uint32_t wide_plans(struct width_rig *rig, uint32_t n)
+{
+	uint32_t wide = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t width = yield_width(&rig->p, 0, 4, 4);
+		assert_true(width == 1 || width == (uint32_t)rig->state.settings.width);
+		wide += width > 1;
+	}
+	return wide;
+}
+
+/* Alternatives that bring a token per pass are worth four rows; those that bring none are not, nor
+ * those that take longer to draft than they bring. The other width is tried now and then. */
+static void drafts_are_wide_where_alternatives_pay(void **state)
+{
+	(void)state;
+	static const struct {
+		uint32_t beside;
+		uint64_t step_ns;
+		bool wide;
+	} cases[] = {{1, 10000, true}, {0, 10000, false}, {1, 400000, false}};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct width_rig rig;
+		width_begin(&rig, 4, cases[i].beside, cases[i].step_ns);
+		assert_int_equal(wide_plans(&rig, 320), cases[i].wide ? 310 : 10);
+		free(rig.f);
+	}
+}
+
+/* Without leave there are no alternatives, and no draft at K = 0 is wide. */
+static void no_draft_is_wider_than_the_setting(void **state)
+{
+	(void)state;
+	struct width_rig rig;
+	width_begin(&rig, 1, 1, 10000);
+	for (int i = 0; i < 100; i++)
+		assert_int_equal(yield_width(&rig.p, 0, 4, 4), 0);
+	rig.state.settings.width = 4;
+	for (int i = 0; i < 100; i++)
+		assert_int_equal(yield_width(&rig.p, 0, 0, 0), 1);
+	free(rig.f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -1179,6 +1263,8 @@ int main(void)
 		cmocka_unit_test(what_a_drafter_may_not_do_is_not_waited_for),
 		cmocka_unit_test(a_drafter_follows_only_where_its_drafts_could_pay),
 		cmocka_unit_test(a_policy_changed_within_a_pass_is_not_planned_for),
+		cmocka_unit_test(drafts_are_wide_where_alternatives_pay),
+		cmocka_unit_test(no_draft_is_wider_than_the_setting),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

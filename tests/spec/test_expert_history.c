@@ -277,6 +277,62 @@ static void any_order_of_entries_leaves_probabilities(void **state)
 	assert_int_equal(h->refused, 0);
 }
 
+/* Each bit is a wish of the token's own, in its place of the set. */
+static void what_a_token_needs_is_what_it_wanted(void **state)
+{
+	struct expert_history *h = *state;
+	const uint32_t words = expert_history_words(h);
+	uint64_t bits[8];
+	assert_in_range(words * 64, MOE * EXPERTS, sizeof(bits) * 8);
+	memset(bits, 0, sizeof(bits));
+	expert_history_needs(h, 3, 1, -1, 5, bits);
+	for (uint32_t w = 0; w < words; w++)
+		assert_int_equal(bits[w], 0);
+	for (int round = 0; round < 8; round++)
+		for (int32_t t = 0; t < 40; t++)
+			learn(h, 1, 3, -1, t);
+	for (int32_t t = 0; t < 40; t++) {
+		uint64_t wanted[8] = {0};
+		memset(bits, 0, sizeof(bits));
+		expert_history_needs(h, 3, 1, -1, t, bits);
+		for (uint32_t o = 0; o < MOE; o++)
+			for (uint32_t j = 0; j < USED; j++) {
+				uint32_t bit = o * EXPERTS + wish(t, o, j);
+				wanted[bit / 64] |= UINT64_C(1) << bit % 64;
+			}
+		assert_memory_equal(bits, wanted, words * sizeof(*bits));
+	}
+	/* They are added to what is there; a page that cannot be adds nothing. */
+	uint64_t before[8];
+	memcpy(before, bits, sizeof(before));
+	expert_history_needs(h, 3, 1, -1, 0, bits);
+	for (uint32_t w = 0; w < words; w++)
+		assert_int_equal(bits[w] & before[w], before[w]);
+	assert_memory_not_equal(bits, before, words * sizeof(*bits));
+	memcpy(before, bits, sizeof(before));
+	expert_history_needs(h, LIMIT_SESSIONS, 1, -1, 7, bits);
+	assert_memory_equal(bits, before, sizeof(before));
+}
+
+/* A token that nobody has seen needs what its session uses, as many experts per layer as any. */
+static void an_unknown_token_needs_as_many_experts_as_any(void **state)
+{
+	struct expert_history *h = *state;
+	uint64_t bits[8] = {0};
+	for (int i = 0; i < 64; i++)
+		learn(h, 1, 3, -1, 11);
+	expert_history_needs(h, 3, 1, -1, 399, bits);
+	for (uint32_t o = 0; o < MOE; o++)
+		for (uint32_t j = 0; j < USED; j++) {
+			uint32_t bit = o * EXPERTS + wish(11, o, j);
+			assert_true(bits[bit / 64] >> bit % 64 & 1);
+		}
+	uint32_t n = 0;
+	for (uint32_t w = 0; w < expert_history_words(h); w++)
+		n += (uint32_t)__builtin_popcountll(bits[w]);
+	assert_int_equal(n, MOE * USED);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -291,6 +347,8 @@ int main(void)
 		TEST(nothing_known_foresees_nothing),
 		TEST(entries_that_make_no_sense_are_refused),
 		TEST(shapes_out_of_range_are_refused),
+		TEST(what_a_token_needs_is_what_it_wanted),
+		TEST(an_unknown_token_needs_as_many_experts_as_any),
 		TEST(any_order_of_entries_leaves_probabilities),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
