@@ -190,6 +190,30 @@ static void layers_text(const Outrider__CacheStats *s)
 	table_exit(&table);
 }
 
+static void device_text(const Outrider__CacheDevice *d)
+{
+	char a[UNITS_BYTES], rate[16];
+
+	if (!d)
+		return;
+	say("device", "%s, budget %s: %u slots of %.2f MiB, %u in use, %u pinned%s", d->name,
+		d->budget, d->slots, ctl_mib(d->slot_bytes), d->in_use, d->pinned,
+		d->all_pinned ? "; every expert stays there" : "");
+	say("",
+		"%" PRIu64 " hits, %" PRIu64 " being copied, %" PRIu64
+		" misses: %s hits; %.1f ms until misses got a slot",
+		d->hits, d->waits, d->misses,
+		ctl_share((double)d->hits, (double)(d->hits + d->waits + d->misses), 1, rate,
+			sizeof rate),
+		(double)d->wait_ns / 1e6);
+	say("",
+		"%" PRIu64 " copies (%s), %" PRIu64 " ahead of use, %.2f ms each; %" PRIu64
+		" evictions; %" PRIu64 " miss%s served and %" PRIu64
+		" waits ended by the verifier itself",
+		d->loads, units_size(d->bytes_loaded, a), d->prefetched, (double)d->load_ns / 1e6,
+		d->evictions, d->self_served, d->self_served == 1 ? "" : "es", d->rescued);
+}
+
 static int stats_text(const struct ctl *ctl, const Outrider__CacheStats *s)
 {
 	char a[UNITS_BYTES], b[UNITS_BYTES], rate[16];
@@ -219,6 +243,7 @@ static int stats_text(const struct ctl *ctl, const Outrider__CacheStats *s)
 		s->loads, units_size(s->bytes_loaded, a), s->evictions, s->self_served,
 		s->self_served == 1 ? "" : "es");
 	link_text(s);
+	device_text(s->device);
 	hints_text(s);
 	if (s->n_layers)
 		layers_text(s);

@@ -72,6 +72,33 @@ static void put_link(json_t *to, const Outrider__CacheStats *s)
 	put(to, "load_failures", s->load_failures);
 }
 
+static json_t *device_json(const Outrider__CacheDevice *d)
+{
+	if (!d)
+		return json_null();
+	json_t *to = json_object();
+	json_object_set_new(to, "name", json_text(d->name));
+	json_object_set_new(to, "budget", json_text(d->budget));
+	put(to, "slots", d->slots);
+	put(to, "slot_bytes", d->slot_bytes);
+	put(to, "in_use", d->in_use);
+	put(to, "pinned", d->pinned);
+	json_object_set_new(to, "all_pinned", json_boolean(d->all_pinned));
+	put(to, "adopted", d->adopted);
+	put(to, "hits", d->hits);
+	put(to, "waits", d->waits);
+	put(to, "misses", d->misses);
+	put(to, "self_served", d->self_served);
+	put(to, "rescued", d->rescued);
+	put(to, "wait_ns", d->wait_ns);
+	put(to, "loads", d->loads);
+	put(to, "prefetched", d->prefetched);
+	put(to, "evictions", d->evictions);
+	put(to, "bytes_loaded", d->bytes_loaded);
+	put(to, "load_ns", d->load_ns);
+	return to;
+}
+
 json_t *ctl_cache_json(const Outrider__CacheStats *s)
 {
 	json_t *root = json_object(), *layers = json_array();
@@ -100,6 +127,7 @@ json_t *ctl_cache_json(const Outrider__CacheStats *s)
 	put(root, "promoted", s->promoted);
 	put(root, "cancelled", s->cancelled);
 	put_link(root, s);
+	json_object_set_new(root, "device", device_json(s->device));
 	json_object_set_new(
 		root, "hint_quality", ctl_hints_json(s->hint_quality, s->n_hint_quality));
 	for (size_t i = 0; i < s->n_layers; i++)

@@ -84,6 +84,22 @@ static void draw_processes(struct sink *sink, const struct look *look)
 	}
 }
 
+static void draw_device(
+	struct sink *sink, const Outrider__CacheDevice *d, const Outrider__CacheDevice *before)
+{
+	uint64_t hits = d->hits, others = d->waits + d->misses;
+	char now[16], loaded[UNITS_BYTES];
+
+	if (before && d->hits >= before->hits && others >= before->waits + before->misses &&
+		hits + others > before->hits + before->waits + before->misses) {
+		hits -= before->hits;
+		others -= before->waits + before->misses;
+	}
+	line(sink, false, "device  %s, %u/%u slots, hits %s, %s copied%s", d->name, d->in_use,
+		d->slots, ctl_share((double)hits, (double)(hits + others), 1, now, sizeof now),
+		units_size(d->bytes_loaded, loaded), d->all_pinned ? ", every expert" : "");
+}
+
 static void draw_cache(struct sink *sink, const struct look *look, const struct look *before)
 {
 	const Outrider__CacheStats *c = look_cache(look);
@@ -102,6 +118,8 @@ static void draw_cache(struct sink *sink, const struct look *look, const struct 
 		ctl_share((double)hits, (double)(hits + misses), 1, now, sizeof now),
 		ctl_share((double)c->hits, (double)(c->hits + c->misses), 1, ever, sizeof ever),
 		units_size(c->bytes_loaded, loaded), c->queue_depth);
+	if (c->device)
+		draw_device(sink, c->device, b ? b->device : NULL);
 }
 
 static void draw_totals(struct sink *sink, const struct look *look, const struct look *before)

@@ -124,7 +124,8 @@ static void on_peer(void *arg, const struct peer *peer)
 static void describe(struct service *service)
 {
 	static const struct peer_layout layouts[] = {{EXPERTS_REGION, EXPERTS_LAYOUT},
-		{HINTS_REGION, HINTS_LAYOUT}, {DIGEST_REGION, DIGEST_LAYOUT}};
+		{HINTS_REGION, HINTS_LAYOUT}, {DIGEST_REGION, DIGEST_LAYOUT},
+		{DEVICE_REGION, DEVICE_LAYOUT}};
 	const struct peer_self self = {.arithmetic = KERNELS_ARITHMETIC,
 		.model = service->model->file_fingerprint,
 		.layouts = layouts,

@@ -1,5 +1,7 @@
 #include "services/expert-cache/live.h"
 
+#include "services/expert-cache/live_device.h"
+
 #include "shared/base/clock.h"
 #include "shared/base/file.h"
 #include "shared/base/log.h"
@@ -56,6 +58,35 @@ static int change_budget(const struct service *service, const struct cache_confi
 	return 0;
 }
 
+static void finish(struct transfer_change *change)
+{
+	if (change->policy_state != NULL)
+		change->policy->destroy(change->policy_state);
+	if (change->device_state != NULL)
+		change->policy->destroy(change->device_state);
+	live_device_free(&change->device);
+	free(change->scratch);
+}
+
+static int prepare_policy(const struct service *service, const struct cache_config *next,
+	struct transfer_change *change, struct error *err)
+{
+	uint32_t queue_max = (uint32_t)next->hint_queue_max;
+	const struct cache_policy_ops *policy = cache_policy_find(next->policy);
+	change->scratch = malloc(service->store.slots.n_slots * sizeof(*change->scratch));
+	if (change->scratch == NULL)
+		return error_set(err, ENOMEM, "policy: no memory for the order of %u slots",
+			service->store.slots.n_slots);
+	change->policy = policy;
+	int status =
+		store_policy_create(&service->store, policy, queue_max, &change->policy_state, err);
+	/* Slots that are made for the change have the new policy. */
+	if (status == 0 && service->device != NULL && change->device == NULL)
+		status = device_policy_create(service->device, policy, queue_max, service->profile,
+			&change->device_state, err);
+	return status;
+}
+
 /* Allocates what a change needs, which the worker must not do. */
 static int prepare(struct service *service, const struct cache_config *next,
 	struct settled *settled, struct transfer_change *change, struct error *err)
@@ -67,25 +98,15 @@ static int prepare(struct service *service, const struct cache_config *next,
 		return status;
 	change->budget = settled->budget.n_slots;
 	change->options = live_options(service, next, change->budget);
-	if (strcmp(now->policy, next->policy) == 0 && now->hint_queue_max == next->hint_queue_max)
-		return 0;
-	change->scratch = malloc(service->store.slots.n_slots * sizeof(*change->scratch));
-	if (change->scratch == NULL)
-		return error_set(err, ENOMEM, "policy: no memory for the order of %u slots",
-			service->store.slots.n_slots);
-	change->policy = cache_policy_find(next->policy);
-	status = store_policy_create(&service->store, change->policy,
-		(uint32_t)next->hint_queue_max, &change->policy_state, err);
+	if (service->device != NULL && strcmp(now->device_budget, next->device_budget) != 0)
+		status = live_device_make(service, next, &change->device, err);
+	if (status != 0 || (strcmp(now->policy, next->policy) == 0 &&
+				   now->hint_queue_max == next->hint_queue_max))
+		return status;
+	status = prepare_policy(service, next, change, err);
 	if (status != 0)
-		free(change->scratch);
+		finish(change);
 	return status;
-}
-
-static void finish(struct transfer_change *change)
-{
-	if (change->policy != NULL)
-		change->policy->destroy(change->policy_state);
-	free(change->scratch);
 }
 
 static void recall(struct service *service, const struct slots_settings *changed)
@@ -327,8 +348,11 @@ int live_fits(void *arg, const void *next, struct error *err)
 	if (service->geometry.n_total == 0)
 		return 0;
 	int status = 0;
+	uint32_t device_slots;
 	if (strcmp(config->budget, now->budget) != 0)
 		status = fit_budget(service, config->budget, err);
+	if (status == 0)
+		status = live_device_slots(service, config->device_budget, &device_slots, err);
 	if (status == 0 && config->profile[0] != '\0' && strcmp(config->profile, now->profile) != 0)
 		status = fit_profile(service, config->profile, err);
 	return status;
@@ -360,7 +384,16 @@ int live_apply(void *arg, const void *next, struct error *err)
 	int status = prepare(service, config, &settled, &change, err);
 	if (status != 0)
 		return status;
+	bool other_device = change.device != NULL;
+	struct device *device = change.device;
 	status = transfer_apply(&service->transfer, &change, err);
+	if (status == 0 && other_device) {
+		log_notice("device_budget: %u slots, were %u", device->slots.n_slots,
+			service->device->slots.n_slots);
+		/* Before those that were in use are closed: the broker lends from them. */
+		service->device = device;
+		live_device_offer(service);
+	}
 	finish(&change);
 	if (status != 0)
 		return status;
@@ -383,6 +416,7 @@ void live_stays(void *arg, const void *config)
 	struct service *service = arg;
 	if (service->geometry.n_total > 0)
 		settings_of(config, &service->store.slots.header->changed);
+	live_device_stays(service, config);
 }
 
 void live_means(void *arg, const struct config_key *key, char *out, size_t bytes)

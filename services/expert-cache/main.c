@@ -1,8 +1,10 @@
 /* outrider-expert-cache: keeps experts of a model in slots of fast memory. Flags and start-up. */
 #include "services/expert-cache/live.h"
+#include "services/expert-cache/live_device.h"
 #include "services/expert-cache/service.h"
 #include "services/expert-cache/settle.h"
 
+#include "kernels/gpu/backend.h"
 #include "shared/base/descriptors.h"
 #include "shared/base/log.h"
 #include "shared/base/options.h"
@@ -84,6 +86,20 @@ static void say_reads(const struct reader *reader)
 		reader_depth(reader), reader_piece_bytes(reader) >> 10, rate);
 }
 
+static int open_backend(struct service *service, struct error *err)
+{
+	const struct backend_gpu_options options = {.seed = 0};
+	switch ((enum cache_device)service->config.device) {
+	case CACHE_DEVICE_SIMT:
+		return backend_simt_create(&options, &service->backend, err);
+	case CACHE_DEVICE_CUDA:
+		return backend_cuda_create(&options, &service->backend, err);
+	case CACHE_DEVICE_CPU:
+		break;
+	}
+	return 0;
+}
+
 /* Starts slots, reader and worker. The broker is open, so no predecessor lives. */
 static int start_cache(
 	struct service *service, int recovered_fd, int recovered_hints_fd, struct error *err)
@@ -113,13 +129,19 @@ static int start_cache(
 		&service->quality, service->geometry.n_layers, service->geometry.n_experts, err);
 	if (status != 0)
 		return status;
+	status = open_backend(service, err);
+	if (status == 0 && service->backend != NULL)
+		status = live_device_open(service, err);
+	if (status != 0)
+		return status;
 	struct transfer_options transfer = live_options(service, &service->config, service->budget);
-	status = transfer_start(
-		&service->transfer, &service->store, service->reader, &transfer, err);
+	status = transfer_start(&service->transfer, &service->store, service->reader,
+		service->device, &transfer, err);
 	if (status != 0)
 		return status;
 	broker_offer(service->broker, &service->store.region);
 	broker_offer(service->broker, &service->store.hints);
+	live_device_offer(service);
 	const struct slots_adopted *found = &service->store.found;
 	say_reads(service->reader);
 	log_notice("%u of %u experts fit (%s), read with %s, policy %s%s%s", service->budget,
@@ -144,6 +166,7 @@ static void stop(struct service *service)
 	if (service->broker != NULL)
 		broker_close(&service->broker);
 	model_file_close(service);
+	live_device_close(service);
 	store_close(&service->store);
 	if (service->daemon != NULL)
 		daemon_destroy(&service->daemon);
@@ -198,6 +221,8 @@ static int serve(struct service *service, const struct options *started, const c
 	if (service->budget > 0 && broker_recover(service->daemon, HINTS_REGION, &hints_fd) != 0)
 		hints_fd = -1;
 	if (service->budget > 0)
+		live_device_recover(service);
+	if (service->budget > 0)
 		status = check_memory(service, fd, err);
 	if (status == 0)
 		status = broker_open(service->daemon, &events, &service->broker, err);
@@ -232,6 +257,7 @@ int main(int argc, char **argv)
 {
 	static struct service service;
 	service.store.region.fd = service.store.hints.fd = -1;
+	service.device_fd = service.device_memory_fd = -1;
 	struct options options;
 	char runtime_dir[4096];
 	struct error err = {.text = ""};

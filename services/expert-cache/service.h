@@ -38,6 +38,9 @@ struct service {
 	bool verifier_left;
 	uint32_t budget; /* slots; 0: a dense model, and nothing below is used */
 	struct store store;
+	struct backend *backend; /* of the device; NULL: none, and so with the next */
+	struct device *device;
+	int device_fd, device_memory_fd; /* a predecessor's, until they are taken over; -1 */
 	struct reader *reader;
 	struct transfer transfer;
 	struct hint_quality quality;

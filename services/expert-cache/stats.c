@@ -88,6 +88,45 @@ static void fill_link(struct service *service, Outrider__CacheStats *stats)
 	stats->queue_depth = atomic_load_explicit(&service->transfer.queue, memory_order_relaxed);
 }
 
+static bool fill_device(const struct service *service, Outrider__CacheStats *stats)
+{
+	if (service->device == NULL)
+		return true;
+	const struct device *device = service->device;
+	const struct device_slots *slots = &device->slots;
+	struct device_header *header = slots->header;
+	Outrider__CacheDevice *to = malloc(sizeof(*to));
+	if (to == NULL)
+		return false;
+	outrider__cache_device__init(to);
+	stats->device = to;
+	char *name = strdup(service->backend->ops->name);
+	char *budget = strdup(service->config.device_budget);
+	if (name != NULL)
+		to->name = name;
+	if (budget != NULL)
+		to->budget = budget;
+	to->slots = slots->n_slots;
+	to->slot_bytes = slots->slot_bytes;
+	to->in_use = atomic_load_explicit(&header->in_use, memory_order_relaxed);
+	for (uint32_t slot = 0; slot < slots->n_slots; slot++)
+		to->pinned += slot_pins(stats_load(&slots->state[slot])) > 0;
+	to->all_pinned = atomic_load_explicit(&header->resident, memory_order_relaxed) == 1;
+	to->adopted = device->found.ready;
+	to->hits = stats_load(&header->hits);
+	to->waits = stats_load(&header->waits);
+	to->misses = stats_load(&header->misses);
+	to->self_served = stats_load(&header->self_served);
+	to->rescued = stats_load(&header->rescued);
+	to->wait_ns = stats_load(&header->wait_ns);
+	to->loads = stats_load(&header->loads);
+	to->prefetched = stats_load(&header->prefetched);
+	to->evictions = stats_load(&header->evictions);
+	to->bytes_loaded = stats_load(&header->bytes_loaded);
+	to->load_ns = stats_load(&header->load_ns);
+	return true;
+}
+
 static void fill_totals(struct service *service, Outrider__CacheStats *stats)
 {
 	struct slots_header *header = service->store.slots.header;
@@ -179,7 +218,8 @@ bool stats_fill(struct service *service, bool per_layer, Outrider__Envelope *rep
 	fill_memory(service, stats);
 	fill_link(service, stats);
 	fill_totals(service, stats);
-	if (!fill_room(service, stats) || !hint_stats_all(&service->quality, stats))
+	if (!fill_room(service, stats) || !fill_device(service, stats) ||
+		!hint_stats_all(&service->quality, stats))
 		return false;
 	return fill_layers(service, residents, per_layer, stats);
 }

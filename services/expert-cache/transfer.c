@@ -20,6 +20,9 @@
 #define STARVED_NS 5000000ull
 /* How often slots that are to be packed, but are pinned, are checked again. */
 #define UNPACKED_NS 2000000ull
+/* While copies to the device are in flight: nobody rings when one has ended, and what it changes is
+ * only that its slot may be evicted. */
+#define COPIES_NS 500000ull
 /* A verifier that has not unpinned for this long has died; its demands are void. */
 #define WANTED_NS 2000000000ull
 /* How often the policy is told the measurements. */
@@ -41,7 +44,11 @@ static void want_hints(struct transfer *transfer)
 {
 	const struct store *store = transfer->store;
 	uint32_t wanted = cache_policy_wants(store->policy, store->policy_state);
-	if (store->budget >= store->geometry.n_total)
+	const struct device *device = transfer->device;
+	uint32_t fits = device != NULL && device->slots.n_slots < store->budget
+				? device->slots.n_slots
+				: store->budget;
+	if (fits >= store->geometry.n_total)
 		wanted = 0;
 	atomic_store_explicit(&store->slots.header->hint_sources, wanted, memory_order_relaxed);
 }
@@ -196,6 +203,29 @@ static void choose_packing(struct transfer *transfer)
 	transfer->packer.wanted = transfer->options.packs_later;
 }
 
+/* Without queues there are no slots: the verifier takes its experts itself. */
+static void begin_device(struct transfer *transfer)
+{
+	struct error err;
+	if (transfer->device == NULL || device_begin(transfer->device, &err) == 0)
+		return;
+	log_error("the device's slots are not used: %s", err.text);
+	transfer->device = NULL;
+}
+
+static void change_device(struct transfer *transfer, struct transfer_change *change)
+{
+	struct device *before = transfer->device;
+	if (before != NULL) {
+		device_end(before);
+		atomic_store_explicit(&before->slots.header->closed, 1, memory_order_release);
+		doorbell_ring(&before->slots.header->arrivals);
+	}
+	transfer->device = change->device;
+	change->device = before;
+	begin_device(transfer);
+}
+
 static void take_change(struct transfer *transfer)
 {
 	/* Acquire pairs with the release in transfer_apply: the change is completely written. */
@@ -204,6 +234,11 @@ static void take_change(struct transfer *transfer)
 	struct store *store = transfer->store;
 	if (change == NULL)
 		return;
+	const struct cache_policy_ops *policy = change->policy;
+	if (change->device != NULL)
+		change_device(transfer, change);
+	else if (policy != NULL && transfer->device != NULL)
+		device_switch_policy(transfer->device, &policy, &change->device_state);
 	if (change->policy != NULL)
 		store_switch_policy(store, &change->policy, &change->policy_state, change->scratch);
 	store_set_budget(store, change->budget);
@@ -268,6 +303,8 @@ static void measure(struct transfer *transfer, uint64_t now_ns)
 			(uint64_t)((double)store->slots.slot_bytes * 1e9 / rate),
 			memory_order_relaxed);
 	store_measure(transfer->store);
+	if (transfer->device != NULL)
+		device_measure(transfer->device, store);
 }
 
 /* ---- The thread. ---- */
@@ -295,6 +332,8 @@ static void work(struct transfer *transfer)
 	uint64_t now_ns = clock_ns();
 	store_release_held(store, now_ns);
 	start_demanded(transfer, now_ns);
+	if (transfer->device != NULL)
+		device_work(transfer->device, &transfer->loads, now_ns);
 	bool shrinking = shrink(transfer, now_ns);
 	loads_cancel_obsolete(&transfer->loads, now_ns);
 	start_prefetches(transfer, now_ns);
@@ -307,6 +346,8 @@ static void work(struct transfer *transfer)
 	uint64_t timeout_ns = transfer->n_wanted > 0 ? STARVED_NS
 			      : unpacked	     ? UNPACKED_NS
 						     : IDLE_NS;
+	if (transfer->device != NULL && device_busy(transfer->device))
+		timeout_ns = COPIES_NS;
 	if (shrinking || transfer->loads.n_packing > 0) {
 		loads_collect(&transfer->loads, NULL, 0);
 		loads_pack_one(&transfer->loads);
@@ -348,6 +389,7 @@ static void *transfer_thread(void *arg)
 {
 	struct transfer *transfer = arg;
 	ask_to_run_soon();
+	begin_device(transfer);
 	while (!atomic_load_explicit(&transfer->stop, memory_order_acquire))
 		work(transfer);
 	/* Reads in flight write to slots, so they must end before the slots are given to others. */
@@ -355,6 +397,8 @@ static void *transfer_thread(void *arg)
 		loads_collect(&transfer->loads, NULL, 100000000);
 	while (transfer->loads.n_packing > 0)
 		loads_pack_one(&transfer->loads);
+	if (transfer->device != NULL)
+		device_end(transfer->device);
 	/* For the successor. */
 	while (sums_work(transfer->store))
 		continue;
@@ -404,9 +448,10 @@ static int allocate(struct transfer *transfer, struct error *err)
 }
 
 int transfer_start(struct transfer *transfer, struct store *store, struct reader *reader,
-	const struct transfer_options *options, struct error *err)
+	struct device *device, const struct transfer_options *options, struct error *err)
 {
 	memset(transfer, 0, sizeof(*transfer));
+	transfer->device = device;
 	transfer->store = store;
 	transfer->reader = reader;
 	transfer->options = *options;

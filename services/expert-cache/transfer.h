@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "services/expert-cache/device/device.h"
 #include "services/expert-cache/hints/hint_quality.h"
 #include "services/expert-cache/reader/loads.h"
 #include "services/expert-cache/reader/packer.h"
@@ -33,6 +34,10 @@ struct transfer_change {
 	const struct cache_policy_ops *policy;
 	void *policy_state;
 	struct store_resident *scratch; /* [n_slots], when the policy changes */
+	void *device_state; /* the new policy's for the device's slots, if there are any */
+	/* NULL: the device's slots stay. Otherwise others; afterwards those that were in use before.
+	 */
+	struct device *device;
 };
 
 enum { TRANSFER_MISSED = 128 };
@@ -40,6 +45,7 @@ enum { TRANSFER_MISSED = 128 };
 struct transfer {
 	struct store *store;
 	struct reader *reader;
+	struct device *device; /* NULL: none */
 	struct transfer_options options;
 	struct loads loads;
 	struct pages_ahead pages;
@@ -72,9 +78,9 @@ struct transfer {
 	_Atomic uint32_t hints_kept; /* prefetches that the policy keeps waiting */
 };
 
-/* Starts the worker. Borrows store and reader. */
+/* Starts the worker. Borrows store, reader and device, which may be NULL. */
 int transfer_start(struct transfer *transfer, struct store *store, struct reader *reader,
-	const struct transfer_options *options, struct error *err);
+	struct device *device, const struct transfer_options *options, struct error *err);
 /* Stops the worker, after waiting for the reads in flight. */
 void transfer_stop(struct transfer *transfer);
 

@@ -27,12 +27,18 @@ static void take_demand(struct transfer *transfer, const struct slot_demand *dem
 	uint32_t layer = demand->layer, expert = demand->expert;
 	if (!in_model(transfer, layer, expert))
 		return;
+	struct device *device = demand->device != 0 ? transfer->device : NULL;
 	if (demand->iteration != store->demand) {
 		/* The verifier has gone on, and waits for none of the earlier demands. */
 		store_begin_demand(store, demand->iteration);
 		transfer->n_wanted = 0;
 	}
 	uint32_t slot = store_find(store, layer, expert);
+	if (device != NULL && (device_demand(device, demand) || slot != SLOT_NONE)) {
+		if (slot != SLOT_NONE)
+			store_protect(store, slot);
+		return;
+	}
 	struct cache_use use = {.layer = layer,
 		.expert = expert,
 		.tokens = demand->tokens,
@@ -82,7 +88,9 @@ static void take_activation(
 		use.slot = store_find(store, use.layer, use.expert);
 		store->policy->on_activation(store->policy_state, &use);
 		store_use(store, &use);
-		if (use.slot != SLOT_NONE)
+		if (transfer->device != NULL)
+			device_use(transfer->device, &use);
+		else if (use.slot != SLOT_NONE)
 			packer_used(&transfer->packer, use.slot, use.tokens, now_ns);
 	}
 }
@@ -136,6 +144,10 @@ static void take_hint(struct transfer *transfer, const struct slot_hint *hint, u
 		.made_ns = hint->made_ns,
 		.iteration = hint->iteration};
 	store->policy->on_hint(store->policy_state, &entry, slot);
+	/* The block that drafts is computed elsewhere. */
+	const struct slots_geometry *geometry = &store->geometry;
+	if (transfer->device != NULL && hint->layer < geometry->n_layers - geometry->drafting)
+		device_hint(transfer->device, &entry);
 }
 
 /* A ring whose counters somebody has overwritten would read as empty for ever. Entries that found

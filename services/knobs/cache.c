@@ -7,6 +7,9 @@ static const char *const budget_names[] = {"auto", "all", "min", NULL};
 static const char *const policy_names[] = {CACHE_POLICY_EACH(LISTED, LISTED) NULL};
 static const char *const io_names[] = {"auto", "io_uring", "pread", NULL};
 
+static const char *const device_names[] = {"cpu", "simt", "cuda", NULL};
+static const char *const device_budget_names[] = {"all", "min", NULL};
+
 #define AT(field) offsetof(struct cache_config, field), sizeof(((struct cache_config *)0)->field)
 
 const struct config_key cache_config_keys[] = {
@@ -18,6 +21,16 @@ const struct config_key cache_config_keys[] = {
 		"Memory for experts: all, min, a share as 30%, bytes as 2G, or auto: as many as "
 		"fit beside other weights, the verifier's KV cache and sessions, and a reserve of "
 		"a 16th of memory (256M at least).",
+		KNOB_LIVE, KNOB_MODEL},
+	{"", "device", CONFIG_ENUM, AT(device), 0, 0, device_names, "cpu", NULL,
+		"Where the verifier computes: its own setting device. Unless that is cpu, experts "
+		"are kept in the device's memory too. simt: the kernels for GPUs, emulated on the "
+		"CPU, for tests.",
+		KNOB_AT_START, KNOB_GLOBAL},
+	{"", "device_budget", CONFIG_STRING, AT(device_budget), 0, 0, device_budget_names, "all",
+		"all, min, above 0% to 100%, or bytes as 2G",
+		"The device's memory for experts, as in budget. It is allocated at the start. "
+		"Without a device it has no effect.",
 		KNOB_LIVE, KNOB_MODEL},
 	{"", "policy", CONFIG_STRING, AT(policy), 0, 0, policy_names, "outrider",
 		CACHE_POLICY_NAMES,

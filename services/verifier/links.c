@@ -6,6 +6,7 @@
 #include "shared/base/log.h"
 #include "shared/ipc/peers.h"
 #include "shared/ipc/registry.h"
+#include "shared/spec/device_slots.h"
 #include "shared/spec/file_digest.h"
 
 #include <fcntl.h>
@@ -78,6 +79,30 @@ static void got_experts(struct front *front, int fd, int hints_fd)
 	broker_keep(front->broker, &hints);
 	engine_use_experts(front->engine, &region, &hints);
 	log_info("experts come from the expert-cache now");
+}
+
+/* The slots on the device, and their memory. What does not fit is told again when it does: the two
+ * come one after the other. */
+static void got_device(struct front *front, int fd, int memory_fd)
+{
+	struct region region = {.fd = -1};
+	struct error err;
+
+	if (!cache_wanted(front))
+		return;
+	int own = fcntl(memory_fd, F_DUPFD_CLOEXEC, 3);
+	if (own < 0 || map(fd, DEVICE_REGION, DEVICE_LAYOUT, sizeof(struct device_header), &region,
+			       &err) != 0) {
+		log_error("the device's slots are not used: %s",
+			own < 0 ? strerror(errno) : err.text);
+		if (own >= 0)
+			close(own);
+		return;
+	}
+	assert(region.header != NULL);
+	broker_keep(front->broker, &region);
+	broker_keep_fd(front->broker, DEVICE_MEMORY, own);
+	engine_use_device(front->engine, &region, own);
 }
 
 static void got_digest(struct front *front, int fd)
@@ -230,7 +255,7 @@ static void on_regions(
 	void *arg, const char *peer, const char *const *names, const int *fds, size_t n)
 {
 	struct front *front = arg;
-	int experts = -1, hints = -1;
+	int experts = -1, hints = -1, device = -1, memory = -1;
 
 	for (size_t i = 0; i < n; i++) {
 		if (strcmp(peer, PEER_CACHE) == 0 && strcmp(names[i], EXPERTS_REGION) == 0)
@@ -239,11 +264,17 @@ static void on_regions(
 			hints = fds[i];
 		else if (strcmp(peer, PEER_CACHE) == 0 && strcmp(names[i], DIGEST_REGION) == 0)
 			got_digest(front, fds[i]);
+		else if (strcmp(peer, PEER_CACHE) == 0 && strcmp(names[i], DEVICE_REGION) == 0)
+			device = fds[i];
+		else if (strcmp(peer, PEER_CACHE) == 0 && strcmp(names[i], DEVICE_MEMORY) == 0)
+			memory = fds[i];
 		else if (strcmp(peer, PEER_POLICY) == 0 && strcmp(names[i], POLICY_REGION) == 0)
 			got_policy(front, fds[i]);
 	}
 	if (experts >= 0 && hints >= 0)
 		got_experts(front, experts, hints);
+	if (device >= 0 && memory >= 0)
+		got_device(front, device, memory);
 	broker_keep_only(front->broker, peer, names, n);
 	links_state(front);
 }
@@ -306,7 +337,8 @@ static void describe(struct front *front)
 	static const struct peer_layout layouts[] = {{SESSIONS_REGION, SESSIONS_LAYOUT},
 		{DRAFT_REGION, DRAFT_LAYOUT}, {EXPERTS_REGION, EXPERTS_LAYOUT},
 		{HINTS_REGION, HINTS_LAYOUT}, {DIGEST_REGION, DIGEST_LAYOUT},
-		{POLICY_REGION, POLICY_LAYOUT}, {HIDDEN_REGION, HIDDEN_LAYOUT}};
+		{POLICY_REGION, POLICY_LAYOUT}, {HIDDEN_REGION, HIDDEN_LAYOUT},
+		{DEVICE_REGION, DEVICE_LAYOUT}};
 	const struct peer_self self = {.arithmetic = KERNELS_ARITHMETIC,
 		.model = front->model->file_fingerprint,
 		.layouts = layouts,

@@ -444,41 +444,59 @@ static void region_name(const struct region *region, char out[LIMIT_NAME])
 	out[LIMIT_NAME - 1] = '\0';
 }
 
-void broker_offer(struct broker *broker, const struct region *region)
+/* read_only: a descriptor for reading, or -errno. */
+static void offer(struct broker *broker, const char *name, int fd, int read_only)
 {
-	char name[LIMIT_NAME];
-	struct offer *offered;
+	struct offer *offered = find_offer(broker, name);
 
-	region_name(region, name);
-	offered = find_offer(broker, name);
 	if (!offered) {
 		assert(broker->n_offered < LIMIT_REGIONS);
 		offered = &broker->offered[broker->n_offered++];
 	} else if (offered->read_fd >= 0) {
 		close(offered->read_fd);
 	}
-	memcpy(offered->name, name, LIMIT_NAME);
-	offered->fd = region->fd;
-	offered->read_fd = region_read_only(region->fd);
-	if (offered->read_fd < 0)
-		log_notice("region %s: processes that only read it could write to it, because it "
-			   "cannot be opened for reading only (/proc/self/fd): %s",
-			name, strerror(-offered->read_fd));
+	snprintf(offered->name, LIMIT_NAME, "%s", name);
+	offered->fd = fd;
+	offered->read_fd = read_only;
 	daemon_store_fd(broker->daemon, name, reading_fd(offered));
 	for (size_t i = 0; i < LIMIT_PEERS; i++)
 		if (broker->connections[i].fd >= 0 && broker->connections[i].joined)
 			give_offered(&broker->connections[i]);
 }
 
+void broker_offer(struct broker *broker, const struct region *region)
+{
+	char name[LIMIT_NAME];
+	int read_only = region_read_only(region->fd);
+
+	region_name(region, name);
+	if (read_only < 0)
+		log_notice("region %s: processes that only read it could write to it, because it "
+			   "cannot be opened for reading only (/proc/self/fd): %s",
+			name, strerror(-read_only));
+	offer(broker, name, region->fd, read_only);
+}
+
+void broker_offer_fd(struct broker *broker, const char *name, int fd)
+{
+	offer(broker, name, fd, region_read_only(fd));
+}
+
 void broker_keep(struct broker *broker, const struct region *region)
 {
 	char name[LIMIT_NAME];
+
+	region_name(region, name);
+	broker_keep_fd(broker, name, region->fd);
+}
+
+void broker_keep_fd(struct broker *broker, const char *name, int of)
+{
 	struct named_fd *kept;
-	int fd = region_read_only(region->fd);
+	int fd = region_read_only(of);
 
 	if (fd < 0)
-		fd = fcntl(region->fd, F_DUPFD_CLOEXEC, 0);
-	region_name(region, name);
+		fd = fcntl(of, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0) {
 		log_error("region %s cannot be kept for its owner: %s", name, strerror(errno));
 		return;
@@ -494,7 +512,7 @@ void broker_keep(struct broker *broker, const struct region *region)
 		close(fd);
 		return;
 	}
-	memcpy(kept->name, name, LIMIT_NAME);
+	snprintf(kept->name, LIMIT_NAME, "%s", name);
 	kept->fd = fd;
 }
 

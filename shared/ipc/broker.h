@@ -41,10 +41,16 @@ struct daemon *broker_daemon(const struct broker *broker);
  * name. Without /proc there is no O_RDONLY descriptor and all get the other, which is logged.
  * Borrows region until broker_close. At most LIMIT_REGIONS. */
 void broker_offer(struct broker *broker, const struct region *region);
+/* The same for memory of a device, which is not a region: its descriptor under this name. fd:
+ * borrowed until broker_close, or until another is offered. If it cannot be opened for reading only,
+ * everybody gets it as it is. */
+void broker_offer_fd(struct broker *broker, const char *name, int fd);
 /* Keeps a peer's region that this process has mapped, to hand it to the owner's successor on
  * request. Duplicates the descriptor as O_RDONLY; replaces a kept region of the same name. The
  * region is offered to nobody else. A failure is logged. */
 void broker_keep(struct broker *broker, const struct region *region);
+/* The same for what broker_offer_fd has given out. */
+void broker_keep_fd(struct broker *broker, const char *name, int fd);
 /* Call when the link to `owner` has told which regions it offers: drops all others that are kept
  * for it, which nobody needs any more. */
 void broker_keep_only(struct broker *broker, const char *owner, const char *const *names, size_t n);

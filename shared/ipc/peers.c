@@ -31,6 +31,8 @@ static const struct {
 	{"kv", PEER_VERIFIER, {NULL}},
 	{"weights", PEER_VERIFIER, {NULL}},
 	{"experts", PEER_CACHE, {PEER_VERIFIER}},
+	{"experts.dev", PEER_CACHE, {PEER_VERIFIER}},
+	{"experts.mem", PEER_CACHE, {PEER_VERIFIER}},
 	{"digest", PEER_CACHE, {NULL}},
 	{"hints", PEER_CACHE, {PEER_VERIFIER, PEER_DRAFTER}},
 	{"policy", PEER_POLICY, {PEER_VERIFIER}},

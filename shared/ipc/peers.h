@@ -13,7 +13,8 @@
  *
  *   drafter  -> verifier (sessions, draft, supports, hidden), expert-cache (experts, hints),
  *               policy (policy)
- *   verifier -> expert-cache (experts, hints, digest), policy (policy)
+ *   verifier -> expert-cache (experts, hints, digest, and with
+ *               a device experts.dev and experts.mem), policy (policy)
  */
 #pragma once
 

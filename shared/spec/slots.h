@@ -49,7 +49,7 @@
 #include "shared/model/pass/experts.h"
 
 #define EXPERTS_REGION "experts"
-#define EXPERTS_LAYOUT 11
+#define EXPERTS_LAYOUT 12
 #define HINTS_REGION "hints"
 #define HINTS_LAYOUT 2
 
@@ -170,6 +170,7 @@ struct slots_counts {
 struct slot_demand { /* verifier to cache: must be loaded now */
 	uint16_t layer, expert;
 	uint16_t tokens; /* of the batch that need the expert */
+	uint16_t device; /* 1: wanted in a slot of the device (device_slots.h) */
 	/* Grows with each layer that the verifier begins; demands with another number are obsolete.
 	 */
 	uint64_t iteration;
@@ -424,7 +425,7 @@ struct experts_cached_options {
 	struct backend *backend; /* the back end that computes with the experts; borrowed */
 	uint64_t spin_ns; /* time to spin before sleeping on arrivals */
 	/* The least time without an arrival before a demand is served from the file. A slow link
-	 * gets longer: see patience() in slots_wait.c. */
+	 * gets longer: see slots_patience in slots_wait.c. */
 	uint64_t patience_ns;
 	uint64_t generation; /* that of the verifier */
 	bool (*cache_alive)(void *arg); /* may be NULL: the cache counts as alive */
@@ -446,6 +447,14 @@ void experts_cached_meanwhile(struct experts_cached *cached, bool (*work)(void *
 /* The number of regions ever attached: when it changes the region is another one, even at the same
  * address. */
 uint64_t experts_cached_attachment(const struct experts_cached *cached);
+/* Sets the queue of the passes, in which a device's copies and waits are put. Before the first pass,
+ * and before experts_cached_attach_device. */
+void experts_cached_queue(struct experts_cached *cached, struct queue *q);
+/* Uses the device's slots (device_slots.h) from now on; dups both descriptors. control NULL: none.
+ * -ESTALE: the two do not belong together, or are of another model. On failure what is attached stays.
+ * Between passes. */
+int experts_cached_attach_device(struct experts_cached *cached, const struct region *control,
+	int memory_fd, struct error *err);
 /* True when, since the last call, somebody wrote to the state of a slot that was in use. The slot's
  * bytes may have changed meanwhile, so results computed with them must not be used. */
 bool experts_cached_damaged(struct experts_cached *cached);

@@ -20,11 +20,20 @@ static struct experts_cached *cached_of(struct expert_source *source)
 	return (struct experts_cached *)source;
 }
 
-/* Records that it must be unpinned, or its pages of the file released, when its view is no longer
- * used. */
-static void hold(struct experts_cached *cached, uint32_t slot, uint32_t expert)
+void slots_hold(struct experts_cached *cached, enum held_kind kind, uint32_t slot, uint32_t expert)
 {
-	cached->held[cached->n_held++] = (struct held_view){slot, cached->layer, expert, 0};
+	cached->held[cached->n_held++] = (struct held_view){
+		.slot = slot, .layer = cached->layer, .expert = expert, .kind = kind};
+}
+
+/* The device cannot read where the bytes are: they go to a spare slot, which must be free. */
+static void view_spare(struct experts_cached *cached, uint32_t i,
+	const void *const from[EXPERT_PARTS], enum matrix_layout layout, struct expert_view *view)
+{
+	view->index = i;
+	uint32_t spare = device_spare_take(&cached->spare, cached->q,
+		&cached->geometry.layers[cached->layer], from, layout, view);
+	slots_hold(cached, HELD_SPARE, spare, cached->experts[i]);
 }
 
 static struct place slot_place(const struct experts_cached *cached, uint32_t slot,
@@ -42,6 +51,17 @@ static void view_slot(struct experts_cached *cached, uint32_t i, struct expert_v
 	/* It is pinned: nobody changes its content or its layout. */
 	uint64_t word = atomic_load_explicit(&cached->slots.state[slot], memory_order_relaxed);
 	enum matrix_layout layout = slot_layout(word);
+	if (cached->spare.n > 0) {
+		const unsigned char *at = slots_at(&cached->slots, slot);
+		const void *from[EXPERT_PARTS];
+		for (int p = 0; p < EXPERT_PARTS; p++)
+			from[p] = at + slots_part_at(&part[p], expert, layout);
+		view_spare(cached, i, from, layout, view);
+		/* The bytes have been read. */
+		cached->damaged |=
+			!slots_unpin(&cached->slots, slot, cached->epoch, cached->layer, expert);
+		return;
+	}
 	*view = (struct expert_view){
 		.index = i,
 		.slot = slot,
@@ -50,7 +70,7 @@ static void view_slot(struct experts_cached *cached, uint32_t i, struct expert_v
 		.down = slot_place(cached, slot, &part[EXPERT_DOWN], expert, layout),
 		.layout = layout,
 	};
-	hold(cached, slot, expert);
+	slots_hold(cached, HELD_SLOT, slot, expert);
 }
 
 static void view_file(struct experts_cached *cached, uint32_t i, struct expert_view *view)
@@ -58,12 +78,20 @@ static void view_file(struct experts_cached *cached, uint32_t i, struct expert_v
 	const struct layer *layer = &cached->source.model->layers[cached->layer];
 	uint32_t expert = cached->experts[i];
 	view->index = i;
-	experts_file_view(cached->source.model, &cached->file, cached->layer, expert, view);
+	if (cached->spare.n > 0) {
+		const void *from[EXPERT_PARTS] = {model_expert_data(&layer->gate, expert),
+			model_expert_data(&layer->up, expert),
+			model_expert_data(&layer->down, expert)};
+		view_spare(cached, i, from, cached->source.model->expert_layout, view);
+	} else {
+		experts_file_view(cached->source.model, &cached->file, cached->layer, expert, view);
+	}
 	cached->source.stats.bytes_loaded +=
 		layer->gate.expert_bytes + layer->up.expert_bytes + layer->down.expert_bytes;
 	if (cached->region.fd < 0)
 		return;
-	hold(cached, SLOT_NONE, expert);
+	if (cached->spare.n == 0)
+		slots_hold(cached, HELD_FILE, SLOT_NONE, expert);
 	counter_add(&cached->slots.header->self_served, 1);
 	counter_add(&cached->slots.counts[cached->layer].self_served, 1);
 }
@@ -71,7 +99,7 @@ static void view_file(struct experts_cached *cached, uint32_t i, struct expert_v
 /* Pushes the layer's activation counts, for the cache's policy; those that find no room are dropped
  * and counted. They come before the demands, so that the owner, which reads demands first, has them
  * when it chooses victims. They wake the owner only for every half of their ring. */
-static void push_activations(struct experts_cached *cached, const uint16_t *tokens)
+void slots_push_activations(struct experts_cached *cached, const uint16_t *tokens)
 {
 	struct ring *ring = &cached->slots.activations;
 	/* For judging hints. */
@@ -107,7 +135,7 @@ static void push_activations(struct experts_cached *cached, const uint16_t *toke
 	ring_prefetch(ring);
 }
 
-static bool push_demand(struct experts_cached *cached, uint32_t expert, uint16_t tokens)
+bool slots_push_demand(struct experts_cached *cached, uint32_t expert, uint16_t tokens)
 {
 	struct slots *slots = &cached->slots;
 	/* A refusal belongs to an earlier demand. If the owner puts a slot there meanwhile, that
@@ -124,6 +152,7 @@ static bool push_demand(struct experts_cached *cached, uint32_t expert, uint16_t
 		.layer = (uint16_t)cached->layer,
 		.expert = (uint16_t)expert,
 		.tokens = tokens,
+		.device = device_tier_used(cached),
 		.iteration = cached->iteration,
 		.time_ns = cached->progress_ns,
 	};
@@ -165,7 +194,7 @@ static void begin_with_cache(struct experts_cached *cached, const uint16_t *toke
 		else
 			cached->missing[cached->n_missing++] = (uint16_t)i;
 	}
-	push_activations(cached, tokens);
+	slots_push_activations(cached, tokens);
 	struct slots_counts *counts = &slots->counts[cached->layer];
 	counter_add(&counts->hits, cached->n_pinned);
 	counter_add(&slots->header->demand_hits, cached->n_pinned);
@@ -179,7 +208,7 @@ static void begin_with_cache(struct experts_cached *cached, const uint16_t *toke
 	cached->n_missing = 0;
 	for (uint32_t m = 0; m < n; m++) {
 		uint16_t i = cached->missing[m];
-		if (alive && push_demand(cached, cached->experts[i], tokens[i]))
+		if (alive && slots_push_demand(cached, cached->experts[i], tokens[i]))
 			cached->missing[cached->n_missing++] = i;
 		else
 			cached->unserved[cached->n_unserved++] = i;
@@ -204,11 +233,31 @@ static void advise_file(
  * that were read here are dropped. Without one, the page cache is all there is. */
 static void release(struct experts_cached *cached, const struct held_view *view, bool drop)
 {
-	if (view->slot != SLOT_NONE)
+	switch (view->kind) {
+	case HELD_SLOT:
 		cached->damaged |= !slots_unpin(
 			&cached->slots, view->slot, cached->epoch, view->layer, view->expert);
-	else if (drop)
-		advise_file(cached, view->layer, view->expert, false);
+		break;
+	case HELD_FILE:
+		if (drop)
+			advise_file(cached, view->layer, view->expert, false);
+		break;
+	case HELD_SPARE:
+		device_spare_put(&cached->spare, view->slot);
+		break;
+	case HELD_DEVICE:
+	case HELD_RESIDENT:
+		device_tier_release(cached, view);
+		break;
+	}
+}
+
+static bool owner_starves(const struct experts_cached *cached)
+{
+	return atomic_load_explicit(&cached->slots.header->starved, memory_order_seq_cst) != 0 ||
+	       (device_tier_used(cached) &&
+		       atomic_load_explicit(
+			       &cached->device.slots.header->starved, memory_order_seq_cst) != 0);
 }
 
 /* Releases the first n held views. */
@@ -216,8 +265,8 @@ static void release_first(struct experts_cached *cached, uint32_t n)
 {
 	bool pinned = false, filed = false;
 	for (uint32_t i = 0; i < n; i++) {
-		pinned |= cached->held[i].slot != SLOT_NONE;
-		filed |= cached->held[i].slot == SLOT_NONE;
+		pinned |= cached->held[i].kind == HELD_SLOT || cached->held[i].kind == HELD_DEVICE;
+		filed |= cached->held[i].kind == HELD_FILE;
 	}
 	bool drop = filed && slots_cache_alive(cached);
 	for (uint32_t i = 0; i < n; i++)
@@ -227,13 +276,12 @@ static void release_first(struct experts_cached *cached, uint32_t n)
 	/* Sequentially consistent, like the unpins, with the owner's store of `starved` and its
 	 * later look at the pins: either it sees the unpin, or we see that it starves. Otherwise
 	 * both could sleep. */
-	if (pinned &&
-		atomic_load_explicit(&cached->slots.header->starved, memory_order_seq_cst) != 0)
+	if (pinned && owner_starves(cached))
 		doorbell_ring(&cached->slots.hinted->work);
 }
 
 /* Releases views whose tickets are reached, in order. */
-static void release_held(struct experts_cached *cached)
+void slots_release_held(struct experts_cached *cached)
 {
 	uint32_t n = 0;
 	while (n < cached->n_held &&
@@ -246,11 +294,28 @@ static void release_held(struct experts_cached *cached)
 
 /* Experts wait for slots, or views for a place among the held ones: waits for everything that was
  * queued. */
-static void release_all(struct experts_cached *cached)
+void slots_release_all(struct experts_cached *cached)
 {
 	if (cached->n_held > 0)
 		(void)cached->q->ops->wait(cached->q, cached->held[cached->n_held - 1].until);
-	release_held(cached);
+	slots_release_held(cached);
+}
+
+/* How many views can be given out: spare slots are few. */
+static uint32_t room_for_views(struct experts_cached *cached)
+{
+	if (cached->spare.n == 0)
+		return UINT32_MAX;
+	slots_release_held(cached);
+	for (uint32_t i = 0; i < cached->n_held && cached->spare.n_free == 0;) {
+		bool spare = cached->held[i].kind == HELD_SPARE;
+		if (spare)
+			(void)cached->q->ops->wait(cached->q, cached->held[i].until);
+		i = spare ? 0 : i + 1;
+		if (spare)
+			slots_release_held(cached);
+	}
+	return cached->spare.n_free;
 }
 
 static void cached_begin(struct expert_source *source, uint32_t layer, const uint16_t *experts,
@@ -258,27 +323,28 @@ static void cached_begin(struct expert_source *source, uint32_t layer, const uin
 {
 	struct experts_cached *cached = cached_of(source);
 	if (n > sizeof(cached->held) / sizeof(*cached->held) - cached->n_held)
-		release_all(cached);
+		slots_release_all(cached);
 	cached->layer = layer;
 	cached->n = n;
 	memcpy(cached->experts, experts, n * sizeof(*experts));
-	cached->n_pinned = cached->n_missing = cached->n_unserved = 0;
+	cached->n_pinned = cached->n_coming = cached->n_missing = cached->n_unserved = 0;
 	cached->iteration++;
-	if (cached->region.fd >= 0)
+	if (device_tier_used(cached))
+		device_tier_begin(cached, tokens);
+	else if (cached->region.fd >= 0)
 		begin_with_cache(cached, tokens);
 	else
 		begin_without_cache(cached);
 	source->stats.lookups += n;
-	source->stats.hits += cached->n_pinned;
-	source->stats.misses += n - cached->n_pinned;
+	source->stats.hits += cached->n_pinned + cached->n_coming;
+	source->stats.misses += n - cached->n_pinned - cached->n_coming;
 }
 
 static uint32_t view_pinned(struct experts_cached *cached, struct expert_view *views)
 {
-	uint32_t n = cached->n_pinned;
-	for (uint32_t i = 0; i < n; i++)
-		view_slot(cached, cached->pinned[i], &views[i]);
-	cached->n_pinned = 0;
+	uint32_t n = 0, room = room_for_views(cached);
+	while (cached->n_pinned > 0 && n < room)
+		view_slot(cached, cached->pinned[--cached->n_pinned], &views[n++]);
 	return n;
 }
 
@@ -288,11 +354,12 @@ static uint32_t view_arrived(struct experts_cached *cached, struct expert_view *
 	struct slots *slots = &cached->slots;
 	const struct slots_part *part = cached->geometry.layers[cached->layer].part;
 	uint64_t bytes = part[EXPERT_GATE].bytes + part[EXPERT_UP].bytes + part[EXPERT_DOWN].bytes;
-	uint32_t n = 0, kept = 0;
+	uint32_t n = 0, kept = 0, room = room_for_views(cached);
 	for (uint32_t m = 0; m < cached->n_missing; m++) {
 		uint16_t i = cached->missing[m];
 		uint32_t expert = cached->experts[i];
-		uint32_t slot = slots_pin(slots, cached->epoch, cached->layer, expert);
+		uint32_t slot = n < room ? slots_pin(slots, cached->epoch, cached->layer, expert)
+					 : SLOT_NONE;
 		if (slot != SLOT_NONE) {
 			cached->slot[i] = slot;
 			view_slot(cached, i, &views[n++]);
@@ -309,21 +376,30 @@ static uint32_t view_arrived(struct experts_cached *cached, struct expert_view *
 }
 
 /* Gives out everything that must be read from the file. */
-static uint32_t view_unserved(struct experts_cached *cached, struct expert_view *views)
+uint32_t slots_view_unserved(struct experts_cached *cached, struct expert_view *views)
 {
-	uint32_t n = cached->n_unserved;
+	uint32_t n = 0, room = room_for_views(cached);
 	/* All reads are started before the first page is awaited. */
-	for (uint32_t i = 0; cached->region.fd >= 0 && i < n; i++)
+	for (uint32_t i = 0; cached->region.fd >= 0 && i < cached->n_unserved; i++)
 		advise_file(cached, cached->layer, cached->experts[cached->unserved[i]], true);
-	for (uint32_t i = 0; i < n; i++)
-		view_file(cached, cached->unserved[i], &views[i]);
-	cached->n_unserved = 0;
+	while (cached->n_unserved > 0 && n < room) {
+		uint16_t i = cached->unserved[--cached->n_unserved];
+		/* It may be in memory, and only not on the device. */
+		cached->slot[i] = device_tier_used(cached)
+					  ? slots_pin(&cached->slots, cached->epoch, cached->layer,
+						    cached->experts[i])
+					  : SLOT_NONE;
+		if (cached->slot[i] != SLOT_NONE)
+			view_slot(cached, i, &views[n++]);
+		else
+			view_file(cached, i, &views[n++]);
+	}
 	return n;
 }
 
 /* True when the cache has found the file changed. Checked before anything is used that it may have
  * put into slots. */
-static bool is_lost(struct experts_cached *cached)
+bool slots_is_lost(struct experts_cached *cached)
 {
 	if (cached->region.fd < 0 || !slots_lost(&cached->slots))
 		return false;
@@ -337,15 +413,17 @@ static bool is_lost(struct experts_cached *cached)
 static int cached_ready(struct expert_source *source, struct expert_view *views)
 {
 	struct experts_cached *cached = cached_of(source);
-	release_held(cached);
-	if (is_lost(cached))
+	slots_release_held(cached);
+	if (slots_is_lost(cached))
 		return -EIO;
 	if (cached->damaged)
 		return -EUCLEAN;
+	if (device_tier_used(cached))
+		return device_tier_ready(cached, views);
 	if (cached->n_pinned > 0)
 		return (int)view_pinned(cached, views);
 	if (cached->n_missing > 0)
-		release_all(cached);
+		slots_release_all(cached);
 	while (cached->n_missing > 0) {
 		/* Read before the look: a load that ends after the look changes it and ends the
 		 * wait. */
@@ -355,7 +433,7 @@ static int cached_ready(struct expert_source *source, struct expert_view *views)
 			cached->progress_ns = clock_ns();
 			return (int)n;
 		}
-		if (is_lost(cached))
+		if (slots_is_lost(cached))
 			return -EIO;
 		if (cached->n_unserved > 0)
 			break;
@@ -363,7 +441,7 @@ static int cached_ready(struct expert_source *source, struct expert_view *views)
 			continue;
 		slots_wait_or_give_up(cached, seen);
 	}
-	return (int)view_unserved(cached, views);
+	return (int)slots_view_unserved(cached, views);
 }
 
 static void cached_used(struct expert_source *source, struct queue *q, ticket t)
@@ -378,10 +456,13 @@ static void cached_end(struct expert_source *source)
 {
 	struct experts_cached *cached = cached_of(source);
 	/* A pass that stops half-way leaves pins that were never given out. */
+	if (device_tier_used(cached))
+		device_tier_end(cached);
 	for (uint32_t i = 0; i < cached->n_pinned; i++)
-		hold(cached, cached->slot[cached->pinned[i]], cached->experts[cached->pinned[i]]);
-	cached->n_pinned = cached->n_missing = cached->n_unserved = 0;
-	release_held(cached);
+		slots_hold(cached, HELD_SLOT, cached->slot[cached->pinned[i]],
+			cached->experts[cached->pinned[i]]);
+	cached->n_pinned = cached->n_coming = cached->n_missing = cached->n_unserved = 0;
+	slots_release_held(cached);
 	cached->n = 0;
 }
 
@@ -402,10 +483,13 @@ int experts_cached_create(const struct model *model, const struct experts_cached
 	cached->source.ops = &cached_ops;
 	cached->source.model = model;
 	cached->options = *options;
-	cached->region.fd = cached->hints.fd = -1;
+	cached->region.fd = cached->hints.fd = cached->device.region.fd = -1;
 	cached->iteration = options->generation;
 	slots_geometry_init(&cached->geometry, model);
-	int rc = experts_file(model, options->backend, &cached->file, err);
+	int rc = options->backend->ops->behind
+			 ? device_spare_init(
+				   &cached->spare, options->backend, &cached->geometry, err)
+			 : experts_file(model, options->backend, &cached->file, err);
 	if (rc < 0) {
 		free(cached);
 		return rc;
@@ -426,7 +510,9 @@ void experts_cached_destroy(struct experts_cached **cached)
 {
 	if (*cached == NULL)
 		return;
+	device_tier_detach(*cached);
 	detach(*cached);
+	device_spare_exit(&(*cached)->spare);
 	if ((*cached)->file.backend)
 		(*cached)->file.backend->ops->free(&(*cached)->file);
 	free(*cached);
@@ -437,6 +523,11 @@ void experts_cached_tune(struct experts_cached *cached, uint64_t spin_ns, uint64
 {
 	cached->options.spin_ns = spin_ns;
 	cached->options.patience_ns = patience_ns;
+}
+
+void experts_cached_queue(struct experts_cached *cached, struct queue *q)
+{
+	cached->q = q;
 }
 
 struct expert_source *experts_cached_source(struct experts_cached *cached)
@@ -490,7 +581,7 @@ static bool is_attached(const struct experts_cached *cached, const struct region
 }
 
 /* Maps the region again, for this process's own use. */
-static int map_again(const struct region *region, const char *name, uint32_t layout,
+int slots_map_again(const struct region *region, const char *name, uint32_t layout,
 	struct region *out, struct error *err)
 {
 	int fd = fcntl(region->fd, F_DUPFD_CLOEXEC, 3);
@@ -544,17 +635,17 @@ int experts_cached_attach(struct experts_cached *cached, const struct region *re
 		return 0;
 	/* The owner of the old region may have found the file changed, and been restarted, before
 	 * we looked. */
-	(void)is_lost(cached);
+	(void)slots_is_lost(cached);
 	struct region own = {.fd = -1}, own_hints = {.fd = -1};
 	struct slots slots = {0};
 	struct backend *backend = cached->options.backend;
 	struct buffer arena = {0};
-	int status = map_again(region, EXPERTS_REGION, EXPERTS_LAYOUT, &own, err);
+	int status = slots_map_again(region, EXPERTS_REGION, EXPERTS_LAYOUT, &own, err);
 	if (status == 0)
-		status = map_again(hints, HINTS_REGION, HINTS_LAYOUT, &own_hints, err);
+		status = slots_map_again(hints, HINTS_REGION, HINTS_LAYOUT, &own_hints, err);
 	if (status == 0)
 		status = map_slots(cached, &own, &own_hints, &slots, err);
-	if (status == 0)
+	if (status == 0 && cached->spare.n == 0)
 		status = backend->ops->wrap(backend, slots.arena,
 			(size_t)(slots.n_slots * slots.slot_bytes), &arena, err);
 	if (status != 0) {

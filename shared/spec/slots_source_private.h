@@ -1,10 +1,34 @@
 /*
- * What slots_source.c (the source of experts) and slots_wait.c (its waits) share. No other file
- * includes it. All of it belongs to the verifier's one thread.
+ * What slots_source.c (the source of experts), slots_wait.c (its waits) and device_source.c (its
+ * experts in a device's memory) share. No other file includes it. All of it belongs to the verifier's
+ * one thread.
  */
 #pragma once
 
-#include "shared/spec/slots.h"
+#include "shared/spec/device_rescue.h"
+#include "shared/spec/device_spare.h"
+
+/* The device's slots, as the verifier uses them. */
+struct device_tier {
+	struct region region; /* fd -1: none */
+	struct device_slots slots;
+	struct buffer memory, flags; /* the slots; the region, as the back end sees it */
+	uint32_t epoch;
+	struct device_rescue *rescue;
+	/* Every expert is pinned for good, in these slots ([n_layers][n_experts]). */
+	bool resident;
+	uint32_t *all;
+	uint32_t n_begun; /* layers; every now and then they are all tried */
+};
+
+/* What a view keeps. */
+enum held_kind {
+	HELD_FILE, /* pages of the file */
+	HELD_SLOT, /* a pin of a slot in memory */
+	HELD_DEVICE, /* a pin of a slot of the device */
+	HELD_RESIDENT, /* a slot of the device that stays pinned */
+	HELD_SPARE, /* a spare slot of the device */
+};
 
 struct experts_cached {
 	struct expert_source source;
@@ -13,7 +37,10 @@ struct experts_cached {
 	struct region region; /* fd -1: no region is attached */
 	struct region hints; /* the region "hints" */
 	struct slots slots;
-	struct buffer arena, file; /* arena: of the slots; file: of the experts in the file */
+	/* arena: of the slots; file: of the experts in the file. A device does not read them. */
+	struct buffer arena, file;
+	struct device_tier device;
+	struct device_spare spare;
 	uint32_t epoch;
 	uint64_t n_attached; /* number of regions ever attached */
 	bool damaged; /* a slot that was in use no longer had our pin when it was given back */
@@ -32,6 +59,9 @@ struct experts_cached {
 	 * the first three. */
 	uint32_t n_pinned, n_missing, n_unserved;
 	uint16_t pinned[LIMIT_EXPERTS]; /* resident; slot[] tells where */
+	uint32_t n_coming; /* and in this one */
+	uint16_t coming[LIMIT_EXPERTS]; /* pinned on the device while they are copied there */
+	uint32_t load[LIMIT_EXPERTS]; /* number of that load */
 	uint16_t missing[LIMIT_EXPERTS]; /* demanded */
 	uint16_t unserved[LIMIT_EXPERTS]; /* to be read from the file */
 	uint32_t slot[LIMIT_EXPERTS];
@@ -39,7 +69,8 @@ struct experts_cached {
 	 * until their tickets are reached. */
 	uint32_t n_held;
 	struct held_view {
-		uint32_t slot, layer, expert; /* slot SLOT_NONE: from the file */
+		uint32_t slot, layer, expert;
+		enum held_kind kind;
 		ticket until; /* 0: `used` was not called for it */
 	} held[2 * LIMIT_EXPERTS];
 	struct queue *q; /* that issued the tickets */
@@ -51,5 +82,39 @@ bool slots_cache_alive(const struct experts_cached *cached);
 /* True when the transfer worker has done something since it was last given up. */
 bool slots_worker_alive(const struct experts_cached *cached);
 /* Call when nothing has arrived: sleeps until something may have arrived, or moves missing experts
- * to the unserved. seen: the value of arrivals read before the look that found nothing. */
+ * to the unserved. seen: the value of slots_arrivals read before the look that found nothing. */
 void slots_wait_or_give_up(struct experts_cached *cached, uint32_t seen);
+/* Rung when a missing expert may have arrived. */
+struct doorbell *slots_arrivals(const struct experts_cached *cached);
+/* How long a wait may last. */
+uint64_t slots_patience(const struct experts_cached *cached);
+
+/* ---- slots_source.c, for device_source.c. ---- */
+
+void slots_push_activations(struct experts_cached *cached, const uint16_t *tokens);
+bool slots_push_demand(struct experts_cached *cached, uint32_t expert, uint16_t tokens);
+/* Records what is released when its view is no longer used. */
+void slots_hold(struct experts_cached *cached, enum held_kind kind, uint32_t slot, uint32_t expert);
+/* Releases views whose tickets are reached. release_all waits for all. */
+void slots_release_held(struct experts_cached *cached);
+void slots_release_all(struct experts_cached *cached);
+bool slots_is_lost(struct experts_cached *cached);
+/* Gives out what nobody brings. */
+uint32_t slots_view_unserved(struct experts_cached *cached, struct expert_view *views);
+int slots_map_again(const struct region *region, const char *name, uint32_t layout,
+	struct region *out, struct error *err);
+
+/* ---- device_source.c. ---- */
+
+static inline bool device_tier_used(const struct experts_cached *cached)
+{
+	return cached->device.region.fd >= 0 && cached->region.fd >= 0;
+}
+void device_tier_begin(struct experts_cached *cached, const uint16_t *tokens);
+int device_tier_ready(struct experts_cached *cached, struct expert_view *views);
+/* The layer ends: what was pinned and not given out is released. */
+void device_tier_end(struct experts_cached *cached);
+/* Releases a view. */
+void device_tier_release(struct experts_cached *cached, const struct held_view *view);
+/* No queued step uses the slots any more. */
+void device_tier_detach(struct experts_cached *cached);

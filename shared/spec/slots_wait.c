@@ -22,6 +22,12 @@ bool slots_cache_alive(const struct experts_cached *cached)
 						 cached->options.cache_alive(cached->options.arg));
 }
 
+struct doorbell *slots_arrivals(const struct experts_cached *cached)
+{
+	return device_tier_used(cached) ? &cached->device.slots.header->arrivals
+					: &cached->slots.header->arrivals;
+}
+
 bool slots_worker_alive(const struct experts_cached *cached)
 {
 	return cached->hung_beat_ns == 0 || atomic_load_explicit(&cached->slots.header->beat_ns,
@@ -30,10 +36,15 @@ bool slots_worker_alive(const struct experts_cached *cached)
 
 /* Over a slow link, reading through page faults what the link is about to bring would only be
  * slower. */
-static uint64_t patience(const struct experts_cached *cached)
+uint64_t slots_patience(const struct experts_cached *cached)
 {
 	uint64_t load_ns =
 		atomic_load_explicit(&cached->slots.header->load_ns, memory_order_relaxed);
+	if (device_tier_used(cached)) {
+		uint64_t copy_ns = atomic_load_explicit(
+			&cached->device.slots.header->load_ns, memory_order_relaxed);
+		load_ns = copy_ns > load_ns ? copy_ns : load_ns;
+	}
 	uint64_t wait_ns = load_ns < PATIENCE_NS_MAX / PATIENCE_LOADS ? load_ns * PATIENCE_LOADS
 								      : PATIENCE_NS_MAX;
 	return wait_ns > cached->options.patience_ns ? wait_ns : cached->options.patience_ns;
@@ -59,18 +70,20 @@ static uint32_t given_up(struct experts_cached *cached, uint64_t waited_ns, uint
 void slots_wait_or_give_up(struct experts_cached *cached, uint32_t seen)
 {
 	uint64_t start = clock_ns();
-	uint64_t waited = start - cached->progress_ns, most = patience(cached);
+	uint64_t waited = start - cached->progress_ns, most = slots_patience(cached);
 	uint32_t give_up = given_up(cached, waited, most);
 	for (uint32_t i = 0; i < give_up; i++)
 		cached->unserved[cached->n_unserved++] = cached->missing[--cached->n_missing];
 	if (give_up > 0)
 		return;
 	uint64_t left = most - waited;
-	doorbell_wait(&cached->slots.header->arrivals, seen, cached->options.spin_ns,
+	doorbell_wait(slots_arrivals(cached), seen, cached->options.spin_ns,
 		left < WAIT_NS_MAX ? left : WAIT_NS_MAX);
 	uint64_t slept = clock_ns() - start;
 	cached->source.stats.wait_ns += slept;
 	counter_add(&cached->slots.counts[cached->layer].wait_ns, slept);
+	if (device_tier_used(cached))
+		counter_add(&cached->device.slots.header->wait_ns, slept);
 	if (timeline_on())
 		timeline_end(start, TIMELINE_EXPERT_WAIT, 0, cached->layer, cached->n_missing);
 }

@@ -614,13 +614,15 @@ static void slots_that_are_held_back_come_free_and_meanwhile_nobody_waits(void *
 	rig.store.n_free -= 2;
 	rig.store.held_until_ns = UINT64_MAX;
 	struct transfer_options options = {.preload = false};
-	assert_int_equal(transfer_start(&rig.transfer, &rig.store, rig.reader, &options, &err), 0);
+	assert_int_equal(
+		transfer_start(&rig.transfer, &rig.store, rig.reader, NULL, &options, &err), 0);
 	/* Who waited for them would wait for ever. */
 	assert_int_equal(run_layer(&rig, 0, 0, 8), 0);
 	assert_int_equal(counter(&rig.store.slots.header->self_served), 8);
 	transfer_stop(&rig.transfer);
 	rig.store.held_until_ns = clock_ns() + 100000000;
-	assert_int_equal(transfer_start(&rig.transfer, &rig.store, rig.reader, &options, &err), 0);
+	assert_int_equal(
+		transfer_start(&rig.transfer, &rig.store, rig.reader, NULL, &options, &err), 0);
 	UNTIL(run_layer(&rig, 0, 0, 8) != 0);
 	assert_int_equal(run_layer(&rig, 1, 0, 8), 8);
 	rig_stop(&rig);

@@ -119,8 +119,8 @@ static inline void rig_start(struct rig *rig, const struct rig_options *options)
 		.pages_ahead = options->pages_ahead,
 		.generation = 1};
 	if (!options->no_worker)
-		assert_int_equal(
-			transfer_start(&rig->transfer, &rig->store, rig->reader, &transfer, &err),
+		assert_int_equal(transfer_start(&rig->transfer, &rig->store, rig->reader, NULL,
+					 &transfer, &err),
 			0);
 	struct experts_cached_options cached = {
 		.backend = test_backend(),

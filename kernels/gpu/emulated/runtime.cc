@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cassert>
+#include <cstdio>
 #include <ctime>
 #include <pthread.h>
 
@@ -247,6 +248,60 @@ void *stream_args(struct stream *s, size_t bytes)
 
 /* ---- Copies, flags and tickets, as records. ---- */
 
+/* For tests: OUTRIDER_SIMT_LINK=BYTES_PER_SECOND[,LATENCY_US] makes copies as slow as a link that all
+ * streams of the process share, piece by piece. */
+static struct {
+	pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+	double ns_per_byte; /* 0: no limit */
+	uint64_t latency_ns;
+	uint64_t free_ns; /* when the link is free again */
+} copy_link;
+
+static constexpr size_t PIECE_BYTES = 1 << 16;
+
+static void read_link(void)
+{
+	const char *text = getenv("OUTRIDER_SIMT_LINK");
+	double rate = 0, latency_us = 0;
+
+	if (text && sscanf(text, "%lf,%lf", &rate, &latency_us) >= 1 && rate > 0) {
+		copy_link.ns_per_byte = 1e9 / rate;
+		copy_link.latency_ns = static_cast<uint64_t>(latency_us * 1000);
+	}
+}
+
+/* Waits as long as these bytes take; ns: in addition. */
+static void take_link(size_t bytes, uint64_t ns)
+{
+	struct timespec now, nap;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	uint64_t now_ns = static_cast<uint64_t>(now.tv_sec) * 1000000000u +
+			  static_cast<uint64_t>(now.tv_nsec);
+	pthread_mutex_lock(&copy_link.mutex);
+	uint64_t begin_ns = copy_link.free_ns > now_ns ? copy_link.free_ns : now_ns;
+	uint64_t end_ns = begin_ns +
+			  static_cast<uint64_t>(static_cast<double>(bytes) * copy_link.ns_per_byte);
+	copy_link.free_ns = end_ns;
+	pthread_mutex_unlock(&copy_link.mutex);
+	end_ns += ns;
+	nap.tv_sec = static_cast<time_t>((end_ns - now_ns) / 1000000000u);
+	nap.tv_nsec = static_cast<long>((end_ns - now_ns) % 1000000000u);
+	nanosleep(&nap, nullptr);
+}
+
+/* As slow as the link; the bytes land at the end. */
+static void use_link(size_t bytes)
+{
+	pthread_once(&copy_link.once, read_link);
+	if (copy_link.ns_per_byte == 0)
+		return;
+	take_link(0, copy_link.latency_ns);
+	for (size_t at = 0; at < bytes; at += PIECE_BYTES)
+		take_link(bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES, 0);
+}
+
 struct copy_record {
 	void *to;
 	const void *from;
@@ -258,6 +313,7 @@ static void run_copy(void *at, unsigned seed)
 	const struct copy_record *c = static_cast<const struct copy_record *>(at);
 
 	(void)seed;
+	use_link(c->bytes);
 	memmove(c->to, c->from, c->bytes);
 }
 

@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
 	COMMAND_SLOTS = 1024, /* more than all sessions submitted at once, and the regions */
@@ -17,7 +18,14 @@ enum {
 #define IDLE_NS 1000000000u /* an idle engine looks around at this interval */
 #define WAITING_NS 50000000u /* and at this one while sessions wait, for their deadlines */
 
-enum command_kind { COMMAND_SUBMIT, COMMAND_EXPERTS, COMMAND_POLICY, COMMAND_HIDDEN, COMMAND_STOP };
+enum command_kind {
+	COMMAND_SUBMIT,
+	COMMAND_EXPERTS,
+	COMMAND_DEVICE, /* region, and the descriptor `index` */
+	COMMAND_POLICY,
+	COMMAND_HIDDEN,
+	COMMAND_STOP
+};
 struct command {
 	uint32_t kind, index;
 	struct region region, hints;
@@ -314,6 +322,24 @@ static void use_experts(struct engine *engine, struct region *region, struct reg
 	region_close(hints);
 }
 
+static void use_device(struct engine *engine, struct region *region, int memory_fd)
+{
+	struct error err;
+	int rc = engine->cached != NULL
+			 ? experts_cached_attach_device(engine->cached, region, memory_fd, &err)
+			 : 0;
+
+	/* While the owner changes them, the table comes first, and then the memory. */
+	if (rc == -ESTALE)
+		log_info("the device's slots are not used yet: %s", err.text);
+	else if (rc != 0)
+		log_error("the device's slots are not used: %s", err.text);
+	else
+		log_info("experts are in the device's memory now");
+	region_close(region);
+	close(memory_fd);
+}
+
 static void use_policy(struct engine *engine, struct region *region)
 {
 	struct policy_page *page;
@@ -355,6 +381,9 @@ static void take_commands(struct engine *engine)
 			break;
 		case COMMAND_EXPERTS:
 			use_experts(engine, &c.region, &c.hints);
+			break;
+		case COMMAND_DEVICE:
+			use_device(engine, &c.region, (int)c.index);
 			break;
 		case COMMAND_POLICY:
 			use_policy(engine, &c.region);
@@ -446,6 +475,8 @@ int engine_open(struct engine *engine, struct error *err)
 	forward_set_uses(engine->forward, o->uses);
 	set_spin(engine);
 	gate_hints_queue(&engine->gates, forward_queue(engine->forward));
+	if (engine->cached != NULL)
+		experts_cached_queue(engine->cached, forward_queue(engine->forward));
 	return 0;
 }
 
@@ -585,6 +616,14 @@ void engine_use_experts(struct engine *engine, struct region *region, struct reg
 		&(struct command){.kind = COMMAND_EXPERTS, .region = *region, .hints = *hints});
 	memset(region, 0, sizeof(*region));
 	memset(hints, 0, sizeof(*hints));
+}
+
+void engine_use_device(struct engine *engine, struct region *region, int memory_fd)
+{
+	command(engine,
+		&(struct command){
+			.kind = COMMAND_DEVICE, .region = *region, .index = (uint32_t)memory_fd});
+	memset(region, 0, sizeof(*region));
 }
 
 void engine_refusal(struct engine *engine, char *out, size_t out_bytes)

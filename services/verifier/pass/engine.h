@@ -150,6 +150,8 @@ void engine_changed(struct engine *engine, uint32_t index);
 void engine_poke(struct engine *engine);
 /* Hands over regions, which are used from the next iteration on (*region is emptied). */
 void engine_use_experts(struct engine *engine, struct region *region, struct region *hints);
+/* The device's slots, and their memory, whose descriptor the engine closes. */
+void engine_use_device(struct engine *engine, struct region *region, int memory_fd);
 void engine_use_policy(struct engine *engine, struct region *region);
 /* header NULL: no hidden states are wanted any more. */
 void engine_use_hidden(struct engine *engine, struct region *region);

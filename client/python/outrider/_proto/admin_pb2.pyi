@@ -6,6 +6,48 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class CacheDevice(_message.Message):
+    __slots__ = ["adopted", "all_pinned", "budget", "bytes_loaded", "evictions", "hits", "in_use", "load_ns", "loads", "misses", "name", "pinned", "prefetched", "rescued", "self_served", "slot_bytes", "slots", "wait_ns", "waits"]
+    ADOPTED_FIELD_NUMBER: _ClassVar[int]
+    ALL_PINNED_FIELD_NUMBER: _ClassVar[int]
+    BUDGET_FIELD_NUMBER: _ClassVar[int]
+    BYTES_LOADED_FIELD_NUMBER: _ClassVar[int]
+    EVICTIONS_FIELD_NUMBER: _ClassVar[int]
+    HITS_FIELD_NUMBER: _ClassVar[int]
+    IN_USE_FIELD_NUMBER: _ClassVar[int]
+    LOADS_FIELD_NUMBER: _ClassVar[int]
+    LOAD_NS_FIELD_NUMBER: _ClassVar[int]
+    MISSES_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FIELD_NUMBER: _ClassVar[int]
+    PREFETCHED_FIELD_NUMBER: _ClassVar[int]
+    RESCUED_FIELD_NUMBER: _ClassVar[int]
+    SELF_SERVED_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    SLOT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_NS_FIELD_NUMBER: _ClassVar[int]
+    adopted: int
+    all_pinned: bool
+    budget: str
+    bytes_loaded: int
+    evictions: int
+    hits: int
+    in_use: int
+    load_ns: int
+    loads: int
+    misses: int
+    name: str
+    pinned: int
+    prefetched: int
+    rescued: int
+    self_served: int
+    slot_bytes: int
+    slots: int
+    wait_ns: int
+    waits: int
+    def __init__(self, name: _Optional[str] = ..., budget: _Optional[str] = ..., slots: _Optional[int] = ..., slot_bytes: _Optional[int] = ..., in_use: _Optional[int] = ..., pinned: _Optional[int] = ..., all_pinned: bool = ..., adopted: _Optional[int] = ..., hits: _Optional[int] = ..., waits: _Optional[int] = ..., misses: _Optional[int] = ..., self_served: _Optional[int] = ..., rescued: _Optional[int] = ..., wait_ns: _Optional[int] = ..., loads: _Optional[int] = ..., prefetched: _Optional[int] = ..., evictions: _Optional[int] = ..., bytes_loaded: _Optional[int] = ..., load_ns: _Optional[int] = ...) -> None: ...
+
 class CacheExpert(_message.Message):
     __slots__ = ["expert", "layer", "resident", "uses"]
     EXPERT_FIELD_NUMBER: _ClassVar[int]
@@ -67,7 +109,7 @@ class CacheLayer(_message.Message):
     def __init__(self, layer: _Optional[int] = ..., hits: _Optional[int] = ..., misses: _Optional[int] = ..., loads: _Optional[int] = ..., evictions: _Optional[int] = ..., resident: _Optional[int] = ..., bytes_loaded: _Optional[int] = ..., wait_ns: _Optional[int] = ..., self_served: _Optional[int] = ..., prefetched: _Optional[int] = ..., prefetch_used: _Optional[int] = ..., prefetch_wasted: _Optional[int] = ..., promoted: _Optional[int] = ..., cancelled: _Optional[int] = ..., hint_quality: _Optional[_Iterable[_Union[HintQuality, _Mapping]]] = ...) -> None: ...
 
 class CacheStats(_message.Message):
-    __slots__ = ["activations_lost", "arena_bytes", "budget", "budget_bytes", "budget_min_bytes", "bytes_loaded", "cancelled", "evictions", "file_cached_bytes", "hint_loads", "hint_quality", "hints", "hints_kept", "hints_lost", "hits", "in_use", "kept_bytes", "kv_bytes", "layers", "link", "link_bytes_per_second", "link_reads", "load_failures", "load_ns", "loads", "memory_bytes", "misses", "needs_said", "packed", "pinned", "policy", "prefetch_used", "prefetch_wasted", "prefetched", "promoted", "queue_depth", "reserve_bytes", "resident", "room", "room_bytes", "self_served", "sessions_bytes", "slot_bytes", "slots", "submit_ns", "submit_ns_max", "submits", "table_bytes", "wait_ns", "weights_bytes"]
+    __slots__ = ["activations_lost", "arena_bytes", "budget", "budget_bytes", "budget_min_bytes", "bytes_loaded", "cancelled", "device", "evictions", "file_cached_bytes", "hint_loads", "hint_quality", "hints", "hints_kept", "hints_lost", "hits", "in_use", "kept_bytes", "kv_bytes", "layers", "link", "link_bytes_per_second", "link_reads", "load_failures", "load_ns", "loads", "memory_bytes", "misses", "needs_said", "packed", "pinned", "policy", "prefetch_used", "prefetch_wasted", "prefetched", "promoted", "queue_depth", "reserve_bytes", "resident", "room", "room_bytes", "self_served", "sessions_bytes", "slot_bytes", "slots", "submit_ns", "submit_ns_max", "submits", "table_bytes", "wait_ns", "weights_bytes"]
     ACTIVATIONS_LOST_FIELD_NUMBER: _ClassVar[int]
     ARENA_BYTES_FIELD_NUMBER: _ClassVar[int]
     BUDGET_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +117,7 @@ class CacheStats(_message.Message):
     BUDGET_MIN_BYTES_FIELD_NUMBER: _ClassVar[int]
     BYTES_LOADED_FIELD_NUMBER: _ClassVar[int]
     CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
     EVICTIONS_FIELD_NUMBER: _ClassVar[int]
     FILE_CACHED_BYTES_FIELD_NUMBER: _ClassVar[int]
     HINTS_FIELD_NUMBER: _ClassVar[int]
@@ -125,6 +168,7 @@ class CacheStats(_message.Message):
     budget_min_bytes: int
     bytes_loaded: int
     cancelled: int
+    device: CacheDevice
     evictions: int
     file_cached_bytes: int
     hint_loads: int
@@ -168,7 +212,7 @@ class CacheStats(_message.Message):
     table_bytes: int
     wait_ns: int
     weights_bytes: int
-    def __init__(self, policy: _Optional[str] = ..., budget_bytes: _Optional[int] = ..., slot_bytes: _Optional[int] = ..., slots: _Optional[int] = ..., resident: _Optional[int] = ..., pinned: _Optional[int] = ..., hits: _Optional[int] = ..., misses: _Optional[int] = ..., loads: _Optional[int] = ..., evictions: _Optional[int] = ..., bytes_loaded: _Optional[int] = ..., hints: _Optional[int] = ..., hint_loads: _Optional[int] = ..., self_served: _Optional[int] = ..., queue_depth: _Optional[int] = ..., link: _Optional[str] = ..., layers: _Optional[_Iterable[_Union[CacheLayer, _Mapping]]] = ..., budget_min_bytes: _Optional[int] = ..., budget: _Optional[str] = ..., in_use: _Optional[int] = ..., arena_bytes: _Optional[int] = ..., file_cached_bytes: _Optional[int] = ..., link_bytes_per_second: _Optional[float] = ..., link_reads: _Optional[int] = ..., load_ns: _Optional[int] = ..., submits: _Optional[int] = ..., submit_ns: _Optional[int] = ..., submit_ns_max: _Optional[int] = ..., load_failures: _Optional[int] = ..., wait_ns: _Optional[int] = ..., prefetched: _Optional[int] = ..., prefetch_used: _Optional[int] = ..., prefetch_wasted: _Optional[int] = ..., promoted: _Optional[int] = ..., cancelled: _Optional[int] = ..., table_bytes: _Optional[int] = ..., hints_kept: _Optional[int] = ..., activations_lost: _Optional[int] = ..., hints_lost: _Optional[int] = ..., hint_quality: _Optional[_Iterable[_Union[HintQuality, _Mapping]]] = ..., packed: _Optional[int] = ..., kept_bytes: _Optional[int] = ..., room_bytes: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., weights_bytes: _Optional[int] = ..., kv_bytes: _Optional[int] = ..., sessions_bytes: _Optional[int] = ..., reserve_bytes: _Optional[int] = ..., needs_said: bool = ..., room: _Optional[str] = ...) -> None: ...
+    def __init__(self, policy: _Optional[str] = ..., budget_bytes: _Optional[int] = ..., slot_bytes: _Optional[int] = ..., slots: _Optional[int] = ..., resident: _Optional[int] = ..., pinned: _Optional[int] = ..., hits: _Optional[int] = ..., misses: _Optional[int] = ..., loads: _Optional[int] = ..., evictions: _Optional[int] = ..., bytes_loaded: _Optional[int] = ..., hints: _Optional[int] = ..., hint_loads: _Optional[int] = ..., self_served: _Optional[int] = ..., queue_depth: _Optional[int] = ..., link: _Optional[str] = ..., layers: _Optional[_Iterable[_Union[CacheLayer, _Mapping]]] = ..., budget_min_bytes: _Optional[int] = ..., budget: _Optional[str] = ..., in_use: _Optional[int] = ..., arena_bytes: _Optional[int] = ..., file_cached_bytes: _Optional[int] = ..., link_bytes_per_second: _Optional[float] = ..., link_reads: _Optional[int] = ..., load_ns: _Optional[int] = ..., submits: _Optional[int] = ..., submit_ns: _Optional[int] = ..., submit_ns_max: _Optional[int] = ..., load_failures: _Optional[int] = ..., wait_ns: _Optional[int] = ..., prefetched: _Optional[int] = ..., prefetch_used: _Optional[int] = ..., prefetch_wasted: _Optional[int] = ..., promoted: _Optional[int] = ..., cancelled: _Optional[int] = ..., table_bytes: _Optional[int] = ..., hints_kept: _Optional[int] = ..., activations_lost: _Optional[int] = ..., hints_lost: _Optional[int] = ..., hint_quality: _Optional[_Iterable[_Union[HintQuality, _Mapping]]] = ..., packed: _Optional[int] = ..., kept_bytes: _Optional[int] = ..., room_bytes: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., weights_bytes: _Optional[int] = ..., kv_bytes: _Optional[int] = ..., sessions_bytes: _Optional[int] = ..., reserve_bytes: _Optional[int] = ..., needs_said: bool = ..., room: _Optional[str] = ..., device: _Optional[_Union[CacheDevice, _Mapping]] = ...) -> None: ...
 
 class CacheStatsRequest(_message.Message):
     __slots__ = ["per_layer"]

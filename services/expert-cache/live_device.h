@@ -1,0 +1,26 @@
+/* The device's slots as the service sees them: its setting device_budget, at the start and changed at
+ * run time. In the loop's thread. A change makes other regions, and the verifier goes over to them
+ * between two passes: the memory of a region is allocated once, and is as large as its slots. */
+#pragma once
+
+#include "services/expert-cache/service.h"
+
+/* The slots that a budget means. */
+int live_device_slots(
+	const struct service *service, const char *budget, uint32_t *n_slots, struct error *err);
+/* Before the broker is opened: fetches a predecessor's regions. */
+void live_device_recover(struct service *service);
+/* Opens service->device, over service->backend: with the regions of a dead predecessor, or with new
+ * ones. */
+int live_device_open(struct service *service, struct error *err);
+/* Makes the slots for another budget, which are not used yet. */
+int live_device_make(const struct service *service, const struct cache_config *next,
+	struct device **out, struct error *err);
+/* Offers the regions to the peers. */
+void live_device_offer(struct service *service);
+/* Closes slots that nobody uses. */
+void live_device_free(struct device **device);
+/* Closes service->device and service->backend. */
+void live_device_close(struct service *service);
+/* The budget that a successor with the same settings continues with. */
+void live_device_stays(struct service *service, const struct cache_config *config);
