@@ -1,4 +1,4 @@
-#include "bench/src/cache_replay.h"
+#include "bench/src/cache_replay_private.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,55 +9,14 @@ enum { QUEUE_MAX = 1024 }; /* the service's default */
 /* Smoothing of what is measured, per pass. */
 #define SMOOTHING 0.125
 
-enum slot_use { UNUSED, FLYING, RESIDENT };
-
-struct sim_slot {
-	enum slot_use use;
-	uint32_t layer, expert;
-	bool prefetched; /* and not used so far */
-	enum load_reason why;
-	uint64_t arrives_ns;
-	uint64_t until_ns; /* not evicted for a prefetch before this time */
-};
-
-struct sim {
-	const struct cache_trace *trace;
-	const struct replay_options *options;
-	const struct cache_policy_ops *ops;
-	void *state;
-	struct replay_totals *totals; /* of the pass that runs */
-	uint64_t now_ns, link_free_ns, load_ns;
-	struct sim_slot *slots; /* [n_slots] */
-	uint32_t *slot_of; /* [n_layers][n_experts] slot + 1 */
-	uint32_t n_used; /* slots from here on were never used */
-	/* Slots of loads in progress, in the order of arrival. */
-	uint32_t *flying, first_flying, n_flying;
-	/* Demanded experts of the present layer without a load so far. */
-	uint32_t wanted[LIMIT_EXPERTS], first_wanted, n_wanted;
-	bool blocked; /* there is no slot for the best prefetch until something happens */
-	/* The layer that runs. */
-	uint32_t layer;
-	bool *needed; /* [n_experts] used by it */
-	/* experts of the layer that have arrived since it began and are not computed yet */
-	uint32_t n_arrived;
-	/* its resident experts are computed and may be evicted, because the layer is larger than
-	 * the cache */
-	bool waves;
-	uint64_t iteration;
-	bool stuck; /* the policy gave no slot for a demand */
-	struct cache_measures measures;
-	double wall_layer_ns; /* of a verification, with waits */
-};
-
-static uint32_t *slot_of(const struct sim *sim, uint32_t layer, uint32_t expert)
+uint32_t *replay_slot_of(const struct sim *sim, uint32_t layer, uint32_t expert)
 {
 	return &sim->slot_of[(size_t)layer * sim->trace->n_experts + expert];
 }
 
-/* The slot of an expert, if it is resident. */
-static uint32_t find(const struct sim *sim, uint32_t layer, uint32_t expert)
+uint32_t replay_find(const struct sim *sim, uint32_t layer, uint32_t expert)
 {
-	uint32_t slot = *slot_of(sim, layer, expert);
+	uint32_t slot = *replay_slot_of(sim, layer, expert);
 	return slot > 0 && sim->slots[slot - 1].use == RESIDENT ? slot - 1 : SLOT_NONE;
 }
 
@@ -90,13 +49,15 @@ static void judge(struct sim *sim, struct sim_slot *slot, bool used)
 	sim->totals->prefetches_used += used;
 }
 
-static uint32_t take_slot(struct sim *sim, const struct cache_prefetch *want, enum load_reason why)
+/* must: somebody waits for it. */
+static uint32_t take_slot(
+	struct sim *sim, const struct cache_prefetch *want, enum load_reason why, bool must)
 {
 	if (sim->n_used < sim->options->n_slots)
 		return sim->n_used++;
 	struct choice choice = {sim, why};
 	uint32_t index = sim->ops->victim(sim->state, want, why, may_evict, &choice);
-	if (index == SLOT_NONE && why == LOAD_DEMAND && sim->n_flying == 0) {
+	if (index == SLOT_NONE && must && sim->n_flying == 0) {
 		sim->waves = true;
 		index = sim->ops->victim(sim->state, want, why, may_evict, &choice);
 	}
@@ -104,15 +65,16 @@ static uint32_t take_slot(struct sim *sim, const struct cache_prefetch *want, en
 		return SLOT_NONE;
 	struct sim_slot *slot = &sim->slots[index];
 	judge(sim, slot, false);
-	*slot_of(sim, slot->layer, slot->expert) = 0;
+	*replay_slot_of(sim, slot->layer, slot->expert) = 0;
 	sim->ops->on_evict(sim->state, index);
 	return index;
 }
 
 /* Starts a load. False when there is no slot. */
-static bool send(struct sim *sim, const struct cache_prefetch *want, enum load_reason why)
+static bool send(
+	struct sim *sim, const struct cache_prefetch *want, enum load_reason why, bool must)
 {
-	uint32_t index = take_slot(sim, want, why);
+	uint32_t index = take_slot(sim, want, why, must);
 	if (index == SLOT_NONE)
 		return false;
 	sim->link_free_ns = sim->now_ns + sim->load_ns;
@@ -123,7 +85,7 @@ static bool send(struct sim *sim, const struct cache_prefetch *want, enum load_r
 		.why = why,
 		.arrives_ns = sim->link_free_ns + sim->options->link.latency_ns,
 		.until_ns = want->needed_by_ns};
-	*slot_of(sim, want->layer, want->expert) = index + 1;
+	*replay_slot_of(sim, want->layer, want->expert) = index + 1;
 	sim->flying[(sim->first_flying + sim->n_flying++) % sim->options->n_slots] = index;
 	sim->totals->loads++;
 	sim->totals->prefetches += why == LOAD_PREFETCH;
@@ -136,9 +98,9 @@ static void send_prefetch(struct sim *sim)
 	if (sim->options->demand_only)
 		return;
 	while (!sim->blocked && sim->ops->next(sim->state, sim->now_ns, &want)) {
-		if (*slot_of(sim, want.layer, want.expert) != 0)
+		if (*replay_slot_of(sim, want.layer, want.expert) != 0)
 			continue;
-		if (send(sim, &want, LOAD_PREFETCH)) {
+		if (send(sim, &want, LOAD_PREFETCH, false)) {
 			if (sim->ops->on_begin != NULL)
 				sim->ops->on_begin(sim->state, &want);
 			return;
@@ -148,18 +110,29 @@ static void send_prefetch(struct sim *sim)
 	}
 }
 
-/* Starts the next load when the link is free. */
-static void send_next(struct sim *sim)
+/* Loads what the CPU computed, as if it had been demanded, though nobody waits for it. */
+static void send_fill(struct sim *sim)
+{
+	while (sim->n_fills > 0 && sim->link_free_ns <= sim->now_ns) {
+		struct cache_prefetch want = sim->fills[--sim->n_fills];
+		if (*replay_slot_of(sim, want.layer, want.expert) == 0 &&
+			!send(sim, &want, LOAD_DEMAND, false))
+			return;
+	}
+}
+
+void replay_send_next(struct sim *sim)
 {
 	if (sim->link_free_ns > sim->now_ns)
 		return;
 	if (sim->first_wanted == sim->n_wanted) {
 		send_prefetch(sim);
+		send_fill(sim);
 		return;
 	}
 	struct cache_prefetch want = {
 		.layer = sim->layer, .expert = sim->wanted[sim->first_wanted]};
-	sim->first_wanted += send(sim, &want, LOAD_DEMAND);
+	sim->first_wanted += send(sim, &want, LOAD_DEMAND, true);
 }
 
 static void land(struct sim *sim)
@@ -174,7 +147,8 @@ static void land(struct sim *sim)
 		slot->use = RESIDENT;
 		sim->blocked = false;
 		bool needed = slot->layer == sim->layer && sim->needed[slot->expert];
-		sim->n_arrived += needed;
+		if (needed)
+			sim->arrived[sim->first_arrived + sim->n_arrived++] = slot->expert;
 		sim->ops->on_load(sim->state, index, slot->layer, slot->expert, slot->why);
 		if (needed)
 			judge(sim, slot, true);
@@ -184,23 +158,26 @@ static void land(struct sim *sim)
 /* Advances to the next event, at most to `until`. */
 static void step(struct sim *sim, uint64_t until_ns)
 {
-	send_next(sim);
+	replay_send_next(sim);
 	uint64_t next_ns = until_ns;
 	if (sim->n_flying > 0 && sim->slots[sim->flying[sim->first_flying]].arrives_ns < next_ns)
 		next_ns = sim->slots[sim->flying[sim->first_flying]].arrives_ns;
 	if (sim->link_free_ns > sim->now_ns && sim->link_free_ns < next_ns)
 		next_ns = sim->link_free_ns;
+	if (sim->link_free_ns > sim->now_ns)
+		sim->totals->link_ns +=
+			(next_ns < sim->link_free_ns ? next_ns : sim->link_free_ns) - sim->now_ns;
 	sim->now_ns = next_ns;
 	land(sim);
 }
 
-static void advance(struct sim *sim, uint64_t by_ns)
+void replay_advance(struct sim *sim, uint64_t by_ns)
 {
 	uint64_t until_ns = sim->now_ns + by_ns;
 	while (sim->now_ns < until_ns)
 		step(sim, until_ns);
 	land(sim);
-	send_next(sim);
+	replay_send_next(sim);
 }
 
 /* ---- Layers and passes. ---- */
@@ -228,7 +205,7 @@ static uint64_t needed_by(const struct sim *sim, const struct trace_hint *from, 
 
 static void tell_hint(struct sim *sim, const struct trace_pass *pass, const struct trace_hint *from)
 {
-	uint32_t where = *slot_of(sim, from->layer, from->expert);
+	uint32_t where = *replay_slot_of(sim, from->layer, from->expert);
 	bool coming = where != 0 && sim->slots[where - 1].use == FLYING;
 	struct cache_hint hint = {.layer = from->layer,
 		.expert = from->expert,
@@ -257,10 +234,10 @@ static void tell_hints(struct sim *sim, const struct trace_pass *pass, uint32_t 
 			continue;
 		uint64_t at_ns = from->at_ns < span_ns ? from->at_ns : span_ns;
 		if (start_ns + at_ns > sim->now_ns)
-			advance(sim, start_ns + at_ns - sim->now_ns);
+			replay_advance(sim, start_ns + at_ns - sim->now_ns);
 		tell_hint(sim, pass, from);
 	}
-	advance(sim, start_ns + span_ns - sim->now_ns);
+	replay_advance(sim, start_ns + span_ns - sim->now_ns);
 }
 
 static struct cache_use use_of(const struct sim *sim, const struct trace_pass *pass,
@@ -270,24 +247,23 @@ static struct cache_use use_of(const struct sim *sim, const struct trace_pass *p
 	return (struct cache_use){.layer = layer->layer,
 		.expert = use->expert,
 		.tokens = use->tokens,
-		.slot = find(sim, layer->layer, use->expert),
+		.slot = replay_find(sim, layer->layer, use->expert),
 		.session = pass->session,
 		.iteration = sim->iteration};
 }
 
-/* Demands the layer's experts that are not resident, and reports all of them as activations.
- * Returns how many are resident. */
-static uint32_t ask(struct sim *sim, const struct trace_pass *pass, const struct trace_layer *layer)
+uint32_t replay_ask(struct sim *sim, const struct trace_pass *pass, const struct trace_layer *layer)
 {
 	uint32_t n_there = 0;
-	sim->first_wanted = sim->n_wanted = sim->n_arrived = 0;
+	sim->first_wanted = sim->n_wanted = sim->first_arrived = sim->n_arrived = 0;
 	sim->layer = layer->layer;
 	sim->waves = false;
 	for (uint32_t i = 0; i < layer->n_uses; i++)
-		sim->needed[sim->trace->uses[layer->first_use + i].expert] = true;
+		sim->needed[sim->trace->uses[layer->first_use + i].expert] =
+			!sim->by_cpu[sim->trace->uses[layer->first_use + i].expert];
 	for (uint32_t i = 0; i < layer->n_uses; i++) {
 		struct cache_use use = use_of(sim, pass, layer, i);
-		uint32_t where = *slot_of(sim, use.layer, use.expert);
+		uint32_t where = *replay_slot_of(sim, use.layer, use.expert);
 		sim->totals->uses++;
 		if (use.slot != SLOT_NONE) {
 			sim->totals->hits++;
@@ -302,7 +278,8 @@ static uint32_t ask(struct sim *sim, const struct trace_pass *pass, const struct
 			continue;
 		}
 		sim->totals->misses++;
-		sim->wanted[sim->n_wanted++] = use.expert;
+		if (!sim->by_cpu[use.expert])
+			sim->wanted[sim->n_wanted++] = use.expert;
 	}
 	for (uint32_t i = 0; i < layer->n_uses; i++) {
 		struct cache_use use = use_of(sim, pass, layer, i);
@@ -312,33 +289,49 @@ static uint32_t ask(struct sim *sim, const struct trace_pass *pass, const struct
 	return n_there;
 }
 
-static void run_layer(
+uint32_t replay_wait(struct sim *sim)
+{
+	uint64_t before_ns = sim->now_ns;
+	while (sim->n_arrived == 0 && !sim->stuck) {
+		replay_send_next(sim);
+		sim->stuck = sim->n_flying == 0;
+		if (!sim->stuck)
+			step(sim, UINT64_MAX);
+	}
+	if (sim->stuck)
+		return UINT32_MAX;
+	sim->totals->stall_ns += sim->now_ns - before_ns;
+	sim->n_arrived--;
+	return sim->arrived[sim->first_arrived++];
+}
+
+void replay_layer_hints(
 	struct sim *sim, const struct trace_pass *pass, const struct trace_layer *layer)
 {
-	advance(sim, layer->before_ns);
-	sim->iteration++;
-	uint32_t n_there = ask(sim, pass, layer), left = layer->n_uses - n_there;
 	tell_hints(sim, pass, layer->first_hint, layer->n_hints, 0);
-	uint64_t each_ns = layer->n_uses > 0 ? layer->after_ns / layer->n_uses : 0;
-	advance(sim, n_there * each_ns);
-	while (left > 0) {
-		uint64_t before_ns = sim->now_ns;
-		while (sim->n_arrived == 0 && !sim->stuck) {
-			send_next(sim);
-			sim->stuck = sim->n_flying == 0;
-			if (!sim->stuck)
-				step(sim, UINT64_MAX);
-		}
-		if (sim->stuck)
-			return;
-		sim->totals->stall_ns += sim->now_ns - before_ns;
-		sim->n_arrived--;
-		left--;
-		advance(sim, each_ns);
-	}
+}
+
+void replay_end_layer(struct sim *sim, const struct trace_layer *layer)
+{
 	for (uint32_t i = 0; i < layer->n_uses; i++)
 		sim->needed[sim->trace->uses[layer->first_use + i].expert] = false;
 	sim->blocked = false;
+}
+
+static void run_layer(
+	struct sim *sim, const struct trace_pass *pass, const struct trace_layer *layer)
+{
+	replay_advance(sim, layer->before_ns);
+	sim->iteration++;
+	uint32_t n_there = replay_ask(sim, pass, layer);
+	replay_layer_hints(sim, pass, layer);
+	uint64_t each_ns = layer->n_uses > 0 ? layer->after_ns / layer->n_uses : 0;
+	replay_advance(sim, n_there * each_ns);
+	for (uint32_t left = layer->n_uses - n_there; left > 0 && !sim->stuck; left--)
+		if (replay_wait(sim) != UINT32_MAX)
+			replay_advance(sim, each_ns);
+	if (!sim->stuck)
+		replay_end_layer(sim, layer);
 }
 
 static void tell_measures(struct sim *sim)
@@ -384,15 +377,19 @@ static void measure_verification(struct sim *sim, const struct trace_pass *pass,
 	tell_measures(sim);
 }
 
-static void run_pass(struct sim *sim, struct replay_result *out, const struct trace_pass *pass)
+static void run_pass(struct sim *sim, struct replay_result *out, uint32_t number)
 {
+	const struct trace_pass *pass = &sim->trace->passes[number];
 	uint64_t start_ns = sim->now_ns;
-	sim->totals = pass->prefill ? &out->prefill : &out->decode;
+	sim->totals = number < sim->options->warm_passes ? &out->warm
+		      : pass->prefill			 ? &out->prefill
+							 : &out->decode;
 	tell_hints(sim, pass, pass->first_hint, pass->n_hints, pass->draft_ns);
 	measure_draft(sim, pass);
 	uint64_t verified_ns = sim->now_ns;
 	for (uint32_t i = 0; i < pass->n_layers; i++)
-		run_layer(sim, pass, &sim->trace->layers[pass->first_layer + i]);
+		(sim->options->device ? replay_device_layer : run_layer)(
+			sim, pass, &sim->trace->layers[pass->first_layer + i]);
 	sim->totals->passes++;
 	sim->totals->tokens += pass->emitted;
 	sim->totals->time_ns += sim->now_ns - start_ns;
@@ -433,6 +430,21 @@ static int create_policy(struct sim *sim, struct error *err)
 	return sim->ops->create(&shape, &sim->state, err);
 }
 
+/* Fills the slots before the time begins, each layer with as many experts. */
+static void preload(struct sim *sim)
+{
+	for (uint32_t e = 0; e < sim->trace->n_experts; e++)
+		for (uint32_t l = 0; l < sim->trace->n_layers; l++) {
+			if (!sim->trace->moe[l] || sim->n_used == sim->options->n_slots)
+				continue;
+			uint32_t index = sim->n_used++;
+			sim->slots[index] =
+				(struct sim_slot){.use = RESIDENT, .layer = l, .expert = e};
+			*replay_slot_of(sim, l, e) = index + 1;
+			sim->ops->on_load(sim->state, index, l, e, LOAD_PRELOAD);
+		}
+}
+
 static int sim_init(struct sim *sim, struct error *err)
 {
 	const struct replay_options *options = sim->options;
@@ -442,7 +454,8 @@ static int sim_init(struct sim *sim, struct error *err)
 	sim->slot_of =
 		calloc((size_t)sim->trace->n_layers * sim->trace->n_experts, sizeof(*sim->slot_of));
 	sim->needed = calloc(sim->trace->n_experts, sizeof(*sim->needed));
-	if (!(sim->slots && sim->flying && sim->slot_of && sim->needed))
+	sim->by_cpu = calloc(sim->trace->n_experts, sizeof(*sim->by_cpu));
+	if (!(sim->slots && sim->flying && sim->slot_of && sim->needed && sim->by_cpu))
 		return error_set(err, ENOMEM, "no memory to replay with %u slots", n_slots);
 	sim->load_ns = (uint64_t)llround(
 		(double)sim->trace->expert_bytes * 1e9 / options->link.bytes_per_s);
@@ -450,8 +463,13 @@ static int sim_init(struct sim *sim, struct error *err)
 	sim->measures =
 		(struct cache_measures){.n_slots = n_slots, .load_ns = (double)sim->load_ns};
 	int rc = create_policy(sim, err);
+	if (rc == 0 && options->device && options->device->rule == BALANCE_SPAC)
+		rc = utility_init(&sim->utility, sim->trace->n_layers * sim->trace->n_experts,
+			sim->trace->k > 0 ? sim->trace->k : 1, err);
 	if (rc == 0)
 		tell_measures(sim);
+	if (rc == 0 && options->preload)
+		preload(sim);
 	return rc;
 }
 
@@ -466,7 +484,7 @@ int cache_replay(const struct cache_trace *trace, const struct replay_options *o
 	struct sim sim = {.trace = trace, .options = options, .ops = options->policy};
 	int rc = sim_init(&sim, err);
 	for (uint32_t i = 0; rc == 0 && i < trace->n_passes; i++) {
-		run_pass(&sim, out, &trace->passes[i]);
+		run_pass(&sim, out, i);
 		if (sim.stuck)
 			rc = error_set(err, EIO, "policy %s gives no slot for a demand in pass %u",
 				sim.ops->name, i);
@@ -477,5 +495,7 @@ int cache_replay(const struct cache_trace *trace, const struct replay_options *o
 	free(sim.flying);
 	free(sim.slot_of);
 	free(sim.needed);
+	free(sim.by_cpu);
+	utility_exit(&sim.utility);
 	return rc;
 }

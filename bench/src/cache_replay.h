@@ -15,6 +15,7 @@
 
 #include "bench/src/cache_trace.h"
 #include "services/expert-cache/policies/policy.h"
+#include "shared/spec/balance.h"
 
 struct replay_link {
 	double bytes_per_s;
@@ -22,6 +23,21 @@ struct replay_link {
 };
 
 enum { REPLAY_AHEAD_MAX = 1000000 };
+
+/* A device, and a CPU that may compute experts beside it. The experts' times are these costs, not the
+ * trace's. All experts are in the host's memory.
+ *
+ * A layer's resident experts are computed first, the others as they arrive; what `rule` leaves to
+ * the CPU is computed meanwhile, and is loaded behind everything else, so that the cache learns of
+ * it (greedy; MoE-SpAc leaves what is cold where it is). The layer ends when both have ended. */
+struct replay_device {
+	enum balance_rule rule;
+	struct balance_costs costs;
+	uint64_t hand_over_ns; /* to the CPU and back, for a layer of which it computes something */
+	/* A layer's missing experts are all loaded before any of its experts is computed, and
+	 * nothing is loaded before it is demanded, as other programs do it. */
+	bool blocking;
+};
 
 struct replay_options {
 	const struct cache_policy_ops *policy; /* or replay_belady */
@@ -35,6 +51,9 @@ struct replay_options {
 	uint32_t n_slots;
 	struct replay_link link;
 	const uint64_t *profile; /* as in cache_policy_shape */
+	const struct replay_device *device; /* NULL: the trace's times, and no CPU beside it */
+	bool preload; /* the slots are filled before the time begins */
+	uint32_t warm_passes; /* the first passes, which are counted apart */
 };
 
 /* Sums over all passes of one kind. */
@@ -47,10 +66,14 @@ struct replay_totals {
 	uint64_t prefetches_used;
 	uint64_t prefetches_judged;
 	uint64_t stall_ns, time_ns; /* waiting for experts; everything */
+	uint64_t link_ns; /* the link at work */
+	/* With a device: at work; waiting for the CPU; experts that the CPU computed. */
+	uint64_t device_ns, cpu_ns, cpu_wait_ns, cpu_uses;
+	uint64_t layers, tau; /* BALANCE_SPAC: the sum of tau over layers */
 };
 
 struct replay_result {
-	struct replay_totals decode, prefill;
+	struct replay_totals decode, prefill, warm;
 };
 
 /* Belady's policy: evicts what is needed again last, and prefetches nothing. It exists only here,

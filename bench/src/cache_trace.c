@@ -18,6 +18,31 @@ void cache_trace_exit(struct cache_trace *trace)
 	memset(trace, 0, sizeof(*trace));
 }
 
+static void *copied(const void *array, uint32_t n, size_t size)
+{
+	void *copy = calloc(n + 1u, size);
+	if (copy != NULL && n > 0)
+		memcpy(copy, array, n * size);
+	return copy;
+}
+
+int cache_trace_copy(const struct cache_trace *from, struct cache_trace *out, struct error *err)
+{
+	*out = *from;
+	out->passes = copied(from->passes, from->n_passes, sizeof(*from->passes));
+	out->layers = copied(from->layers, from->n_layer_runs, sizeof(*from->layers));
+	out->uses = copied(from->uses, from->n_uses, sizeof(*from->uses));
+	out->hints = copied(from->hints, from->n_hints, sizeof(*from->hints));
+	out->passes_max = from->n_passes;
+	out->layer_runs_max = from->n_layer_runs;
+	out->uses_max = from->n_uses;
+	out->hints_max = from->n_hints;
+	if (out->passes && out->layers && out->uses && out->hints)
+		return 0;
+	cache_trace_exit(out);
+	return error_set(err, ENOMEM, "no memory for a copy of a trace");
+}
+
 /* Room for one more. */
 static int grow(void **array, uint32_t n, uint32_t *max, size_t size)
 {

@@ -69,6 +69,8 @@ struct cache_trace {
 
 void cache_trace_init(struct cache_trace *trace);
 void cache_trace_exit(struct cache_trace *trace);
+/* The caller frees the copy. -ENOMEM. */
+int cache_trace_copy(const struct cache_trace *from, struct cache_trace *out, struct error *err);
 
 /* For writing, in this order: a pass, the hints of its drafting, then layers, each with its uses
  * and its hints. -ENOMEM. */

@@ -1,6 +1,7 @@
 /* outrider-bench: a table of subcommands. Each parses its own options; argv[0] is its name. */
 #include "bench/src/attention.h"
 #include "bench/src/cache.h"
+#include "bench/src/device.h"
 #include "bench/src/gateway.h"
 #include "bench/src/grammar.h"
 #include "bench/src/ipc.h"
@@ -26,6 +27,7 @@ static const struct command {
 		bench_attention},
 	{"cache", "routing traces, and their replay under each policy of the expert-cache",
 		bench_cache},
+	{"device", "a GPU whose memory holds a share of the experts, simulated", bench_device},
 	{"gateway", "tokens/s and the first token through HTTP, beside the SDK", bench_gateway},
 	{"grammar", "masks of constrained output with a model's vocabulary, in microseconds",
 		bench_grammar},

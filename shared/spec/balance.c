@@ -25,14 +25,24 @@ static double times(double n, double ns)
 	return n > 0 ? n * ns : 0;
 }
 
+double balance_cpu_ns(const struct balance_costs *costs, uint32_t tokens)
+{
+	return larger(known(costs->cpu_expert_ns), times(tokens, known(costs->cpu_token_ns)));
+}
+
+double balance_gpu_ns(const struct balance_costs *costs, uint32_t tokens)
+{
+	return larger(known(costs->gpu_expert_ns), times(tokens, known(costs->gpu_token_ns)));
+}
+
 static double cpu_time(const struct balance_costs *costs, const struct balance_expert *expert)
 {
-	return known(costs->cpu_expert_ns) + times(expert->tokens, known(costs->cpu_token_ns));
+	return balance_cpu_ns(costs, expert->tokens);
 }
 
 static double gpu_time(const struct balance_costs *costs, const struct balance_expert *expert)
 {
-	return known(costs->gpu_expert_ns) + times(expert->tokens, known(costs->gpu_token_ns));
+	return balance_gpu_ns(costs, expert->tokens);
 }
 
 static bool missing(const struct balance_expert *expert)
@@ -113,7 +123,8 @@ static uint32_t order_missing(
 		if (missing(&layer->experts[i]))
 			order[n++] = &layer->experts[i];
 	}
-	qsort(order, n, sizeof(struct balance_expert *), by_tokens);
+	if (n > 1) /* cppcheck-suppress uninitvar ; the first n are set */
+		qsort(order, n, sizeof(struct balance_expert *), by_tokens);
 	return n;
 }
 

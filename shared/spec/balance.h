@@ -53,13 +53,17 @@ struct balance_expert {
 	enum balance_who who; /* the result */
 };
 
-/* An expert with n tokens takes *_expert_ns + n * *_token_ns. */
+/* An expert with n tokens takes *_expert_ns, in which its weights are read, or n * *_token_ns, in
+ * which they are multiplied, whichever is longer. */
 struct balance_costs {
 	double cpu_expert_ns, cpu_token_ns;
 	double gpu_expert_ns, gpu_token_ns;
 	double link_ns; /* one expert over the link, one after the other */
 	double disk_ns; /* one expert from the disk, one after the other */
 };
+
+double balance_cpu_ns(const struct balance_costs *costs, uint32_t tokens);
+double balance_gpu_ns(const struct balance_costs *costs, uint32_t tokens);
 
 struct balance_layer {
 	/* At most LIMIT_EXPERTS, each once. Transfers and reads go in this order, what is in the

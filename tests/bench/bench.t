@@ -127,6 +127,20 @@ ok([r["items_per_thread"] for r in figures["reads"]] == [1, 4, 16] and
    all(r["gb_s"] > 0 and r["gb_s_busy"] > 0 for r in figures["reads"]) and figures["hand_over_us"] > 0,
    "pool measures hand-overs, and reads alone and beside a busy process", result.stderr + result.stdout)
 
+traces = [f"tests/data/traces/mixed-{t}.trace" for t in ("none-0", "model-3")]
+result = run("device", *traces, "--machine", "4090-x4", "--model", "olmoe-1b-7b", "--policy", "outrider", "--passes", "40", "--shares", "17,100", "--json")
+simulated = json.loads(result.stdout) if result.returncode == 0 else {"cases": [], "simulated": False}
+ok(simulated["simulated"] and [(c["k"], c["recorded"], len(c["rows"])) for c in simulated["cases"]] == [(0, True, 8), (3, True, 8)],
+   "device simulates every way with every share, and says that it is simulated", result.stderr)
+fastest = [{(r["hybrid"], r["blocking"], r["share_percent"]): r for r in c["rows"]} for c in simulated["cases"]]
+ok(all(of["greedy", False, 17]["tokens_per_s"] > c["cpu_tokens_per_s"] > of["off", True, 17]["tokens_per_s"] and
+       of["greedy", False, 100]["loads"] == 0 and abs(of["off", False, 100]["tokens_per_s"] / c["resident_tokens_per_s"] - 1) < 1e-5
+       for c, of in zip(simulated["cases"], fastest)), "a link that is too slow costs no more than the CPU does", simulated)
+text = run("device", traces[1], "--machine", "3060", "--model", "demo", "--routing", "recorded", "--policy", "spac", "--shares", "50").stdout
+ok(text.startswith("Simulated: no figure here was measured on a GPU.") and "equation 17" in text and "mean tau" in text and
+   "llama.cpp's cache" in text, "as text it begins so, and has the paper's condition and other programs' figures", text)
+
+
 def cells(*arguments):
     result = run("policy", "--format", "json", "--sessions", "12", "--tokens", "200", *arguments)
     return (json.loads(result.stdout) if result.returncode == 0 else {"cells": []}), result
@@ -372,6 +386,12 @@ def record_stopped_often():
 
 record_stopped_often()
 for arguments, status, words in (
+        (("device", "--machine", "abacus"), 64, "4090-x4"), (("device", "--model", "gpt-2"), 64, "olmoe-1b-7b"),
+        (("device", "--routing", "recorded"), 64, "needs a trace"), (("device", "--routing", "round"), 64, "uniform"),
+        (("device", "--shares", "0"), 64, "--shares"), (("device", "--policy", "none-such"), 64, "gate-next"),
+        (("device", "--link-bandwidth", "0"), 64, "--link-bandwidth"), (("device", "--draft-mb", "-1"), 64, "--draft-mb"),
+        (("device", "/none.trace"), 66, "/none.trace"), (("device", DEMO), 65, "trace"),
+        (("device", "tests/data/traces/mixed-model-3.trace", "--routing", "recorded"), 64, "4 of 32 experts"),
         (("cache", "record", "--model", DEMO, "--workload", "none", "--out", "none", "--drafter", "magic"), 64, "ngram"),
         (("policy", "--policy", "magic"), 64, "sglang, vllm and llama.cpp"), (("policy", "--lag", "0"), 64, "1..65"), (("policy", "--curve", "none"), 66, "none"),
         (("policy", "--process", "none"), 65, "random, a file that ends in .journal, or ngram-code"), (("policy", "--sessions", "0"), 64, "--sessions"),

@@ -31,7 +31,8 @@ static void assert_who(const struct balance_layer *layer, const char *who)
 	assert_int_equal(layer->n, strlen(who));
 	for (uint32_t i = 0; i < layer->n; i++)
 		if (letters[layer->experts[i].who] != who[i])
-			fail_msg("expert %u: %c, not %c", i, letters[layer->experts[i].who], who[i]);
+			fail_msg(
+				"expert %u: %c, not %c", i, letters[layer->experts[i].who], who[i]);
 }
 
 /* Resident: 10. On the link: 30 each. The CPU: 20 for a token. */
@@ -60,7 +61,8 @@ static void times_are_those_of_a_schedule(void **state)
 	/* What is read from the disk is read whoever wants it: the CPU, free from 40 on, waits for 3 until 100. */
 	experts[3].who = BALANCE_CPU;
 	t = balance_times(&layer, &costs);
-	assert_true(t.cpu_end_ns == 120 && t.device_end_ns == 45 && t.end_ns == 120 && t.disk_ns == 100);
+	assert_true(t.cpu_end_ns == 120 && t.device_end_ns == 45 && t.end_ns == 120 &&
+		    t.disk_ns == 100);
 }
 
 static void greedy_takes_the_fewest_tokens_first(void **state)
@@ -207,8 +209,7 @@ static void every_expert_is_somebodys_and_no_bound_is_broken(void **state)
 			if (rule != BALANCE_SPAC || tau == 4)
 				continue;
 			/* Equation 10, of what was decided. */
-			assert_true(t.link_ns <=
-				    fmax(t.cpu_ns, t.gpu_ns) + layer.window_ns + 1e-9);
+			assert_true(t.link_ns <= fmax(t.cpu_ns, t.gpu_ns) + layer.window_ns + 1e-9);
 		}
 	}
 }
@@ -268,9 +269,11 @@ static void against_every_split(bool disk, bool by_token, struct ratio of[BALANC
 		}
 	}
 	for (int rule = 0; rule < BALANCE_RULES; rule++)
-		print_message("# %s%s: %s ends at %.3f times the best split's end, at most %.2f; the best in %u of %u layers\n",
-			disk ? "three tiers" : "no disk", by_token ? ", the device's time grows with tokens" : "",
-			names[rule], of[rule].sum / of[rule].n, of[rule].worst, of[rule].equal, of[rule].n);
+		print_message("# %s%s: %s ends at %.3f times the best split's end, at most %.2f; "
+			      "the best in %u of %u layers\n",
+			disk ? "three tiers" : "no disk",
+			by_token ? ", the device's time grows with tokens" : "", names[rule],
+			of[rule].sum / of[rule].n, of[rule].worst, of[rule].equal, of[rule].n);
 }
 
 /* Where an expert costs the link and the device the same whatever its tokens, no split is better: an exchange of two experts

@@ -1,8 +1,9 @@
 /*
  * MoE-SpAc's workload balancer (section 3.3, appendix C): the threshold tau, a utility from which
- * on experts are prefetched; equations 9 to 12 are shared/spec/balance.c's. The paper balances experts computed by the host against those computed
- * by the device. Here no expert is computed where it is stored: one that is not resident is brought
- * over the link on demand, so the link takes the role of the host:
+ * on experts are prefetched; equations 9 to 12 are shared/spec/balance.c's. The paper balances
+ * experts computed by the host against those computed by the device. In the cache no expert is
+ * computed where it is stored: one that is not resident is brought over the link on demand, so the
+ * link takes the role of the host:
  *
  *   T_slow(tau) = r_slow(tau) b t_io      (equation 7; r_slow: share of a step's distinct experts
  *                                          with a utility below tau)
