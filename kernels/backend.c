@@ -1,5 +1,16 @@
 #include "kernels/backend.h"
 
+#include "shared/base/units.h"
+
+#include <errno.h>
+
+int backend_no_memory(
+	struct error *err, const char *device, uint64_t bytes, const struct backend_memory *memory)
+{
+	return error_set(err, ENOMEM, "%s has no %s left: %s of its %s are free", device,
+		UNITS_SIZE(bytes), UNITS_SIZE(memory->free), UNITS_SIZE(memory->bytes));
+}
+
 const char *backend_lacks(const struct backend_ops *ops)
 {
 	const struct {

@@ -1,9 +1,10 @@
 /*
  * The interface of a back end: the machine that a forward pass runs on. One table, struct
- * backend_ops, lists what a back end must implement; `cpu` (kernels/cpu/steps/backend_cpu.h) is the
- * only one so far. The caller, shared/model/pass, queues steps (kernels/steps.h). It knows nothing
- * of threads, instruction sets or devices: it describes a step by numbers, by rows of buffers and
- * by weights, and each step takes a whole batch.
+ * backend_ops, lists what a back end must implement. There are `cpu`
+ * (kernels/cpu/steps/backend_cpu.h), and `simt` and `cuda` (kernels/gpu/backend.h). The caller,
+ * shared/model/pass, queues steps (kernels/steps.h). It knows nothing of threads, instruction sets
+ * or devices: it describes a step by numbers, by rows of buffers and by weights, and each step
+ * takes a whole batch.
  *
  * The order of a pass. First `embed`. Then for each layer: norm, products (queries, keys, values),
  * one of attend, mla and delta, products (output), and norm again, which first adds the output to
@@ -15,8 +16,9 @@
  *
  * Memory. A batch's rows and numbers lie in buffers. Numbers (positions, cells, the router's
  * choice) lie in buffers that the host and the back end both see. Weights, and vectors that belong
- * to them, are passed by address (struct matrix, const float *): the model's addresses must be
- * readable by the back end. For the CPU they are the mapping of the file or a packed copy.
+ * to them, are passed by the address that they have in this process (struct matrix, const float *):
+ * in the mapping of the file, or in a packed copy. They must have been placed (`place`): a device
+ * computes with copies of its own.
  *
  * Order and lifetime. The steps of one queue take effect in the order in which they were queued. A
  * queue may run behind its caller: the rows and weights that a step reads must stay unchanged until
@@ -39,10 +41,23 @@
 
 struct backend_ops;
 
+/* A device with memory of its own, for messages. Strings that nobody knows are empty. */
+struct backend_device {
+	char name[96]; /* such as "NVIDIA H100 PCIe" */
+	char uuid[48]; /* "GPU-..." */
+	char driver[32]; /* the driver's version */
+};
+
+/* Memory of a device, in bytes. Other programs may have taken some of it. */
+struct backend_memory {
+	uint64_t bytes, free;
+};
+
 /* A back end's own struct begins with this. */
 struct backend {
 	const struct backend_ops *ops;
 	const char *variant; /* for messages: which variant of its code runs, such as "avx512" */
+	const struct backend_device *device; /* NULL: it computes in the host's memory */
 };
 
 /* The sizes for which a queue allocates memory. Steps must keep to them. */
@@ -92,6 +107,10 @@ struct backend_ops {
 	 * the memory. */
 	int (*wrap)(struct backend *backend, void *memory, size_t bytes, struct buffer *out,
 		struct error *err);
+	/* The same for weights, which stay as they are as long as the buffer exists: a device may
+	 * make a copy, and then kernels read that. host is `memory` in any case. -ENOMEM. */
+	int (*wrap_weights)(struct backend *backend, const void *memory, size_t bytes,
+		struct buffer *out, struct error *err);
 	/* Returns a descriptor of the buffer for another process, the caller's to close. -ENOTSUP
 	 * for kinds other than BUFFER_SHARED. */
 	int (*export_fd)(const struct buffer *buffer, struct error *err);
@@ -101,6 +120,19 @@ struct backend_ops {
 		struct buffer *out, struct error *err);
 	/* Frees a buffer, whichever function made it. No queued step may use it any more. */
 	void (*free)(struct buffer *buffer);
+
+	/* Weights that steps are given by address. place: from now on steps may read the `bytes`
+	 * bytes at `at`, which do not change until forget is called with the same values. A device
+	 * copies them, to a multiple of 256. Each call of place has its call of forget. -ENOMEM
+	 * names what there is. Steps that read weights that were not placed fail. */
+	int (*place)(struct backend *backend, const void *at, size_t bytes, struct error *err);
+	void (*forget)(struct backend *backend, const void *at, size_t bytes);
+
+	/* Memory of the device now; zeros where `device` is NULL. */
+	void (*memory)(const struct backend *backend, struct backend_memory *out);
+	/* The reason why waits fail: -ENODEV when the device is lost, which stays so as long as
+	 * the process lives; 0 when nothing has failed. */
+	int (*failure)(struct backend *backend, struct error *err);
 
 	/* Converts a matrix to Q8_0. Writes its rows, in the file's layout, to `to`: rows *
 	 * kv_vector_bytes(KV_Q8_0, cols) bytes of host memory. cols must be a multiple of the block
@@ -166,3 +198,7 @@ struct backend_ops {
 /* The first of the steps, requantise included, that a table lacks, by name; NULL: it has all. A back
  * end that is unfinished must not get a model. */
 const char *backend_lacks(const struct backend_ops *ops);
+
+/* For back ends: sets the error that a device lacks `bytes` bytes of memory. -ENOMEM. */
+int backend_no_memory(
+	struct error *err, const char *device, uint64_t bytes, const struct backend_memory *memory);

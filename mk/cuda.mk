@@ -1,10 +1,33 @@
-# The back end for NVIDIA's GPUs, where the toolkit's nvcc is: a shared object beside the programs, which outrider-model loads with
-# --backend cuda. Nothing of it has run on a device yet: this shows that it compiles, and that no kernel spills registers.
+# The back end for NVIDIA's GPUs, where the toolkit's nvcc is: a shared object that the programs load for a GPU. Nothing of it has
+# run on a device yet: this shows that it compiles, and that no kernel spills registers.
 NVCC ?= nvcc
 CUDA_ARCHS ?= 80 86 89 90 100 120
+# The newest architecture is there as PTX too, which the driver compiles for GPUs that are newer still.
+CUDA_NEWEST := $(lastword $(shell printf '%s\n' $(CUDA_ARCHS) | sort -n))
 CUDA_FLAGS := -x cu -std=c++17 -O3 -fmad=false -prec-div=true -prec-sqrt=true -ftz=false -D_GNU_SOURCE -I. -Ikernels/gpu/device \
-	$(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -Xptxas -v -Xcompiler -fPIC
+	$(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_$(CUDA_NEWEST),code=compute_$(CUDA_NEWEST) \
+	-Xptxas -v -Xcompiler -fPIC
 SRC_cuda := $(wildcard kernels/gpu/steps/*.cc kernels/gpu/device/*.cc)
+
+# The programs and the shared object agree on these headers. Each has the checksum of those that it was compiled with, and a
+# shared object with another one is refused.
+INTERFACE_FILES := kernels/backend.h kernels/steps.h kernels/pick.h kernels/sampler.h kernels/tensor.h kernels/kv_format.h \
+	kernels/kernels.h kernels/gpu/backend.h shared/base/error.h shared/base/limits.h
+BACKEND_INTERFACE := $(VERSION)-$(firstword $(shell cat $(INTERFACE_FILES) | cksum))
+$(B)/obj/kernels/gpu/load.o: CPPFLAGS += -DBACKEND_INTERFACE='"$(BACKEND_INTERFACE)"'
+$(B)/obj/kernels/gpu/load.o: $(INTERFACE_FILES)
+$(B)/cuda/kernels/gpu/steps/backend.o: CUDA_FLAGS += -DBACKEND_INTERFACE='"$(BACKEND_INTERFACE)"'
+$(B)/cuda/kernels/gpu/steps/backend.o: $(INTERFACE_FILES)
+
+# What the objects are compiled with: for other architectures, say, they are compiled again.
+CUDA_STAMP := $(B)/cuda/.flags
+ifneq ($(file <$(CUDA_STAMP)),$(NVCC) $(CUDA_FLAGS))
+.PHONY: other-cuda-flags
+$(CUDA_STAMP): other-cuda-flags
+endif
+$(CUDA_STAMP):
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(NVCC) $(CUDA_FLAGS)' > $@
 
 .PHONY: cuda
 ## make cuda       the back end for GPUs, with nvcc, for CUDA_ARCHS; a kernel that spills registers is an error
@@ -13,8 +36,9 @@ $(B)/outrider-backend-cuda.so: $(SRC_cuda:%.cc=$(B)/cuda/%.o) $(B)/libkernels.a 
 	$(call say,LD)
 	$(Q)$(NVCC) -shared -cudart static -o $@ $(filter %.o,$^) -Xlinker --start-group $(filter %.a,$^) -Xlinker --end-group \
 		-Xlinker --exclude-libs=ALL -lnuma
-$(B)/cuda/%.o: %.cc $(wildcard kernels/gpu/kernels/*.cuh kernels/gpu/device/*.h kernels/gpu/steps/*.h kernels/gpu/*.h)
+$(B)/cuda/%.o: %.cc $(CUDA_STAMP)
 	@mkdir -p $(@D)
 	$(call say,NVCC)
-	$(Q)$(NVCC) $(CUDA_FLAGS) -c -o $@ $< > $@.log 2>&1 || { cat $@.log; exit 1; }
+	$(Q)$(NVCC) $(CUDA_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< > $@.log 2>&1 || { cat $@.log; exit 1; }
 	$(Q)! grep -B2 '[1-9][0-9]* bytes spill' $@.log || { rm -f $@; exit 1; }
+-include $(shell find $(B)/cuda -name '*.d' 2>/dev/null)

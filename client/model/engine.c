@@ -9,6 +9,7 @@
 #include "shared/base/memory_fits.h"
 #include "shared/model/text/chat.h"
 #include "shared/model/gguf/gguf_scan.h"
+#include "shared/model/arch/place.h"
 #include "shared/model/arch/weights.h"
 
 #include <assert.h>
@@ -348,6 +349,9 @@ int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct err
 	if (rc == 0)
 		rc = pack_weights(e, e->threads, err);
 	if (rc == 0)
+		rc = model_place(e->model, e->backend, err);
+	e->placed = rc == 0;
+	if (rc == 0)
 		rc = start_kv(e, &layout, err);
 	if (rc < 0)
 		return rc;
@@ -464,6 +468,9 @@ void engine_close(struct engine *e)
 		kv_seq_exit(&e->kv, &e->seq);
 	kv_exit(&e->kv);
 	free(e->kv_memory);
+	experts_mapped_exit(&e->experts);
+	if (e->placed)
+		model_forget(e->model, e->backend);
 	if (e->weights)
 		munmap(e->weights, e->weights_mapped);
 	free(e->batch);

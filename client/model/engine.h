@@ -67,6 +67,7 @@ struct engine {
 	struct kv kv;
 	void *kv_memory, *weights; /* weights: the packed ones, or NULL */
 	size_t weights_bytes, weights_mapped;
+	bool placed; /* model_place */
 	struct kv_seq seq;
 	struct experts_mapped experts;
 	struct forward *forward;

@@ -22,10 +22,16 @@ struct stream;
 
 /* One device, or the emulation. `device` chooses it: "" or "0", "1", .. for devices; the emulation
  * ignores it. seed: the order in which the emulation runs threads (fibers.h); a device ignores it.
- * *what is set to a text for messages that lives as long as the runtime. */
+ * A device is also found by its UUID, "GPU-..". *what is set to a text for messages that lives as
+ * long as the runtime. */
 int runtime_open(const char *device, unsigned seed, struct runtime **out, const char **what,
 	struct error *err);
 void runtime_close(struct runtime *rt);
+/* Lives as long as the runtime. */
+const struct backend_device *runtime_device(const struct runtime *rt);
+void runtime_memory(const struct runtime *rt, struct backend_memory *out);
+/* As backend_ops.failure. */
+int runtime_failure(struct runtime *rt, struct error *err);
 
 /* Memory, as struct backend_ops describes it. They set buffer->device, with which kernels reach
  * it; buffer->backend is the caller's to set. */
@@ -38,8 +44,14 @@ int runtime_import(struct runtime *rt, int fd, size_t bytes, bool write, struct 
 	struct error *err);
 void runtime_free(struct runtime *rt, struct buffer *buffer);
 
-/* Where kernels find weights, or vectors that belong to them, that the model has at `at`. NULL stays
- * NULL. */
+int runtime_wrap_weights(struct runtime *rt, const void *memory, size_t bytes, struct buffer *out,
+	struct error *err);
+
+/* Weights, as struct backend_ops describes it. runtime_weights: where kernels find bytes that were
+ * placed, alone or as part of a tensor. NULL stays NULL. Bytes that were not placed are a failure,
+ * which ends the process in the emulation. */
+int runtime_place(struct runtime *rt, const void *at, size_t bytes, struct error *err);
+void runtime_forget(struct runtime *rt, const void *at, size_t bytes);
 const void *runtime_weights(struct runtime *rt, const void *at, size_t bytes);
 
 /* A stream belongs to one thread. */

@@ -20,6 +20,7 @@
 #include "shared/base/plural.h"
 #include "shared/base/standard.h"
 #include "shared/ipc/peers.h"
+#include "shared/model/arch/place.h"
 #include "shared/model/gguf/gguf_guard.h"
 #include "shared/spec/profile.h"
 
@@ -58,6 +59,7 @@ struct verifier {
 	struct regions regions;
 	uint64_t *uses; /* of budget_profile; NULL: there is none */
 	struct region packed; /* header NULL: the weights are in the mapping of the file */
+	bool placed; /* model_place */
 	struct front front;
 };
 
@@ -175,6 +177,9 @@ static int open_regions(struct verifier *v, struct resources_needs *needs, struc
 		rc = packed_open(v->daemon, v->front.broker, &left.weights, &v->config, needs,
 			v->model, &v->packed, err);
 	regions_left_close(&left);
+	if (rc == 0)
+		rc = model_place(v->model, v->backend, err);
+	v->placed = rc == 0;
 	return rc;
 }
 
@@ -267,6 +272,9 @@ static void stop(struct verifier *v)
 	broker_close(&front->broker);
 	front_close(front);
 	proof_exit(&front->proof);
+	if (v->placed)
+		model_forget(v->model, v->backend);
+	v->placed = false;
 	regions_close(&v->regions);
 	if (v->packed.header != NULL)
 		region_close(&v->packed);

@@ -39,7 +39,8 @@ struct rig {
 	unsigned char *begin; /* [used] what both memories begin with; also memory.host for tests */
 	size_t used;
 	struct rig_side cpu, gpu[RIG_SEEDS];
-	void *kept[RIG_MATRICES]; /* freed with the rig */
+	void *kept[RIG_MATRICES]; /* weights; freed with the rig */
+	size_t kept_bytes[RIG_MATRICES];
 	uint32_t n_kept, n_ignored;
 	struct rows ignored[RIG_IGNORED];
 	size_t ignored_bytes[RIG_IGNORED];
@@ -190,15 +191,22 @@ static inline void rig_ignore(struct rig *rig, const struct rows *rows, size_t b
 	rig->ignored[rig->n_ignored++] = *rows;
 }
 
-/* Memory of the model's, which is not compared. */
-static inline void *rig_keep(struct rig *rig, size_t bytes)
+/* Memory of the host's, which is not compared. placed: of these bytes; 0: no kernel reads it. */
+static inline void *rig_keep_placed(struct rig *rig, size_t bytes, size_t placed)
 {
 	void *at = aligned_alloc(256, (bytes + 255) / 256 * 256);
 
 	assert_non_null(at);
 	assert_true(rig->n_kept < RIG_MATRICES);
+	rig->kept_bytes[rig->n_kept] = placed;
 	rig->kept[rig->n_kept++] = at;
 	return at;
+}
+
+/* Weights. */
+static inline void *rig_keep(struct rig *rig, size_t bytes)
+{
+	return rig_keep_placed(rig, bytes, bytes);
 }
 
 /* A random vector of weights. */
@@ -287,11 +295,19 @@ typedef void rig_step(const struct backend_ops *ops, struct queue *q, const void
 static inline void rig_run(struct rig *rig, struct rig_side *side, rig_step *step, const void *arg)
 {
 	const struct backend_ops *ops = side->backend->ops;
+	struct error err = {""};
 
+	for (uint32_t i = 0; i < rig->n_kept; i++)
+		if (rig->kept_bytes[i] > 0 &&
+			ops->place(side->backend, rig->kept[i], rig->kept_bytes[i], &err) < 0)
+			fail_msg("%s", err.text);
 	memcpy(side->memory.host, rig->begin, rig->used);
 	rig->memory = side->memory;
 	step(ops, side->q, arg);
 	assert_int_equal(ops->wait(side->q, ops->ticket(side->q)), 0);
+	for (uint32_t i = 0; i < rig->n_kept; i++)
+		if (rig->kept_bytes[i] > 0)
+			ops->forget(side->backend, rig->kept[i], rig->kept_bytes[i]);
 	rig->memory = (struct buffer){.host = rig->begin, .bytes = RIG_BYTES, .fd = -1};
 }
 

@@ -2,7 +2,6 @@
  * weights, in both layouts. */
 #include "tests/gpu/rig.h"
 
-RIG_STEP(experts)
 RIG_STEP(dense_ffn)
 
 enum { PAIRS = 160, WIDTH = 1536, EXPERTS = 4, USED = 2 };
@@ -11,6 +10,39 @@ static const struct queue_limits limits = {.products = EXPERTS,
 	.ffn_pairs = PAIRS,
 	.ffn_width = WIDTH,
 	.ffn_plain = true};
+
+/* A step, and the memory in which its experts lie. */
+struct case_of_experts {
+	struct step_experts step;
+	struct step_expert of[EXPERTS];
+	struct matrix w[EXPERTS][3];
+};
+
+/* Each back end makes buffers of the experts' memory. */
+static void run_experts(const struct backend_ops *ops, struct queue *q, const void *arg)
+{
+	struct case_of_experts c = *(const struct case_of_experts *)arg;
+	struct buffer memory[EXPERTS][3];
+	struct error err;
+
+	for (uint32_t e = 0; e < c.step.n; e++) {
+		struct place *at[3] = {&c.of[e].gate, &c.of[e].up, &c.of[e].down};
+
+		for (uint32_t m = 0; m < 3; m++) {
+			const struct matrix *w = &c.w[e][m];
+
+			assert_int_equal(ops->wrap_weights(q->backend, w->data,
+						 w->rows * w->row_bytes, &memory[e][m], &err),
+				0);
+			*at[m] = (struct place){&memory[e][m], 0};
+		}
+	}
+	c.step.of = c.of;
+	ops->experts(q, &c.step);
+	assert_int_equal(ops->wait(q, ops->ticket(q)), 0);
+	for (uint32_t i = 0; i < 3 * c.step.n; i++)
+		ops->free(&memory[i / 3][i % 3]);
+}
 
 static uint32_t below(struct rig *rig, uint32_t n)
 {
@@ -76,41 +108,32 @@ static uint32_t choose(struct rig *rig, uint32_t n, struct step_expert *of, stru
 
 static void check_experts(struct rig *rig, const struct shape *s, uint32_t n)
 {
-	struct step_expert of[EXPERTS] = {0};
-	struct buffer memory[EXPERTS][3];
-	struct step_experts step = {.of = of, .n_used = USED};
+	struct case_of_experts c = {.step = {.n_used = USED}};
 	char what[160];
 
 	for (uint32_t e = 0; e < EXPERTS; e++) {
 		struct ffn ffn = random_ffn(rig, s);
-		const struct matrix *w[3] = {&ffn.gate, &ffn.up, &ffn.down};
-		struct place *at[3] = {&of[e].gate, &of[e].up, &of[e].down};
+		struct step_expert *of = &c.of[e];
 
-		for (uint32_t m = 0; m < 3; m++) {
-			/* What both back ends make of memory of the host. */
-			memory[e][m] =
-				(struct buffer){.host = (unsigned char *)(uintptr_t)w[m]->data,
-					.device = (unsigned char *)(uintptr_t)w[m]->data,
-					.bytes = w[m]->rows * w[m]->row_bytes,
-					.fd = -1};
-			*at[m] = (struct place){&memory[e][m], 0};
-		}
-		of[e].layout = s->layout;
-		of[e].gate_scale = ffn.gate.scale;
-		of[e].up_scale = ffn.up.scale;
-		of[e].down_scale = ffn.down.scale;
-		of[e].gate_bias = ffn.gate_bias;
-		of[e].up_bias = ffn.up_bias;
-		step.shape = ffn;
+		c.w[e][0] = ffn.gate;
+		c.w[e][1] = ffn.up;
+		c.w[e][2] = ffn.down;
+		of->layout = s->layout;
+		of->gate_scale = ffn.gate.scale;
+		of->up_scale = ffn.up.scale;
+		of->down_scale = ffn.down.scale;
+		of->gate_bias = ffn.gate_bias;
+		of->up_bias = ffn.up_bias;
+		c.step.shape = ffn;
 	}
-	step.pairs = rig_place(rig, (size_t)n * USED * sizeof(uint32_t));
-	step.n = choose(rig, n, of, step.pairs);
-	step.in = rig_inputs(rig, n, s->cols);
-	step.y = rig_rows(rig, n * USED, s->rows * sizeof(float));
+	c.step.pairs = rig_place(rig, (size_t)n * USED * sizeof(uint32_t));
+	c.step.n = choose(rig, n, c.of, c.step.pairs);
+	c.step.in = rig_inputs(rig, n, s->cols);
+	c.step.y = rig_rows(rig, n * USED, s->rows * sizeof(float));
 	snprintf(what, sizeof(what), "experts of %s, %s, %s, %u to %u to %u, layout %d, %u rows",
 		tensor_type_info(s->gate)->name, tensor_type_info(s->up)->name,
 		tensor_type_info(s->down)->name, s->cols, s->hidden, s->rows, s->layout, n);
-	rig_check(rig, what, run_experts, &step);
+	rig_check(rig, what, run_experts, &c);
 	rig_clear(rig);
 }
 

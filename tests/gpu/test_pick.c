@@ -97,7 +97,7 @@ static void random_params(struct rig *rig, uint32_t n_vocab, struct sampler_para
 static uint64_t *random_mask(struct rig *rig, uint32_t n_vocab)
 {
 	size_t n = SAMPLER_ALLOWED_WORDS(n_vocab);
-	uint64_t *words = rig_keep(rig, n * sizeof(*words));
+	uint64_t *words = rig_keep_placed(rig, n * sizeof(*words), 0);
 	uint32_t kind = below(rig, 4);
 
 	for (size_t i = 0; i < n; i++) {

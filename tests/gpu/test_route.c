@@ -1,6 +1,9 @@
 /* The steps route, budget and combine on the emulated GPU, against the scalar CPU. */
 #include "tests/gpu/rig.h"
 
+/* Biases of experts may lie apart. */
+enum { STRIDE_MORE = 5 };
+
 #include "shared/base/limits.h"
 
 #include <math.h>
@@ -146,8 +149,9 @@ static void random_group(struct rig *rig, struct limited *l, uint32_t i, uint32_
 
 static void check_budget(struct rig *rig, uint32_t n_experts, enum gating gating, uint32_t n)
 {
-	struct limited l = {
-		.step = {.width = WIDTH, .n = n > 1 ? GROUPS : 1, .bias_stride = WIDTH}};
+	struct limited l = {.step = {.width = WIDTH,
+				    .n = n > 1 ? GROUPS : 1,
+				    .bias_stride = WIDTH + STRIDE_MORE}};
 	enum values kind = (enum values)below(rig, VALUES);
 	uint32_t half = n > 1 ? n / 2 : n;
 	char what[160];
@@ -161,7 +165,8 @@ static void check_budget(struct rig *rig, uint32_t n_experts, enum gating gating
 	random_group(rig, &l, 0, 0, half);
 	if (n > 1)
 		random_group(rig, &l, 1, half, n - half);
-	l.step.bias = below(rig, 2) ? rig_vector(rig, (size_t)n_experts * WIDTH, 1) : NULL;
+	l.step.bias =
+		below(rig, 2) ? rig_vector(rig, (size_t)n_experts * l.step.bias_stride, 1) : NULL;
 	l.step.affected = rig_rows(rig, n, sizeof(uint32_t));
 	l.step.y = rig_floats(rig, n * l.step.route.n_used, WIDTH, 1);
 	snprintf(what, sizeof(what), "budget of %u experts for %u rows, gating %d, rankings %d %d",
@@ -189,7 +194,8 @@ static void check_combine(struct rig *rig, uint32_t width, uint32_t n, uint32_t 
 {
 	enum { EXPERTS = 7 };
 	uint32_t k = 1 + below(rig, 6);
-	struct step_combine step = {.width = width, .n_used = k, .bias_stride = width};
+	struct step_combine step = {
+		.width = width, .n_used = k, .bias_stride = width + STRIDE_MORE};
 	char what[96];
 
 	step.chosen = rig_rows(rig, n, k * sizeof(uint16_t));
@@ -201,7 +207,7 @@ static void check_combine(struct rig *rig, uint32_t width, uint32_t n, uint32_t 
 	step.y = rig_floats(rig, n * k, width, 3);
 	step.sum = rig_rows(rig, n, width * sizeof(float));
 	step.x = rig_floats(rig, n, width, 3);
-	step.bias = parts & 1 ? rig_vector(rig, (size_t)EXPERTS * width, 1) : NULL;
+	step.bias = parts & 1 ? rig_vector(rig, EXPERTS * step.bias_stride, 1) : NULL;
 	step.shared_bias = parts & 2 ? rig_vector(rig, width, 1) : NULL;
 	rig_ignore(rig, &step.y, width * sizeof(float));
 	rig_ignore(rig, &step.sum, width * sizeof(float));

@@ -33,6 +33,8 @@ for model in sorted(GOLDEN.glob("models/*.gguf")) + sorted(GOLDEN.glob("quants/*
     tap.ok(not wrong, f"{model.name}: the CPU's bytes, greedy and sampled", wrong)
 wrong = compare(TARGET_Q4, "generate", "--max-tokens", "4", "--logits-hash", "--pack")
 tap.ok(not wrong, "packed weights: the CPU's bytes", wrong)
+wrong = compare(TARGET_Q4, "logits")
+tap.ok(not wrong, "logits of a prompt: the CPU's bytes", wrong)
 
 ids = prompts(3, longest=16)
 with Service(TARGET_Q4, DRAFTS["small"], ["verifier.device=simt"]) as service:

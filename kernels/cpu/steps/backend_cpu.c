@@ -38,6 +38,12 @@ static int cpu_wrap(
 	return 0;
 }
 
+static int cpu_wrap_weights(struct backend *backend, const void *memory, size_t bytes,
+	struct buffer *out, struct error *err)
+{
+	return cpu_wrap(backend, (void *)(uintptr_t)memory, bytes, out, err);
+}
+
 static int cpu_import(struct backend *backend, int fd, size_t bytes, bool write, struct buffer *out,
 	struct error *err)
 {
@@ -231,6 +237,37 @@ static int cpu_wait(struct queue *queue, ticket t)
 	return 0;
 }
 
+/* ---- Weights are read where they are. ---- */
+
+static int cpu_place(struct backend *backend, const void *at, size_t bytes, struct error *err)
+{
+	(void)backend;
+	(void)at;
+	(void)bytes;
+	(void)err;
+	return 0;
+}
+
+static void cpu_forget(struct backend *backend, const void *at, size_t bytes)
+{
+	(void)backend;
+	(void)at;
+	(void)bytes;
+}
+
+static void cpu_memory(const struct backend *backend, struct backend_memory *out)
+{
+	(void)backend;
+	*out = (struct backend_memory){0};
+}
+
+static int cpu_failure(struct backend *backend, struct error *err)
+{
+	(void)backend;
+	(void)err;
+	return 0;
+}
+
 static void cpu_graph_begin(struct queue *q, uint64_t key)
 {
 	(void)q;
@@ -252,9 +289,14 @@ static const struct backend_ops cpu_ops = {
 	.destroy = cpu_destroy,
 	.alloc = cpu_alloc,
 	.wrap = cpu_wrap,
+	.wrap_weights = cpu_wrap_weights,
 	.export_fd = host_buffer_export,
 	.import_fd = cpu_import,
 	.free = host_buffer_free,
+	.place = cpu_place,
+	.forget = cpu_forget,
+	.memory = cpu_memory,
+	.failure = cpu_failure,
 	.requantise = cpu_requantise,
 	.queue = cpu_queue_create,
 	.queue_bytes = cpu_queue_bytes,

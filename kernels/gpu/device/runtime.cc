@@ -3,6 +3,7 @@
 #include "simt.h"
 
 #include "kernels/gpu/args_ring.h"
+#include "kernels/gpu/placed.h"
 
 #include <cuda.h>
 #include <cudaTypedefs.h>
@@ -15,7 +16,6 @@
 /* How a buffer's memory is freed. */
 enum handle { HANDLE_NONE, HANDLE_OWN, HANDLE_HOST, HANDLE_REGISTERED, HANDLE_COPY, HANDLE_MAPPED };
 static constexpr unsigned EVENTS = 256; /* tickets whose events are kept apart */
-static constexpr size_t WEIGHTS_MAX = 1 << 16; /* tensors on the device */
 
 /* The driver's functions. */
 struct driver {
@@ -33,20 +33,15 @@ struct driver {
 	PFN_cuStreamWriteValue32_v11070 write32;
 };
 
-/* A tensor that was copied to the device: where the host has it, and the copy. */
-struct placed {
-	const void *host;
-	size_t bytes;
-	unsigned char *device;
-};
-
 struct runtime {
-	int device;
+	int number;
+	struct backend_device device;
 	struct driver driver;
 	char what[128];
-	pthread_mutex_t mutex; /* of `placed` */
-	struct placed *placed; /* [WEIGHTS_MAX], a hash table by `host` */
-	size_t n_placed;
+	struct placed_list placed;
+	pthread_mutex_t mutex; /* of `failed` and `text` */
+	cudaError_t failed; /* the first failure of a stream */
+	char text[256];
 };
 
 /* What failed, with CUDA's name of it. */
@@ -82,26 +77,102 @@ static bool look_up_all(struct driver *d)
 	       look_up("cuStreamWriteValue32", 11070, &d->write32);
 }
 
+/* The UUID as nvidia-smi prints it. */
+static void write_uuid(const cudaUUID_t *uuid, char out[48])
+{
+	static const char digits[] = "0123456789abcdef";
+	char *to = out + sprintf(out, "GPU-");
+
+	for (unsigned i = 0; i < 16; i++) {
+		unsigned char byte = static_cast<unsigned char>(uuid->bytes[i]);
+
+		if (i == 4 || i == 6 || i == 8 || i == 10)
+			*to++ = '-';
+		*to++ = digits[byte >> 4];
+		*to++ = digits[byte & 15];
+	}
+	*to = 0;
+}
+
+/* The device of this number, or UUID. -EINVAL lists what there is. */
+static int find_device(const char *device, int n, int *out, struct error *err)
+{
+	char *end, text[512], uuid[48];
+	long number = strtol(device, &end, 10);
+	size_t used = 0;
+
+	if (!*end && number >= 0 && number < n) {
+		*out = static_cast<int>(number);
+		return 0;
+	}
+	for (int i = 0; i < n; i++) {
+		struct cudaDeviceProp prop;
+
+		if (cudaGetDeviceProperties(&prop, i) != cudaSuccess)
+			continue;
+		write_uuid(&prop.uuid, uuid);
+		if (strcmp(uuid, device) == 0) {
+			*out = i;
+			return 0;
+		}
+		if (used < sizeof(text))
+			used += static_cast<size_t>(snprintf(text + used, sizeof(text) - used,
+				"%s%d (%s, %s)", i ? ", " : "", i, prop.name, uuid));
+	}
+	return error_set(
+		err, EINVAL, "there is no GPU \"%s\"; there is %s", device, used ? text : "none");
+}
+
+/* The driver's version, as 13.0. */
+static void write_version(int version, char *out, size_t bytes)
+{
+	snprintf(out, bytes, "%d.%d", version / 1000, version % 1000 / 10);
+}
+
+/* Says that there is no usable GPU: none at all, no driver, or one that is older than the toolkit. */
+static int no_device(cudaError_t rc, struct error *err)
+{
+	char has[16], needs[16];
+	int driver = 0, toolkit = 0;
+
+	(void)cudaDriverGetVersion(&driver);
+	(void)cudaRuntimeGetVersion(&toolkit);
+	write_version(driver, has, sizeof(has));
+	write_version(toolkit, needs, sizeof(needs));
+	if (driver == 0)
+		return error_set(err, ENODEV,
+			"there is no usable GPU: NVIDIA's driver (libcuda.so.1) is not installed");
+	if (rc == cudaErrorInsufficientDriver)
+		return error_set(err, ENODEV,
+			"there is no usable GPU: NVIDIA's driver is for CUDA %s, but "
+			"outrider-backend-cuda.so was made with CUDA %s: install a newer driver, "
+			"or "
+			"run make cuda with an older toolkit",
+			has, needs);
+	return error_set(err, ENODEV, "there is no usable GPU: %s (%s)", cudaGetErrorString(rc),
+		cudaGetErrorName(rc));
+}
+
 static int open_device(struct runtime *rt, const char *device, struct error *err)
 {
 	struct cudaDeviceProp prop;
-	char *end;
-	long number = strtol(device, &end, 10);
-	int n = 0;
+	int n = 0, version = 0;
 	cudaError_t rc = cudaGetDeviceCount(&n);
 
 	if (rc != cudaSuccess)
-		return error_set(err, ENODEV, "there is no usable GPU: %s (%s)",
-			cudaGetErrorString(rc), cudaGetErrorName(rc));
-	if (*end || number < 0 || number >= n)
-		return error_set(
-			err, EINVAL, "device \"%s\": there are %d, counted from 0", device, n);
-	rt->device = static_cast<int>(number);
-	if ((rc = cudaSetDevice(rt->device)) != cudaSuccess ||
-		(rc = cudaGetDeviceProperties(&prop, rt->device)) != cudaSuccess)
+		return no_device(rc, err);
+	int found = find_device(*device ? device : "0", n, &rt->number, err);
+	if (found < 0)
+		return found;
+	if ((rc = cudaSetDevice(rt->number)) != cudaSuccess ||
+		(rc = cudaGetDeviceProperties(&prop, rt->number)) != cudaSuccess)
 		return failed(err, rc, "a GPU cannot be used");
 	if (!look_up_all(&rt->driver))
 		return error_set(err, ENOSYS, "the driver of the GPU is too old");
+	(void)cudaDriverGetVersion(&version);
+	write_version(version, rt->device.driver, sizeof(rt->device.driver));
+	write_uuid(&prop.uuid, rt->device.uuid);
+	snprintf(rt->device.name, sizeof(rt->device.name), "%.90s", prop.name);
 	snprintf(rt->what, sizeof(rt->what), "%.100s, sm_%d", prop.name,
 		prop.major * 10 + prop.minor);
 	return 0;
@@ -116,9 +187,8 @@ int runtime_open(const char *device, unsigned seed, struct runtime **out, const 
 	if (!rt)
 		return error_set(err, ENOMEM, "no memory for a back end");
 	pthread_mutex_init(&rt->mutex, nullptr);
-	rt->placed = static_cast<struct placed *>(calloc(WEIGHTS_MAX, sizeof(*rt->placed)));
-	int rc = rt->placed ? open_device(rt, device, err)
-			    : error_set(err, ENOMEM, "no memory for a table of tensors");
+	placed_init(&rt->placed);
+	int rc = open_device(rt, device, err);
 	if (rc < 0) {
 		runtime_close(rt);
 		return rc;
@@ -130,15 +200,93 @@ int runtime_open(const char *device, unsigned seed, struct runtime **out, const 
 
 void runtime_close(struct runtime *rt)
 {
-	for (size_t i = 0; rt->placed && i < WEIGHTS_MAX; i++)
-		if (rt->placed[i].device)
-			(void)cudaFree(rt->placed[i].device);
+	for (size_t i = 0; i < rt->placed.n; i++)
+		(void)cudaFree(rt->placed.of[i].device);
+	placed_exit(&rt->placed);
 	pthread_mutex_destroy(&rt->mutex);
-	free(rt->placed);
 	free(rt);
 }
 
+const struct backend_device *runtime_device(const struct runtime *rt)
+{
+	return &rt->device;
+}
+
+void runtime_memory(const struct runtime *rt, struct backend_memory *out)
+{
+	size_t left = 0, all = 0;
+
+	(void)cudaSetDevice(rt->number);
+	if (cudaMemGetInfo(&left, &all) != cudaSuccess)
+		left = all = 0;
+	*out = {all, left};
+}
+
+/* Notes the first failure of a stream. Most of CUDA's are sticky: nothing runs after them. */
+static void note_failure(struct runtime *rt, cudaError_t rc, const char *where)
+{
+	pthread_mutex_lock(&rt->mutex);
+	if (rt->failed == cudaSuccess) {
+		rt->failed = rc;
+		snprintf(rt->text, sizeof(rt->text), "%s failed in %s: %s (%s)", rt->device.name,
+			where, cudaGetErrorString(rc), cudaGetErrorName(rc));
+	}
+	pthread_mutex_unlock(&rt->mutex);
+}
+
+int runtime_failure(struct runtime *rt, struct error *err)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&rt->mutex);
+	if (rt->failed != cudaSuccess)
+		rc = error_set(err, ENODEV, "%s", rt->text);
+	pthread_mutex_unlock(&rt->mutex);
+	return rc;
+}
+
 /* ---- Memory. ---- */
+
+static int no_memory(const struct runtime *rt, size_t bytes, struct error *err)
+{
+	struct backend_memory memory;
+
+	runtime_memory(rt, &memory);
+	return backend_no_memory(err, rt->device.name, bytes, &memory);
+}
+
+/* Memory of the device's. */
+static int allocate(struct runtime *rt, size_t bytes, void **out, struct error *err)
+{
+	(void)cudaSetDevice(rt->number);
+	cudaError_t rc = cudaMalloc(out, bytes);
+	if (rc == cudaSuccess)
+		return 0;
+	*out = nullptr;
+	/* Such a failure is not sticky, but would be found at the next launch. */
+	(void)cudaGetLastError();
+	return rc == cudaErrorMemoryAllocation ? no_memory(rt, bytes, err)
+					       : failed(err, rc, "no memory of the GPU");
+}
+
+/* A copy of weights in memory of the device's; cudaMalloc aligns it to 256 bytes. */
+static int copied(
+	struct runtime *rt, const void *from, size_t bytes, unsigned char **out, struct error *err)
+{
+	void *at;
+	int rc = allocate(rt, bytes, &at, err);
+
+	if (rc == 0) {
+		cudaError_t code = cudaMemcpy(at, from, bytes, cudaMemcpyHostToDevice);
+		if (code != cudaSuccess) {
+			(void)cudaFree(at);
+			at = nullptr;
+			rc = failed(err, code, "weights cannot be copied to the GPU");
+		}
+	}
+	*out = static_cast<unsigned char *>(at);
+	return rc;
+}
 
 static CUmemAllocationProp properties(const struct runtime *rt)
 {
@@ -147,7 +295,7 @@ static CUmemAllocationProp properties(const struct runtime *rt)
 	prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
 	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 	prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-	prop.location.id = rt->device;
+	prop.location.id = rt->number;
 	return prop;
 }
 
@@ -199,8 +347,7 @@ static int alloc_shared(struct runtime *rt, size_t bytes, struct buffer *out, st
 	if (rc < 0)
 		return rc;
 	if (rt->driver.create(&handle, bytes, &prop, 0) != CUDA_SUCCESS)
-		return error_set(
-			err, ENOMEM, "the GPU has no memory for a buffer of %zu bytes", bytes);
+		return no_memory(rt, bytes, err);
 	if (rt->driver.export_fd(&out->fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) !=
 		CUDA_SUCCESS) {
 		(void)rt->driver.release(handle);
@@ -217,48 +364,66 @@ int runtime_alloc(struct runtime *rt, size_t bytes, enum buffer_kind kind, struc
 	*out = {};
 	out->bytes = bytes;
 	out->fd = -1;
-	(void)cudaSetDevice(rt->device);
+	(void)cudaSetDevice(rt->number);
 	if (kind == BUFFER_SHARED)
 		return alloc_shared(rt, bytes, out, err);
-	cudaError_t rc = kind == BUFFER_HOST ? cudaHostAlloc(&at, bytes, cudaHostAllocPortable)
-					     : cudaMalloc(&at, bytes);
-	if (rc != cudaSuccess)
-		return error_set(err, ENOMEM, "no memory for a buffer of %zu bytes: %s", bytes,
-			cudaGetErrorString(rc));
-	out->device = static_cast<unsigned char *>(at);
-	out->handle = kind == BUFFER_HOST ? HANDLE_HOST : HANDLE_OWN;
-	if (kind == BUFFER_HOST) {
-		memset(at, 0, bytes);
-		out->host = out->device;
+	if (kind == BUFFER_OWN) {
+		int rc = allocate(rt, bytes, &at, err);
+		out->device = static_cast<unsigned char *>(at);
+		out->handle = HANDLE_OWN;
+		return rc;
 	}
+	cudaError_t rc = cudaHostAlloc(&at, bytes, cudaHostAllocPortable);
+	if (rc != cudaSuccess)
+		return failed(err, rc, "memory of the host that the GPU sees cannot be allocated");
+	out->host = out->device = static_cast<unsigned char *>(at);
+	out->handle = HANDLE_HOST;
+	memset(at, 0, bytes);
 	return 0;
 }
 
-/* Memory that cannot be registered, such as the mapping of a file, is copied: wrapped memory holds
- * weights, which do not change. */
+/* Registers memory of the host, which kernels then read and write across the bus. A page can be
+ * registered once. What is mapped for reading only must be registered so. */
 int runtime_wrap(
 	struct runtime *rt, void *memory, size_t bytes, struct buffer *out, struct error *err)
 {
+	static const unsigned ways[] = {cudaHostRegisterPortable | cudaHostRegisterMapped,
+		cudaHostRegisterPortable | cudaHostRegisterMapped | cudaHostRegisterReadOnly};
+	cudaError_t rc = cudaErrorUnknown;
 	void *at = nullptr;
 
 	*out = {};
+	out->fd = -1;
+	(void)cudaSetDevice(rt->number);
+	for (unsigned i = 0; rc != cudaSuccess && i < 2; i++)
+		rc = cudaHostRegister(memory, bytes, ways[i]);
+	(void)cudaGetLastError();
+	if (rc != cudaSuccess)
+		return failed(err, rc, "memory of the host cannot be mapped for the GPU");
+	rc = cudaHostGetDevicePointer(&at, memory, 0);
+	if (rc != cudaSuccess) {
+		(void)cudaHostUnregister(memory);
+		return failed(err, rc, "memory of the host cannot be mapped for the GPU");
+	}
 	out->host = static_cast<unsigned char *>(memory);
 	out->bytes = bytes;
-	out->fd = -1;
-	(void)cudaSetDevice(rt->device);
-	if (cudaHostRegister(memory, bytes, cudaHostRegisterPortable) == cudaSuccess &&
-		cudaHostGetDevicePointer(&at, memory, 0) == cudaSuccess) {
-		out->handle = HANDLE_REGISTERED;
-		out->device = static_cast<unsigned char *>(at);
-		return 0;
-	}
-	(void)cudaGetLastError();
-	cudaError_t rc = cudaMalloc(&at, bytes);
-	if (rc == cudaSuccess)
-		rc = cudaMemcpy(at, memory, bytes, cudaMemcpyHostToDevice);
-	out->handle = HANDLE_COPY;
+	out->handle = HANDLE_REGISTERED;
 	out->device = static_cast<unsigned char *>(at);
-	return rc == cudaSuccess ? 0 : failed(err, rc, "memory cannot be copied to the GPU");
+	return 0;
+}
+
+int runtime_wrap_weights(
+	struct runtime *rt, const void *memory, size_t bytes, struct buffer *out, struct error *err)
+{
+	*out = {};
+	out->fd = -1;
+	int rc = copied(rt, memory, bytes, &out->device, err);
+	if (rc < 0)
+		return rc;
+	out->host = static_cast<unsigned char *>(const_cast<void *>(memory));
+	out->bytes = bytes;
+	out->handle = HANDLE_COPY;
+	return 0;
 }
 
 int runtime_export(const struct buffer *buffer, struct error *err)
@@ -278,7 +443,7 @@ int runtime_import(
 
 	*out = {};
 	out->fd = -1;
-	(void)cudaSetDevice(rt->device);
+	(void)cudaSetDevice(rt->number);
 	int rc = granular(rt, &bytes, err);
 	if (rc < 0)
 		return rc;
@@ -316,28 +481,47 @@ void runtime_free(struct runtime *rt, struct buffer *buffer)
 	buffer->fd = -1;
 }
 
-/* Copies a tensor to the device when it is first asked for; cudaMalloc aligns it to 256 bytes. */
+int runtime_place(struct runtime *rt, const void *at, size_t bytes, struct error *err)
+{
+	struct placed_list *list = &rt->placed;
+	int rc = 0;
+
+	pthread_mutex_lock(&list->mutex);
+	struct placed *p = placed_exactly(list, at, bytes);
+	if (p) {
+		p->times++;
+	} else {
+		unsigned char *device;
+		rc = copied(rt, at, bytes, &device, err);
+		if (rc == 0 && placed_add(list, at, bytes, device) < 0) {
+			rc = error_set(err, ENOMEM, "no memory for a list of tensors");
+			(void)cudaFree(device);
+		}
+	}
+	pthread_mutex_unlock(&list->mutex);
+	return rc;
+}
+
+void runtime_forget(struct runtime *rt, const void *at, size_t bytes)
+{
+	struct placed_list *list = &rt->placed;
+
+	pthread_mutex_lock(&list->mutex);
+	struct placed *p = placed_exactly(list, at, bytes);
+	if (p && --p->times == 0) {
+		(void)cudaSetDevice(rt->number);
+		(void)cudaFree(p->device);
+		placed_remove(list, p);
+	}
+	pthread_mutex_unlock(&list->mutex);
+}
+
 const void *runtime_weights(struct runtime *rt, const void *at, size_t bytes)
 {
-	size_t slot = (reinterpret_cast<uintptr_t>(at) >> 5) * 0x9e3779b97f4a7c15u % WEIGHTS_MAX;
-	void *device = nullptr;
+	const void *device = at ? placed_find(&rt->placed, at, bytes) : nullptr;
 
-	if (!at)
-		return nullptr;
-	pthread_mutex_lock(&rt->mutex);
-	while (rt->placed[slot].host &&
-		(rt->placed[slot].host != at || rt->placed[slot].bytes < bytes))
-		slot = (slot + 1) % WEIGHTS_MAX;
-	struct placed *p = &rt->placed[slot];
-	/* A failure here is the device's: what runs after it fails too, and the wait says so. */
-	if (!p->host && rt->n_placed < WEIGHTS_MAX / 2 &&
-		cudaMalloc(&device, bytes) == cudaSuccess &&
-		cudaMemcpy(device, at, bytes, cudaMemcpyHostToDevice) == cudaSuccess) {
-		*p = {at, bytes, static_cast<unsigned char *>(device)};
-		rt->n_placed++;
-	}
-	device = p->device;
-	pthread_mutex_unlock(&rt->mutex);
+	if (at && !device)
+		note_failure(rt, cudaErrorInvalidHostPointer, "the search for weights");
 	return device;
 }
 
@@ -348,7 +532,6 @@ struct stream {
 	cudaStream_t cuda;
 	cudaEvent_t events[EVENTS]; /* of ticket t: t % EVENTS */
 	ticket issued;
-	cudaError_t error; /* the first of a launch */
 	struct args_ring args;
 };
 
@@ -357,19 +540,15 @@ cudaStream_t stream_cuda(struct stream *s)
 	return s->cuda;
 }
 
-static void note(struct stream *s, cudaError_t rc)
+static void note(struct stream *s, cudaError_t rc, const char *where)
 {
-	if (rc != cudaSuccess && s->error == cudaSuccess)
-		s->error = rc;
+	if (rc != cudaSuccess)
+		note_failure(s->rt, rc, where);
 }
 
 void stream_launched(struct stream *s, const char *name)
 {
-	cudaError_t rc = cudaGetLastError();
-
-	if (rc != cudaSuccess && s->error == cudaSuccess)
-		fprintf(stderr, "outrider: kernel %s: %s\n", name, cudaGetErrorString(rc));
-	note(s, rc);
+	note(s, cudaGetLastError(), name);
 }
 
 int stream_create(struct runtime *rt, struct stream **out, struct error *err)
@@ -380,7 +559,7 @@ int stream_create(struct runtime *rt, struct stream **out, struct error *err)
 	if (!s)
 		return error_set(err, ENOMEM, "no memory for a stream");
 	s->rt = rt;
-	(void)cudaSetDevice(rt->device);
+	(void)cudaSetDevice(rt->number);
 	cudaError_t rc = cudaStreamCreateWithFlags(&s->cuda, cudaStreamNonBlocking);
 	if (rc == cudaSuccess)
 		rc = cudaHostAlloc(&args, args_ring_bytes(), cudaHostAllocPortable);
@@ -420,7 +599,7 @@ void *stream_args(struct stream *s, size_t bytes)
 
 void stream_copy(struct stream *s, void *to, const void *from, size_t bytes)
 {
-	note(s, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, s->cuda));
+	note(s, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, s->cuda), "a copy");
 }
 
 void stream_wait_value(struct stream *s, const uint32_t *word, uint32_t value)
@@ -428,7 +607,7 @@ void stream_wait_value(struct stream *s, const uint32_t *word, uint32_t value)
 	CUresult rc = s->rt->driver.wait32(
 		s->cuda, reinterpret_cast<CUdeviceptr>(word), value, CU_STREAM_WAIT_VALUE_GEQ);
 
-	note(s, rc == CUDA_SUCCESS ? cudaSuccess : cudaErrorUnknown);
+	note(s, rc == CUDA_SUCCESS ? cudaSuccess : cudaErrorUnknown, "a flag");
 }
 
 void stream_write_value(struct stream *s, uint32_t *word, uint32_t value)
@@ -436,12 +615,12 @@ void stream_write_value(struct stream *s, uint32_t *word, uint32_t value)
 	CUresult rc = s->rt->driver.write32(
 		s->cuda, reinterpret_cast<CUdeviceptr>(word), value, CU_STREAM_WRITE_VALUE_DEFAULT);
 
-	note(s, rc == CUDA_SUCCESS ? cudaSuccess : cudaErrorUnknown);
+	note(s, rc == CUDA_SUCCESS ? cudaSuccess : cudaErrorUnknown, "a flag");
 }
 
 void stream_call(struct stream *s, void (*fn)(void *arg), void *arg)
 {
-	note(s, cudaLaunchHostFunc(s->cuda, fn, arg));
+	note(s, cudaLaunchHostFunc(s->cuda, fn, arg), "a call");
 }
 
 /* The event of a ticket serves again EVENTS tickets later, when it tells of a later point: then the
@@ -449,7 +628,7 @@ void stream_call(struct stream *s, void (*fn)(void *arg), void *arg)
 ticket stream_ticket(struct stream *s)
 {
 	s->issued++;
-	note(s, cudaEventRecord(s->events[s->issued % EVENTS], s->cuda));
+	note(s, cudaEventRecord(s->events[s->issued % EVENTS], s->cuda), "a ticket");
 	return s->issued;
 }
 
@@ -461,6 +640,6 @@ bool stream_reached(struct stream *s, ticket t)
 int stream_wait(struct stream *s, ticket t)
 {
 	assert(t <= s->issued);
-	note(s, cudaEventSynchronize(s->events[t % EVENTS]));
-	return s->error == cudaSuccess ? 0 : -EIO;
+	note(s, cudaEventSynchronize(s->events[t % EVENTS]), "a kernel");
+	return runtime_failure(s->rt, nullptr);
 }

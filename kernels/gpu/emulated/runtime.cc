@@ -1,6 +1,10 @@
-/* The emulation: "device" memory is the process's own, and a stream is a thread that takes launches,
- * copies and flags from a ring, in order. */
+/* The emulation. A stream is a thread that takes launches, copies and flags from a ring, in order.
+ * "Device" memory is the process's own. Weights are copied to it, as a device must: the emulation
+ * ends the process when a step asks for weights that were not placed, or hands their address in the
+ * host's memory to a kernel. OUTRIDER_SIMT_MEMORY limits the device's memory (bytes, or with K, M or
+ * G). OUTRIDER_SIMT_LOST says at which launch the device is lost. */
 #include "kernels/gpu/args_ring.h"
+#include "kernels/gpu/placed.h"
 
 #include "fibers.h"
 
@@ -18,11 +22,45 @@ enum {
 	RING_BYTES = 1 << 20,
 	/* Own memory up to this size begins as NaNs, so that what nobody has written is seen. */
 	MARKED_BYTES = 16 << 20,
+	PAGE = 4096,
+	/* In buffer.handle: the bytes count as memory of the device. */
+	COUNTED = 0x100,
 };
 
 struct runtime {
 	unsigned seed;
+	struct backend_device device;
+	struct placed_list placed;
+	struct placed_list wrapped; /* whole pages of the host's that are registered */
+	uint64_t memory; /* of the device */
+	std::atomic<uint64_t> used;
+	uint64_t lost_at; /* launch, counted from 1; 0: never */
+	std::atomic<uint64_t> launches;
+	const char *losing; /* the kernel whose launch that is */
+	std::atomic<const char *> lost_in; /* the kernel; null: the device is there */
 };
+
+/* A number from the environment, with K, M or G; `other` when there is none. */
+static uint64_t number_of(const char *name, uint64_t other)
+{
+	const char *text = getenv(name);
+	char *end;
+
+	if (!text)
+		return other;
+	uint64_t n = strtoull(text, &end, 10);
+	switch (*end) {
+	case 'G':
+		n <<= 10;
+		[[fallthrough]];
+	case 'M':
+		n <<= 10;
+		[[fallthrough]];
+	case 'K':
+		n <<= 10;
+	}
+	return n;
+}
 
 int runtime_open(const char *device, unsigned seed, struct runtime **out, const char **what,
 	struct error *err)
@@ -33,6 +71,11 @@ int runtime_open(const char *device, unsigned seed, struct runtime **out, const 
 	if (!rt)
 		return error_set(err, ENOMEM, "no memory for a back end");
 	rt->seed = seed;
+	snprintf(rt->device.name, sizeof(rt->device.name), "the emulated GPU");
+	rt->memory = number_of("OUTRIDER_SIMT_MEMORY", static_cast<uint64_t>(1) << 40);
+	rt->lost_at = number_of("OUTRIDER_SIMT_LOST", 0);
+	placed_init(&rt->placed);
+	placed_init(&rt->wrapped);
 	*what = "emulated";
 	*out = rt;
 	return 0;
@@ -40,10 +83,52 @@ int runtime_open(const char *device, unsigned seed, struct runtime **out, const 
 
 void runtime_close(struct runtime *rt)
 {
+	for (size_t i = 0; i < rt->placed.n; i++)
+		free(rt->placed.of[i].device);
+	placed_exit(&rt->placed);
+	placed_exit(&rt->wrapped);
 	free(rt);
 }
 
+const struct backend_device *runtime_device(const struct runtime *rt)
+{
+	return &rt->device;
+}
+
+void runtime_memory(const struct runtime *rt, struct backend_memory *out)
+{
+	uint64_t used = rt->used.load(std::memory_order_relaxed);
+
+	*out = {rt->memory, used < rt->memory ? rt->memory - used : 0};
+}
+
+int runtime_failure(struct runtime *rt, struct error *err)
+{
+	const char *kernel = rt->lost_in.load(std::memory_order_acquire);
+
+	return kernel ? error_set(err, ENODEV, "%s was lost in kernel %s", rt->device.name, kernel)
+		      : 0;
+}
+
 /* ---- Memory. ---- */
+
+/* Counts bytes of the device's memory. -ENOMEM. */
+static int count(struct runtime *rt, size_t bytes, struct error *err)
+{
+	uint64_t before = rt->used.fetch_add(bytes, std::memory_order_relaxed);
+
+	if (before + bytes <= rt->memory)
+		return 0;
+	rt->used.fetch_sub(bytes, std::memory_order_relaxed);
+	const struct backend_memory left = {
+		rt->memory, before < rt->memory ? rt->memory - before : 0};
+	return backend_no_memory(err, rt->device.name, bytes, &left);
+}
+
+static void uncount(struct runtime *rt, size_t bytes)
+{
+	rt->used.fetch_sub(bytes, std::memory_order_relaxed);
+}
 
 /* Memory of the process plays the device's. As on a device, the host does not see what is the back
  * end's own. */
@@ -58,20 +143,112 @@ static int as_device(struct buffer *out, bool host_sees_it, int rc)
 int runtime_alloc(struct runtime *rt, size_t bytes, enum buffer_kind kind, struct buffer *out,
 	struct error *err)
 {
-	(void)rt;
-	int rc = as_device(out, kind == BUFFER_HOST, host_buffer_alloc(bytes, kind, out, err));
-	if (rc == 0 && kind == BUFFER_OWN && bytes <= MARKED_BYTES)
+	bool counted = kind != BUFFER_HOST;
+	int rc = counted ? count(rt, bytes, err) : 0;
+
+	*out = {};
+	out->fd = -1;
+	if (rc < 0)
+		return rc;
+	rc = as_device(out, kind == BUFFER_HOST, host_buffer_alloc(bytes, kind, out, err));
+	if (rc < 0 && counted)
+		uncount(rt, bytes);
+	if (rc < 0)
+		return rc;
+	/* A shared buffer may be larger than was asked for. */
+	if (counted) {
+		rt->used.fetch_add(out->bytes - bytes, std::memory_order_relaxed);
+		out->handle |= COUNTED;
+	}
+	if (kind == BUFFER_OWN && bytes <= MARKED_BYTES)
 		memset(out->device, 0xff, bytes);
-	return rc;
+	return 0;
 }
 
+static bool overlaps(const struct placed *p, const unsigned char *at, size_t bytes)
+{
+	return p->host < at + bytes && at < p->host + p->bytes;
+}
+
+/* The whole pages of host memory that a device maps. */
+static void pages_of(const void *memory, size_t bytes, unsigned char **first, size_t *n)
+{
+	uintptr_t at = reinterpret_cast<uintptr_t>(memory), from = at / PAGE * PAGE;
+
+	*first = reinterpret_cast<unsigned char *>(from);
+	*n = (at + bytes - from + PAGE - 1) / PAGE * PAGE;
+}
+
+/* As on a device, a page can be registered once. */
 int runtime_wrap(
 	struct runtime *rt, void *memory, size_t bytes, struct buffer *out, struct error *err)
 {
-	(void)rt;
-	(void)err;
+	struct placed_list *list = &rt->wrapped;
+	unsigned char *first;
+	size_t n;
+	int rc = 0;
+
+	pages_of(memory, bytes, &first, &n);
+	pthread_mutex_lock(&list->mutex);
+	for (size_t i = 0; rc == 0 && i < list->n; i++)
+		if (overlaps(&list->of[i], first, n))
+			rc = error_set(err, EBUSY,
+				"%zu bytes of memory cannot be mapped for the GPU: another buffer "
+				"lies in the same page",
+				bytes);
+	if (rc == 0 && placed_add(list, first, n, nullptr) < 0)
+		rc = error_set(err, ENOMEM, "no memory for a list of buffers");
+	pthread_mutex_unlock(&list->mutex);
 	host_buffer_wrap(memory, bytes, out);
-	return as_device(out, true, 0);
+	if (rc < 0)
+		out->host = nullptr;
+	return as_device(out, true, rc);
+}
+
+static void unwrap(struct runtime *rt, const struct buffer *buffer)
+{
+	unsigned char *first;
+	size_t n;
+
+	pages_of(buffer->host, buffer->bytes, &first, &n);
+	pthread_mutex_lock(&rt->wrapped.mutex);
+	struct placed *p = placed_exactly(&rt->wrapped, first, n);
+	if (p)
+		placed_remove(&rt->wrapped, p);
+	pthread_mutex_unlock(&rt->wrapped.mutex);
+}
+
+/* A copy of weights. Null: there is no memory. */
+static unsigned char *copied(
+	struct runtime *rt, const void *from, size_t bytes, struct error *err, int *rc)
+{
+	*rc = count(rt, bytes, err);
+	if (*rc < 0)
+		return nullptr;
+	void *at = aligned_alloc(256, (bytes + 255) / 256 * 256);
+	if (!at) {
+		uncount(rt, bytes);
+		*rc = error_set(err, ENOMEM, "no memory for %zu bytes of weights", bytes);
+		return nullptr;
+	}
+	memcpy(at, from, bytes);
+	return static_cast<unsigned char *>(at);
+}
+
+int runtime_wrap_weights(
+	struct runtime *rt, const void *memory, size_t bytes, struct buffer *out, struct error *err)
+{
+	int rc;
+
+	*out = {};
+	out->fd = -1;
+	out->device = copied(rt, memory, bytes, err, &rc);
+	if (rc < 0)
+		return rc;
+	out->host = static_cast<unsigned char *>(const_cast<void *>(memory));
+	out->bytes = bytes;
+	out->handle = COUNTED;
+	return 0;
 }
 
 int runtime_export(const struct buffer *buffer, struct error *err)
@@ -88,16 +265,66 @@ int runtime_import(
 
 void runtime_free(struct runtime *rt, struct buffer *buffer)
 {
-	(void)rt;
+	bool counted = buffer->handle & COUNTED;
+
+	if (counted)
+		uncount(rt, buffer->bytes);
+	if (counted && buffer->host) { /* runtime_wrap_weights */
+		free(buffer->device);
+		*buffer = {};
+		buffer->fd = -1;
+		return;
+	}
+	/* Other memory that the host sees and that is not wrapped is not in the list. */
+	if (buffer->host)
+		unwrap(rt, buffer);
+	buffer->handle &= ~COUNTED;
 	buffer->host = buffer->device;
 	host_buffer_free(buffer);
 }
 
+int runtime_place(struct runtime *rt, const void *at, size_t bytes, struct error *err)
+{
+	struct placed_list *list = &rt->placed;
+	int rc = 0;
+
+	pthread_mutex_lock(&list->mutex);
+	struct placed *p = placed_exactly(list, at, bytes);
+	if (p) {
+		p->times++;
+	} else {
+		unsigned char *device = copied(rt, at, bytes, err, &rc);
+		if (rc == 0 && placed_add(list, at, bytes, device) < 0) {
+			rc = error_set(err, ENOMEM, "no memory for a list of tensors");
+			free(device);
+			uncount(rt, bytes);
+		}
+	}
+	pthread_mutex_unlock(&list->mutex);
+	return rc;
+}
+
+void runtime_forget(struct runtime *rt, const void *at, size_t bytes)
+{
+	struct placed_list *list = &rt->placed;
+
+	pthread_mutex_lock(&list->mutex);
+	struct placed *p = placed_exactly(list, at, bytes);
+	if (p && --p->times == 0) {
+		free(p->device);
+		uncount(rt, bytes);
+		placed_remove(list, p);
+	}
+	pthread_mutex_unlock(&list->mutex);
+}
+
 const void *runtime_weights(struct runtime *rt, const void *at, size_t bytes)
 {
-	(void)rt;
-	(void)bytes;
-	return at;
+	const void *device = at ? placed_find(&rt->placed, at, bytes) : nullptr;
+
+	if (at && !device)
+		simt::die("%zu bytes of weights at %p were not placed", bytes, at);
+	return device;
 }
 
 /* ---- Streams. ---- */
@@ -106,9 +333,11 @@ const void *runtime_weights(struct runtime *rt, const void *at, size_t bytes)
 struct record {
 	void (*run)(void *at, unsigned seed);
 	size_t bytes; /* with this struct */
+	bool always; /* also when the device is lost */
 };
 
 struct stream {
+	struct runtime *rt;
 	unsigned seed;
 	pthread_t thread;
 	pthread_mutex_t mutex;
@@ -121,6 +350,9 @@ struct stream {
 	ticket issued;
 	std::atomic<ticket> reached;
 	struct args_ring args;
+	/* How far the arrays of stream_args have been searched for addresses. */
+	unsigned seen_segment;
+	size_t seen;
 };
 
 /* Waits for a record; null: the stream ends. */
@@ -145,7 +377,7 @@ static void *stream_main(void *arg)
 	while ((r = next_record(s)) != nullptr) {
 		size_t bytes = r->bytes;
 
-		if (r->run)
+		if (r->run && (r->always || !s->rt->lost_in.load(std::memory_order_relaxed)))
 			r->run(r + 1, s->seed);
 		pthread_mutex_lock(&s->mutex);
 		s->out += bytes;
@@ -181,12 +413,13 @@ void *stream_push(struct stream *s, size_t bytes, void (*run)(void *at, unsigned
 	assert(all <= RING_BYTES / 2);
 	if (left < all) {
 		wait_room(s, left);
-		*reinterpret_cast<struct record *>(s->ring + s->in % RING_BYTES) = {nullptr, left};
+		*reinterpret_cast<struct record *>(s->ring + s->in % RING_BYTES) = {
+			nullptr, left, false};
 		publish(s, left);
 	}
 	wait_room(s, all);
 	struct record *r = reinterpret_cast<struct record *>(s->ring + s->in % RING_BYTES);
-	*r = {run, all};
+	*r = {run, all, false};
 	s->pushed = all;
 	return r + 1;
 }
@@ -202,6 +435,7 @@ int stream_create(struct runtime *rt, struct stream **out, struct error *err)
 
 	if (!s)
 		return error_set(err, ENOMEM, "no memory for a stream");
+	s->rt = rt;
 	s->seed = rt->seed;
 	s->ring = static_cast<unsigned char *>(aligned_alloc(64, RING_BYTES));
 	s->args.memory = static_cast<unsigned char *>(aligned_alloc(64, args_ring_bytes()));
@@ -325,6 +559,7 @@ void stream_copy(struct stream *s, void *to, const void *from, size_t bytes)
 }
 
 struct flag_record {
+	struct stream *stream;
 	uint32_t *word;
 	uint32_t value;
 };
@@ -337,7 +572,8 @@ static void run_wait_value(void *at, unsigned seed)
 	const struct timespec nap = {0, 20000};
 
 	(void)seed;
-	while (static_cast<int32_t>(__atomic_load_n(f->word, __ATOMIC_ACQUIRE) - f->value) < 0)
+	while (static_cast<int32_t>(__atomic_load_n(f->word, __ATOMIC_ACQUIRE) - f->value) < 0 &&
+		!f->stream->rt->lost_in.load(std::memory_order_relaxed))
 		nanosleep(&nap, nullptr);
 }
 
@@ -352,14 +588,14 @@ static void run_write_value(void *at, unsigned seed)
 void stream_wait_value(struct stream *s, const uint32_t *word, uint32_t value)
 {
 	*static_cast<struct flag_record *>(stream_push(s, sizeof(struct flag_record),
-		run_wait_value)) = {const_cast<uint32_t *>(word), value};
+		run_wait_value)) = {s, const_cast<uint32_t *>(word), value};
 	stream_commit(s);
 }
 
 void stream_write_value(struct stream *s, uint32_t *word, uint32_t value)
 {
 	*static_cast<struct flag_record *>(
-		stream_push(s, sizeof(struct flag_record), run_write_value)) = {word, value};
+		stream_push(s, sizeof(struct flag_record), run_write_value)) = {s, word, value};
 	stream_commit(s);
 }
 
@@ -404,6 +640,7 @@ ticket stream_ticket(struct stream *s)
 		stream_push(s, sizeof(struct ticket_record), run_ticket));
 
 	*r = {s, ++s->issued};
+	(reinterpret_cast<struct record *>(r) - 1)->always = true;
 	stream_commit(s);
 	return s->issued;
 }
@@ -420,5 +657,63 @@ int stream_wait(struct stream *s, ticket t)
 	while (!stream_reached(s, t))
 		pthread_cond_wait(&s->changed, &s->mutex);
 	pthread_mutex_unlock(&s->mutex);
-	return 0;
+	return s->rt->lost_in.load(std::memory_order_acquire) ? -ENODEV : 0;
+}
+
+/* ---- What the emulation does before a launch. ---- */
+
+static void run_lose(void *at, unsigned seed)
+{
+	const struct call_record *c = static_cast<const struct call_record *>(at);
+	struct runtime *rt = static_cast<struct runtime *>(c->arg);
+
+	(void)seed;
+	(void)c;
+	rt->lost_in.store(rt->losing, std::memory_order_release);
+}
+
+void stream_begins(struct stream *s, const char *kernel)
+{
+	struct runtime *rt = s->rt;
+
+	if (rt->lost_at == 0 || ++rt->launches != rt->lost_at)
+		return;
+	rt->losing = kernel;
+	*static_cast<struct call_record *>(stream_push(s, sizeof(struct call_record), run_lose)) = {
+		nullptr, rt};
+	stream_commit(s);
+}
+
+/* Words that are the address of weights in the host's memory. */
+static void search(struct runtime *rt, const char *kernel, const void *from, size_t bytes)
+{
+	const unsigned char *at = static_cast<const unsigned char *>(from);
+	struct placed_list *list = &rt->placed;
+
+	for (size_t i = 0; i + sizeof(void *) <= bytes; i += sizeof(void *)) {
+		unsigned char *word;
+
+		memcpy(&word, at + i, sizeof(word));
+		if (list->n == 0 || word < list->of[0].host ||
+			word >= list->of[list->n - 1].host + list->of[list->n - 1].bytes)
+			continue;
+		if (placed_find(list, word, 1))
+			simt::die("kernel %s gets the host's address of weights, %p", kernel,
+				static_cast<void *>(word));
+	}
+}
+
+void stream_check(struct stream *s, const char *kernel, const void *args, size_t bytes)
+{
+	const struct args_ring *ring = &s->args;
+
+	search(s->rt, kernel, args, bytes);
+	if (ring->segment != s->seen_segment) {
+		s->seen_segment = ring->segment;
+		s->seen = 0;
+	}
+	search(s->rt, kernel,
+		ring->memory + static_cast<size_t>(ring->segment) * STREAM_ARGS_BYTES + s->seen,
+		ring->used - s->seen);
+	s->seen = ring->used;
 }

@@ -43,6 +43,11 @@
 
 /* ---- Launches. ---- */
 
+/* Before the launch is queued: loses the device, if it is to be lost there. Then, with what the
+ * kernel gets: ends the process if that has an address of weights in the host's memory. */
+void stream_begins(struct stream *stream, const char *kernel);
+void stream_check(struct stream *stream, const char *kernel, const void *args, size_t bytes);
+
 namespace simt
 {
 
@@ -74,10 +79,12 @@ void queue_launch(struct stream *stream, const char *name, void (*kernel)(P...),
 	typedef record<P...> item;
 	static_assert(sizeof(std::tuple<P...>) <= 4096, "a kernel's arguments");
 	static_assert((std::is_trivially_copyable_v<P> && ...), "arguments are copied as bytes");
+	stream_begins(stream, name);
 	void *at = stream_push(stream, sizeof(item), item::go);
 
 	new (at) item{{name, item::body, nullptr, grid, threads, shared, 0}, kernel,
 		std::tuple<P...>(args...)};
+	stream_check(stream, name, &static_cast<item *>(at)->args, sizeof(std::tuple<P...>));
 	stream_commit(stream);
 }
 

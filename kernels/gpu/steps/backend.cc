@@ -33,6 +33,35 @@ static int gpu_wrap(
 	return rc;
 }
 
+static int gpu_wrap_weights(struct backend *backend, const void *memory, size_t bytes,
+	struct buffer *out, struct error *err)
+{
+	int rc = runtime_wrap_weights(runtime_of(backend), memory, bytes, out, err);
+
+	out->backend = backend;
+	return rc;
+}
+
+static int gpu_place(struct backend *backend, const void *at, size_t bytes, struct error *err)
+{
+	return runtime_place(runtime_of(backend), at, bytes, err);
+}
+
+static void gpu_forget(struct backend *backend, const void *at, size_t bytes)
+{
+	runtime_forget(runtime_of(backend), at, bytes);
+}
+
+static void gpu_memory(const struct backend *backend, struct backend_memory *out)
+{
+	runtime_memory(runtime_of(backend), out);
+}
+
+static int gpu_failure(struct backend *backend, struct error *err)
+{
+	return runtime_failure(runtime_of(backend), err);
+}
+
 static int gpu_import(struct backend *backend, int fd, size_t bytes, bool write, struct buffer *out,
 	struct error *err)
 {
@@ -196,6 +225,11 @@ static struct backend_ops table(const char *name)
 	ops.destroy = gpu_destroy;
 	ops.alloc = gpu_alloc;
 	ops.wrap = gpu_wrap;
+	ops.wrap_weights = gpu_wrap_weights;
+	ops.place = gpu_place;
+	ops.forget = gpu_forget;
+	ops.memory = gpu_memory;
+	ops.failure = gpu_failure;
 	ops.export_fd = runtime_export;
 	ops.import_fd = gpu_import;
 	ops.free = gpu_free;
@@ -230,6 +264,9 @@ static struct backend_ops table(const char *name)
 }
 
 #ifdef __CUDACC__
+/* What load.c compares: which interface this was compiled with. */
+extern "C" const char outrider_backend_cuda_interface[];
+const char outrider_backend_cuda_interface[] = BACKEND_INTERFACE;
 #define BACKEND_NAME "cuda"
 #define BACKEND_CREATE outrider_backend_cuda_create
 #else
@@ -253,6 +290,7 @@ extern "C" int BACKEND_CREATE(
 		free(gpu);
 		return rc;
 	}
+	gpu->backend.device = runtime_device(gpu->runtime);
 	*out = &gpu->backend;
 	return 0;
 }

@@ -560,6 +560,7 @@ void engine_destroy(struct engine **out)
 	hidden_feed_exit(&engine->hidden);
 	select_exit(&engine->select);
 	experts_cached_destroy(&engine->cached);
+	experts_mapped_exit(&engine->mapped);
 	if (engine->policy_region.header != NULL)
 		region_close(&engine->policy_region);
 	kv_exit(&engine->kv);

@@ -36,6 +36,35 @@ size_t router_copies_bytes(const struct model *model)
 	return bytes;
 }
 
+static bool is_copy(const struct router_copies *copies, uint32_t layer)
+{
+	const unsigned char *at = copies->matrix[layer].data;
+
+	return at >= copies->blocks && at < copies->blocks + copies->bytes;
+}
+
+static void forget(struct router_copies *copies, uint32_t n_layers)
+{
+	for (uint32_t l = 0; l < n_layers; l++)
+		if (is_copy(copies, l))
+			copies->backend->ops->forget(copies->backend, copies->matrix[l].data,
+				copies->matrix[l].rows * copies->matrix[l].row_bytes);
+}
+
+static int place(struct router_copies *copies, const struct model *model, struct error *err)
+{
+	int rc = 0;
+
+	for (uint32_t l = 0; rc == 0 && l < model->config.n_layers; l++) {
+		if (is_copy(copies, l))
+			rc = copies->backend->ops->place(copies->backend, copies->matrix[l].data,
+				copies->matrix[l].rows * copies->matrix[l].row_bytes, err);
+		if (rc == 0)
+			copies->n_placed = l + 1;
+	}
+	return rc;
+}
+
 int router_copies_init(struct router_copies *copies, const struct model *model,
 	struct backend *backend, struct error *err)
 {
@@ -43,6 +72,7 @@ int router_copies_init(struct router_copies *copies, const struct model *model,
 	unsigned char *at;
 	int rc = 0;
 	memset(copies, 0, sizeof(*copies));
+	copies->backend = backend;
 	copies->bytes = router_copies_bytes(model);
 	copies->matrix = calloc(n_layers, sizeof(*copies->matrix));
 	at = copies->blocks = malloc(copies->bytes + 1);
@@ -65,6 +95,8 @@ int router_copies_init(struct router_copies *copies, const struct model *model,
 			.data = at};
 		at += router->rows * row_bytes(router);
 	}
+	if (rc == 0)
+		rc = place(copies, model, err);
 	if (rc < 0)
 		router_copies_exit(copies);
 	return rc;
@@ -72,6 +104,7 @@ int router_copies_init(struct router_copies *copies, const struct model *model,
 
 void router_copies_exit(struct router_copies *copies)
 {
+	forget(copies, copies->n_placed);
 	free(copies->matrix);
 	free(copies->blocks);
 	memset(copies, 0, sizeof(*copies));

@@ -14,6 +14,9 @@ struct router_copies {
 	struct matrix *matrix;
 	unsigned char *blocks; /* memory of all copies */
 	size_t bytes; /* its size */
+	/* for which the copies of the first n_placed layers are placed */
+	struct backend *backend;
+	uint32_t n_placed;
 };
 
 /* Bytes that the copies of a model's routers take. */

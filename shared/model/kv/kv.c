@@ -253,7 +253,7 @@ int kv_seq_init(struct kv_seq *seq, uint64_t owner, uint32_t n_max)
 	memset(seq, 0, sizeof(*seq));
 	if (owner == 0 || n_max == 0 || n_max > LIMIT_CONTEXT)
 		return -EINVAL;
-	seq->cell = malloc(n_max * sizeof(*seq->cell));
+	seq->cell = kv_table_alloc(n_max * sizeof(*seq->cell));
 	if (!seq->cell)
 		return -ENOMEM;
 	seq->owner = owner;

@@ -30,6 +30,8 @@
 #include "shared/model/arch/model.h"
 #include "shared/model/kv/recurrent.h"
 
+#include <stdlib.h>
+
 #include <stdatomic.h>
 
 #define KV_PAGE_CELLS 32
@@ -162,6 +164,15 @@ struct kv_seq {
 static inline struct recurrent *kv_states(struct kv *kv)
 {
 	return kv->states.layout.n_layers ? &kv->states : NULL;
+}
+
+/* A table that a back end wraps; to be freed with free(). It has whole pages, because a device maps
+ * each page of the host once. NULL: there is no memory. */
+static inline void *kv_table_alloc(size_t bytes)
+{
+	enum { PAGE = 4096 };
+
+	return aligned_alloc(PAGE, (bytes + PAGE - 1) / PAGE * PAGE);
 }
 
 /* Bytes of the map and of the store, both multiples of a cache line, and of both together; 0 when

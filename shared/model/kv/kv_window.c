@@ -55,7 +55,7 @@ int kv_windows_init(struct kv *kv, void *table, size_t at, bool fresh)
 	if (!in_use(kv))
 		return 0;
 	bool *claimed = calloc(n, sizeof(*claimed));
-	w->of = malloc(n_cells * sizeof(*w->of));
+	w->of = kv_table_alloc(n_cells * sizeof(*w->of));
 	w->free = malloc(n * sizeof(*w->free));
 	if (!claimed || !w->of || !w->free) {
 		free(claimed);

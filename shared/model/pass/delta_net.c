@@ -320,8 +320,8 @@ void delta_replay(struct forward *f)
 		f->queue->ops->replay(f->queue, &step);
 	}
 	/* The marks promise that the states are there, so wait for them. */
-	(void)f->queue->ops->wait(f->queue, f->queue->ops->ticket(f->queue));
-	for (uint32_t i = 0; i < d->n_replayed; i++) {
+	int rc = f->queue->ops->wait(f->queue, f->queue->ops->ticket(f->queue));
+	for (uint32_t i = 0; rc == 0 && i < d->n_replayed; i++) {
 		struct kv_seq *seq = f->seqs[d->replayed[i]];
 		recurrent_publish(states, &seq->state, seq->n);
 	}

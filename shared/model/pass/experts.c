@@ -75,7 +75,7 @@ int experts_file(
 	*out = (struct buffer){0};
 	if (end == 0)
 		return 0;
-	return backend->ops->wrap(backend, (void *)first, end - first, out, err);
+	return backend->ops->wrap_weights(backend, (const void *)first, end - first, out, err);
 }
 
 static struct place place_of(
@@ -103,4 +103,11 @@ int experts_mapped_init(struct experts_mapped *mapped, const struct model *model
 	mapped->source.ops = &mapped_ops;
 	mapped->source.model = model;
 	return experts_file(model, backend, &mapped->file, err);
+}
+
+void experts_mapped_exit(struct experts_mapped *mapped)
+{
+	if (mapped->file.backend)
+		mapped->file.backend->ops->free(&mapped->file);
+	memset(mapped, 0, sizeof(*mapped));
 }

@@ -55,7 +55,7 @@ struct expert_source {
 	struct expert_source_stats stats;
 };
 
-/* Makes a buffer of the memory in which a model's experts are mapped. */
+/* Makes a buffer of the memory in which a model's experts are mapped, or of a device's copy of it. */
 int experts_file(
 	const struct model *model, struct backend *backend, struct buffer *out, struct error *err);
 /* Sets the places of one expert in it; leaves view->index alone. */
@@ -72,3 +72,5 @@ struct experts_mapped {
 /* Borrows model and backend. The weights must not move. */
 int experts_mapped_init(struct experts_mapped *mapped, const struct model *model,
 	struct backend *backend, struct error *err);
+/* Also after experts_mapped_init failed, and for memory of zeros. */
+void experts_mapped_exit(struct experts_mapped *mapped);

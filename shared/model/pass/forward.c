@@ -25,6 +25,13 @@ static uint32_t pick_rows(const struct forward *f)
 	return f->limits.n_picks < FORWARD_PICKS ? f->limits.n_picks : FORWARD_PICKS;
 }
 
+/* Lays out the logits: those that are kept, and those that are picked from. */
+static void layout_logits(struct forward *f, struct carve *c)
+{
+	f->logits = carve_at(c,
+		(size_t)(f->limits.n_logits + pick_rows(f)) * f->model->output.rows, sizeof(float));
+}
+
 /* Lays out every buffer of a pass. Called twice: to count, then to place. No product overflows: the
  * factors are within limits.h, and a sum that memory lacks is refused. */
 static void layout(struct forward *f, struct carve *c)
@@ -56,8 +63,8 @@ static void layout(struct forward *f, struct carve *c)
 	f->cos_sin = carve_at(c, T * config->n_rot, one);
 	f->oracle = carve_at(c, (size_t)f->limits.n_oracle * config->n_experts * D, one);
 	f->oracle_rest = carve_at(c, f->limits.n_oracle * D, one);
-	f->logits = carve_at(
-		c, (size_t)(f->limits.n_logits + pick_rows(f)) * f->model->output.rows, one);
+	if (f->limits.n_logits == 0)
+		layout_logits(f, c);
 	if (f->model->head)
 		head_layout(f, c);
 	if (f->delta)
@@ -78,6 +85,8 @@ static void layout_batch(struct forward *f, struct carve *c)
 	CARVE(c, f->affected, f->limits.n_budgets > 0 ? T : 0);
 	CARVE(c, f->lists, (size_t)f->limits.n_budgets * f->model->config.n_experts);
 	CARVE(c, f->oracle_pairs, (size_t)f->limits.n_oracle * f->model->config.n_experts);
+	if (f->limits.n_logits > 0)
+		layout_logits(f, c);
 	if (f->model->head)
 		head_layout_batch(f, c);
 	if (f->delta)
@@ -331,10 +340,9 @@ static void output_logits(
 	struct forward *f, uint32_t first, uint32_t n_rows, uint32_t row, bool last)
 {
 	const struct model *model = f->model;
-	uint32_t n = model->config.n_embd, n_vocab = model->output.rows;
+	uint32_t n = model->config.n_embd;
 	struct rows h = floats_of(f, f->h, n), q8 = {0};
-	struct rows logits =
-		floats_of(f, f->logits + (size_t)row * n_vocab * sizeof(float), n_vocab);
+	struct rows logits = logits_of(f, row);
 	if (matrix_quantised(&model->output))
 		q8 = q8_of(f, f->h_q8, n);
 	h.n = q8.n = logits.n = n_rows;
@@ -359,7 +367,7 @@ static void output_picks(struct forward *f, uint32_t first, uint32_t n)
 {
 	uint64_t start = clock_ns();
 	const struct step_pick step = {
-		.logits = floats_of(f, f->logits, f->model->output.rows),
+		.logits = logits_of(f, 0),
 		.rows = f->picks,
 		.first = first,
 		.n = n,
@@ -513,7 +521,7 @@ void forward_replay(struct forward *forward)
 
 const float *forward_logits(const struct forward *forward, uint32_t i)
 {
-	const struct rows logits = floats_of(forward, forward->logits, forward->model->output.rows);
+	const struct rows logits = logits_of(forward, 0);
 	return (const float *)(const void *)(logits.buffer->host + logits.offset +
 					     forward->logit_row[i] * logits.stride);
 }

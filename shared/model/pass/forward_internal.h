@@ -106,6 +106,15 @@ static inline struct rows floats_of(const struct forward *f, rows_at at, size_t 
 	return (struct rows){&f->memory, at, width * sizeof(float), f->n};
 }
 
+/* Rows of logits from row `row` on. What is kept lies where the host sees it. */
+static inline struct rows logits_of(const struct forward *f, size_t row)
+{
+	size_t width = f->model->output.rows * sizeof(float);
+
+	return (struct rows){f->limits.n_logits > 0 ? &f->batch : &f->memory,
+		f->logits + row * width, width, f->n};
+}
+
 static inline struct rows q8_of(const struct forward *f, rows_at at, size_t width)
 {
 	return (struct rows){&f->memory, at, width / Q8_BLOCK * sizeof(struct q8_block), f->n};
