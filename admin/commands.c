@@ -97,6 +97,23 @@ static const struct command commands[] = {
 		"with K above\n"
 		"0. The time at K = 0 is the last one measured before each "
 		"iteration.\n\n" SESSION_HELP("this session; default: the newest")},
+	{{"tolerance"}, ctl_tolerance, "[FILE.svg|FILE.png]",
+		"whether drafts can pay, by size of the batch", true, LINE_JSON,
+		"One line for each size of batch that was seen, and each length of drafts. GAMMA "
+		"is the\n"
+		"drafted tokens of each session, PASS MS the time of a pass with them, TAU that of "
+		"a pass\n"
+		"without drafts divided by it. LAMBDA is the tokens that a session got in such a "
+		"pass.\n"
+		"Drafts can pay only if TAU is above 1 / LAMBDA: if the bar reaches beyond the "
+		"mark.\n"
+		"DELTA is the wait for a drafted token, in passes without drafts. EXPECTED is the "
+		"speed-up\n"
+		"LAMBDA TAU / (1 + GAMMA DELTA TAU), from what was known before each pass; "
+		"MEASURED "
+		"is what\n"
+		"the passes brought, against those without drafts in batches of that size.\n"
+		"With a file, draws TAU and 1 / LAMBDA into it; this needs gnuplot.\n"},
 	{{"knob", "list"}, ctl_knob_list, "[PROCESS | KNOB ...]",
 		"every knob with its value and range", true, LINE_JSON | LINE_SESSION,
 		"A live knob can be changed while its process runs; the others need a "

@@ -67,6 +67,7 @@ int ctl_cache_stats(struct ctl *ctl, int argc, char **argv);
 int ctl_cache_top(struct ctl *ctl, int argc, char **argv);
 int ctl_cache_hot(struct ctl *ctl, int argc, char **argv);
 int ctl_trace(struct ctl *ctl, int argc, char **argv);
+int ctl_tolerance(struct ctl *ctl, int argc, char **argv);
 int ctl_top(struct ctl *ctl, int argc, char **argv);
 int ctl_drain(struct ctl *ctl, int argc, char **argv);
 

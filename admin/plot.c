@@ -104,16 +104,6 @@ static bool curves_make(struct curves *curves, const Outrider__PolicyRecords *re
 	return true;
 }
 
-/* gnuplot's terminal for a file of this name; NULL: it is not a picture's name. */
-static const char *format_of(const char *path)
-{
-	const char *dot = strrchr(path, '.');
-
-	if (dot && strcmp(dot, ".svg") == 0)
-		return "svg background 'white'";
-	return dot && strcmp(dot, ".png") == 0 ? "png" : NULL;
-}
-
 static int plot(const Outrider__PolicyRecords *records, const char *path)
 {
 	struct curves curves;
@@ -125,7 +115,7 @@ static int plot(const Outrider__PolicyRecords *records, const char *path)
 		status = ctl_fail(EX_DATAERR, "session %s has had no iteration after its prompt",
 			PROQUINT(curves.session));
 	else
-		status = path ? plot_file(&curves, path, format_of(path)) : plot_terminal(&curves);
+		status = path ? plot_file(&curves, path) : plot_terminal(&curves);
 	curves_free(&curves);
 	return status;
 }
@@ -243,7 +233,7 @@ int ctl_policy_plot(struct ctl *ctl, int argc, char **argv)
 
 	if (argc > 1)
 		return ctl_fail(EX_USAGE, "unexpected argument \"%.64s\"", argv[1]);
-	if (path && !format_of(path))
+	if (path && !plot_format(path))
 		return ctl_fail(
 			EX_USAGE, "%.200s: the name of a picture must end in .svg or .png", path);
 	if (path && ctl->json)

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum { PLOT_K, PLOT_TOKENS, PLOT_TIME, PLOT_UTILITY, PLOT_SERIES };
 
@@ -20,6 +21,13 @@ struct curves {
 	bool whole; /* from the session's first iteration; else the journal begins later */
 };
 
-/* Each returns an exit status; plot_file prints what is wrong. format: gnuplot's terminal. */
+/* gnuplot's terminal for a file of this name; NULL: it is not a picture's name. */
+const char *plot_format(const char *path);
+/* Draws a picture with gnuplot, of width x height pixels: write prints the commands. The name is one
+ * of a picture. Returns an exit status, after a message if it failed; else prints the name. */
+int plot_picture(const char *path, int width, int height,
+	void (*write)(FILE *gnuplot, const void *arg), const void *arg);
+
+/* Each returns an exit status; plot_file prints what is wrong. */
 int plot_terminal(const struct curves *curves);
-int plot_file(const struct curves *curves, const char *path, const char *format);
+int plot_file(const struct curves *curves, const char *path);

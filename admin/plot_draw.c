@@ -289,35 +289,61 @@ static bool name_is_plain(const char *path)
 	return path[0] != '|' && !strpbrk(path, "'\"\\\n");
 }
 
-/* Draws the picture into the file with gnuplot. */
-static int draw_file(
-	const struct curves *curves, const char *part, const char *format, struct error *err)
+static void write_curves(FILE *gnuplot, const void *arg)
 {
+	const struct curves *curves = arg;
 	char head[160], lost[LOSSES_BYTES];
+
+	fprintf(gnuplot,
+		"set multiplot layout %d,1 title \"%s%s%s\"\n"
+		"set lmargin 7\nset tmargin 2\nset xrange [1:%zu]\nset grid\nunset key\n",
+		PLOT_SERIES, title(curves, head, sizeof head),
+		*losses(curves, lost, sizeof lost) ? "\\n" : "", lost,
+		curves->n > 1 ? curves->n : 2);
+	for (int s = 0; s < PLOT_SERIES; s++)
+		write_series(gnuplot, curves, s);
+	fputs("unset multiplot\n", gnuplot);
+}
+
+const char *plot_format(const char *path)
+{
+	const char *dot = strrchr(path, '.');
+
+	if (dot && strcmp(dot, ".svg") == 0)
+		return "svg background 'white'";
+	return dot && strcmp(dot, ".png") == 0 ? "png" : NULL;
+}
+
+/* What is to be drawn. */
+struct picture {
+	const char *format;
+	int width, height;
+	void (*write)(FILE *gnuplot, const void *arg);
+	const void *arg;
+};
+
+/* Draws the picture into the file with gnuplot. */
+static int draw_file(const struct picture *picture, const char *part, struct error *err)
+{
 	FILE *gnuplot;
 
 	fflush(stdout);
 	gnuplot = popen("gnuplot", "we");
 	if (!gnuplot)
 		return error_set(err, errno, "gnuplot cannot be started: %s", strerror(errno));
-	fprintf(gnuplot,
-		"set terminal %s size 900,1000\nset output '%s'\n"
-		"set multiplot layout %d,1 title \"%s%s%s\"\n"
-		"set lmargin 7\nset tmargin 2\nset xrange [1:%zu]\nset grid\nunset key\n",
-		format, part, PLOT_SERIES, title(curves, head, sizeof head),
-		*losses(curves, lost, sizeof lost) ? "\\n" : "", lost,
-		curves->n > 1 ? curves->n : 2);
-	for (int s = 0; s < PLOT_SERIES; s++)
-		write_series(gnuplot, curves, s);
-	fputs("unset multiplot\n", gnuplot);
+	fprintf(gnuplot, "set terminal %s size %d,%d\nset output '%s'\n", picture->format,
+		picture->width, picture->height, part);
+	picture->write(gnuplot, picture->arg);
 	if (pclose(gnuplot) == 0)
 		return 0;
 	return error_set(err, EHOSTUNREACH,
 		"gnuplot failed; a picture needs it (Debian package gnuplot-nox)");
 }
 
-int plot_file(const struct curves *curves, const char *path, const char *format)
+int plot_picture(const char *path, int width, int height,
+	void (*write)(FILE *gnuplot, const void *arg), const void *arg)
 {
+	const struct picture picture = {plot_format(path), width, height, write, arg};
 	struct new_file file;
 	struct error err = {""};
 
@@ -331,7 +357,7 @@ int plot_file(const struct curves *curves, const char *path, const char *format)
 	}
 	/* A link may lead to a name with quotes. */
 	if (name_is_plain(file.part))
-		code = draw_file(curves, file.part, format, &err);
+		code = draw_file(&picture, file.part, &err);
 	else
 		code = error_set(&err, EEXIST, "%s is a link to a file with quotes in its name: %s",
 			path, file.target);
@@ -340,4 +366,9 @@ int plot_file(const struct curves *curves, const char *path, const char *format)
 		return ctl_fail(error_exit_status(code), "%s", err.text);
 	printf("%s\n", path);
 	return EX_OK;
+}
+
+int plot_file(const struct curves *curves, const char *path)
+{
+	return plot_picture(path, 900, 1000, write_curves, curves);
 }

@@ -141,7 +141,8 @@ static void table_row(const char *name, const struct load_times *t, FILE *to)
 }
 
 /* What arrived, in words. */
-static void print_load(const struct load_options *o, const struct load_run *run, FILE *to)
+static void print_load(
+	const struct load_options *o, const struct load_run *run, size_t sent, FILE *to)
 {
 	if (o->trace)
 		fprintf(to, "%s, times divided by %g, lengths multiplied by %g", o->trace,
@@ -150,7 +151,7 @@ static void print_load(const struct load_options *o, const struct load_run *run,
 		fputs("closed: each client sends when it has its answer", to);
 	else
 		fprintf(to, "%s, %g requests/s", o->arrivals, (double)o->rate);
-	fprintf(to, "; %u client%s; %zu requests in %.1f s", o->clients, plural(o->clients), run->n,
+	fprintf(to, "; %u client%s; %zu requests in %.1f s", o->clients, plural(o->clients), sent,
 		run->seconds);
 	if (o->workload)
 		fprintf(to, "; prompts of %s, answers of %s tokens", o->workload, o->output_range);
@@ -174,7 +175,8 @@ static void print_goodput(const struct load_options *o, const struct load_run *r
 	if (o->tpot_ms > 0)
 		fprintf(to, "%s TPOT up to %g ms", o->ttft_ms > 0 ? " and" : "",
 			(double)o->tpot_ms);
-	fprintf(to, ": %.1f %% of all requests\n", 100 * (double)s->good / (double)run->n);
+	fprintf(to, ": %.1f %% of the requests\n",
+		100 * (double)s->good / (double)(run->n - s->not_sent));
 }
 
 void load_print(const struct load_options *options, const struct load_run *run,
@@ -184,7 +186,7 @@ void load_print(const struct load_options *options, const struct load_run *run,
 
 	cpu_name(cpu);
 	fprintf(to, "%s\n", cpu);
-	print_load(options, run, to);
+	print_load(options, run, run->n - s->not_sent, to);
 	fprintf(to, "\n\n%-24s %9s %9s %9s %9s %9s %9s\n", "ms", "mean", "50 %", "90 %", "95 %",
 		"99 %", "most");
 	table_row("TTFT", &s->ttft, to);
@@ -192,9 +194,9 @@ void load_print(const struct load_options *options, const struct load_run *run,
 	table_row("the whole answer", &s->whole, to);
 	table_row("until a client was free", &s->wait, to);
 	fprintf(to,
-		"\n%zu answered, %zu failed, %zu left early, %zu not sent; refused and sent again: "
+		"\n%zu answered, %zu failed, %zu left early; refused and sent again: "
 		"%u times; in progress: %.1f in the mean, at most %u\n",
-		s->answered, s->failed, s->left, s->not_sent, run->refused, s->in_progress,
+		s->answered, s->failed, s->left, run->refused, s->in_progress,
 		run->in_progress_most);
 	fprintf(to,
 		"%.1f tokens/s of answers; %.1f tokens/s of prompts, %.1f %% of which were there "
@@ -229,11 +231,12 @@ void load_print_json(const struct load_options *options, const struct load_run *
 					 (int)run->reasons[i].n));
 	json_t *all = json_pack("{s:s, s:s, s:o, s:i, s:I, s:f}", "cpu", cpu, "arrivals",
 		options->trace ? options->trace : options->arrivals, "rate", rate, "clients",
-		(int)options->clients, "requests", (json_int_t)run->n, "seconds", run->seconds);
-	json_t *counts = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "answered",
+		(int)options->clients, "requests", (json_int_t)(run->n - s->not_sent), "seconds",
+		run->seconds);
+	json_t *counts = json_pack("{s:I, s:I, s:I, s:I, s:I, s:o}", "answered",
 		(json_int_t)s->answered, "failed", (json_int_t)s->failed, "left",
-		(json_int_t)s->left, "not_sent", (json_int_t)s->not_sent, "good",
-		(json_int_t)s->good, "refused", (json_int_t)run->refused, "failures", reasons);
+		(json_int_t)s->left, "good", (json_int_t)s->good, "refused",
+		(json_int_t)run->refused, "failures", reasons);
 	json_t *times = json_pack("{s:o, s:o, s:o, s:o}", "ttft_ms", times_json(&s->ttft),
 		"tpot_ms", times_json(&s->tpot), "whole_ms", times_json(&s->whole), "wait_ms",
 		times_json(&s->wait));

@@ -326,9 +326,14 @@ const struct policy_state *controller_record(
 	if (record->prefill_tokens == 0 && record->emitted > 0) {
 		struct verdict verdict = {.decided = false};
 		uint32_t k_old = s->k;
+		bool first = s->iterations == 0 || s->k_seen == 0;
 		measure(c, s, record);
 		if (!record->k_fixed)
 			s->ops->observe(s, record, &verdict);
+		/* A pass that no policy has learned from says what passes cost all the same. */
+		passes_observe(&c->passes_seen, record, first);
+		passes_brought(&c->passes_seen, record);
+		s->k_seen = record->k;
 		if (verdict.decided)
 			decide(c, s, k_old, &verdict);
 		add_to_pass(c, s, record);
@@ -473,4 +478,14 @@ const struct decision *controller_decision(const struct controller *c, uint64_t 
 	if (number < newest - kept + 1)
 		number = newest - kept + 1;
 	return &c->decisions[(number - c->first_decision - 1) % CONTROLLER_DECISIONS];
+}
+
+uint32_t controller_tolerance(
+	struct controller *c, uint32_t sessions, uint32_t most, struct tolerance_point *out)
+{
+	struct passes *passes = &c->passes_seen;
+	if (sessions < 1 || sessions > LIMIT_RUNNING ||
+		!tolerance_seen(&passes->tolerance, sessions))
+		return 0;
+	return tolerance_points(&passes->tolerance, &passes->cost, sessions, most, out);
 }

@@ -99,5 +99,10 @@ const struct policy_state *controller_session(const struct controller *c, uint64
  * 0, and how many iterations ago it was measured. 0: unknown. */
 void controller_baseline(const struct policy_state *s, double *base_ns, uint64_t *age);
 
+/* The gamma-tolerance of batches of this size (tolerance.h): out[0 .. most-1]. Returns how many points
+ * there are; 0: no such batch was seen. */
+uint32_t controller_tolerance(
+	struct controller *c, uint32_t sessions, uint32_t most, struct tolerance_point *out);
+
 /* The oldest kept decision with a number above `after`, or NULL. */
 const struct decision *controller_decision(const struct controller *c, uint64_t after);

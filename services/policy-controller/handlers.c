@@ -272,6 +272,52 @@ static void explain(struct records *records, uint64_t uid, Outrider__Envelope *r
 	reply->policy_explanation = to;
 }
 
+static bool add_point(Outrider__Tolerance *to, const struct tolerance_point *from)
+{
+	Outrider__TolerancePoint *p = make(sizeof(*p));
+	if (!p)
+		return false;
+	outrider__tolerance_point__init(p);
+	p->sessions = from->sessions;
+	p->gamma = from->gamma;
+	p->tau = from->tau;
+	p->pass_ms = from->pass_ns / 1e6;
+	p->evidence = from->evidence;
+	p->passes = from->passes;
+	p->context = from->context;
+	p->drafted = from->drafted;
+	p->lambda = from->lambda;
+	p->delta = from->delta;
+	p->predicted = from->predicted;
+	p->measured = from->measured;
+	to->points[to->n_points++] = p;
+	return true;
+}
+
+static void tolerance(struct records *records, Outrider__Envelope *reply)
+{
+	struct tolerance_point points[TOLERANCE_GAMMAS];
+	size_t most = (size_t)LIMIT_RUNNING * TOLERANCE_GAMMAS;
+	Outrider__Tolerance *to = make(sizeof(*to));
+	bool made = to != NULL;
+	if (!to)
+		return;
+	outrider__tolerance__init(to);
+	to->points = make(most * sizeof(Outrider__TolerancePoint *));
+	for (uint32_t b = 1; to->points && made && b <= LIMIT_RUNNING; b++) {
+		uint32_t n = controller_tolerance(records->controller, b, TOLERANCE_GAMMAS, points);
+		for (uint32_t i = 0; made && i < n; i++)
+			made = add_point(to, &points[i]);
+	}
+	if (!to->points || !made) {
+		outrider__tolerance__free_unpacked(to, NULL);
+		daemon_failure(reply, ENOMEM, 0, "no memory for the tolerance");
+		return;
+	}
+	reply->body_case = OUTRIDER__ENVELOPE__BODY_TOLERANCE;
+	reply->tolerance = to;
+}
+
 static Outrider__PolicyRecord *make_record(const struct journal_entry *entry)
 {
 	Outrider__PolicyRecord *r = make(sizeof(*r));
@@ -384,6 +430,9 @@ int handle_admin(
 		break;
 	case OUTRIDER__ENVELOPE__BODY_POLICY_EXPLAIN:
 		explain(records, request->policy_explain->session_uid, reply);
+		break;
+	case OUTRIDER__ENVELOPE__BODY_TOLERANCE_REQUEST:
+		tolerance(records, reply);
 		break;
 	default:
 		understood = false;

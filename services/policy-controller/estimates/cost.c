@@ -337,6 +337,14 @@ bool cost_curve(struct cost *cost, uint32_t sessions, uint32_t n, float *out)
 	return seen;
 }
 
+double cost_time(struct cost *cost, uint32_t sessions, uint32_t extra, double *base)
+{
+	struct cost_curve *curve = curve_at(cost, sessions);
+	fit_times(curve);
+	*base = curve->level_ns;
+	return curve->level_ns * shape(curve, extra);
+}
+
 /* How many passes at `extra` the passes of another cell are worth. V is one smooth curve. If the
  * times of two sizes have the correlation r, w passes of one leave 1 - r^2 w / (1 + w) of the
  * variance of the other; the same number of own passes leaves as much. r is taken as the square of

@@ -77,6 +77,9 @@ void cost_observe(struct cost *cost, const struct cost_pass *pass);
 /* out[0..n]: V_b(e) in ns, never falling. False, with a curve of arbitrary level, when no pass was
  * seen yet. */
 bool cost_curve(struct cost *cost, uint32_t sessions, uint32_t n, float *out);
+/* V_b(extra) in ns, and in *base V_b(0); both 0 when no pass was seen yet. As cost_curve says, except
+ * that only V_b(0) bounds it below. */
+double cost_time(struct cost *cost, uint32_t sessions, uint32_t extra, double *base);
 /* The number of recent passes that V_b(e) rests on: passes of its own size, plus what the nearest
  * sizes that were seen are worth. */
 double cost_evidence(const struct cost *cost, uint32_t sessions, uint32_t extra);

@@ -21,13 +21,16 @@ void passes_observe(struct passes *passes, const struct iteration_record *record
 	passes->any = true;
 	passes->iteration = record->iteration;
 	passes->sessions = record->batch_sessions;
+	passes->tolerance.last = NULL;
 	if (record->batch_tokens < record->batch_sessions ||
 		record->iteration_ns <= record->draft_ns)
 		return;
 	passes->curve_sessions = 0;
-	if (record->iteration_ns <= COST_NS_MAX)
+	if (record->iteration_ns <= COST_NS_MAX) {
+		tolerance_pass(&passes->tolerance, &passes->cost, record);
 		prices_observe(&passes->prices, record->batch_tokens, record->unique_experts,
 			record->expert_misses, (double)(record->iteration_ns - record->draft_ns));
+	}
 	cost_observe(&passes->cost, &(struct cost_pass){
 					    .sessions = record->batch_sessions,
 					    .extra = record->batch_tokens - record->batch_sessions,
@@ -37,6 +40,12 @@ void passes_observe(struct passes *passes, const struct iteration_record *record
 					    .misses = record->expert_misses,
 					    .first = first,
 				    });
+}
+
+void passes_brought(struct passes *passes, const struct iteration_record *record)
+{
+	if (passes->any && record->iteration == passes->iteration)
+		tolerance_brought(&passes->tolerance, record);
 }
 
 bool passes_curve(struct passes *passes, uint32_t sessions, uint32_t extra)

@@ -7,11 +7,13 @@
 
 #include "services/policy-controller/estimates/cost.h"
 #include "services/policy-controller/estimates/prices.h"
+#include "services/policy-controller/estimates/tolerance.h"
 #include "shared/spec/policy.h"
 
 struct passes {
 	struct cost cost;
 	struct prices prices;
+	struct tolerance tolerance;
 	uint64_t iteration; /* the last pass that was seen */
 	bool any;
 	uint32_t sessions; /* of the last pass */
@@ -25,6 +27,9 @@ void passes_init(struct passes *passes);
 /* Adds a pass, with its first record; further records of the same pass are ignored. first: the
  * session had not drafted just before. */
 void passes_observe(struct passes *passes, const struct iteration_record *record, bool first);
+/* Takes what the record's session got in the pass that was observed last; call once for each
+ * record, after passes_observe. */
+void passes_brought(struct passes *passes, const struct iteration_record *record);
 /* Computes passes->ns for passes of `sessions` sessions and up to `extra` extra tokens. False: no
  * pass was seen yet. */
 bool passes_curve(struct passes *passes, uint32_t sessions, uint32_t extra);

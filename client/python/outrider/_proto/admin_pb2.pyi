@@ -801,6 +801,43 @@ class StatusRequest(_message.Message):
     __slots__: list[str] = []
     def __init__(self) -> None: ...
 
+class Tolerance(_message.Message):
+    __slots__ = ["points"]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    points: _containers.RepeatedCompositeFieldContainer[TolerancePoint]
+    def __init__(self, points: _Optional[_Iterable[_Union[TolerancePoint, _Mapping]]] = ...) -> None: ...
+
+class TolerancePoint(_message.Message):
+    __slots__ = ["context", "delta", "drafted", "evidence", "gamma", "measured", "pass_ms", "passes", "predicted", "sessions", "tau"]
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    DRAFTED_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    GAMMA_FIELD_NUMBER: _ClassVar[int]
+    LAMBDA_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_FIELD_NUMBER: _ClassVar[int]
+    PASSES_FIELD_NUMBER: _ClassVar[int]
+    PASS_MS_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    TAU_FIELD_NUMBER: _ClassVar[int]
+    context: float
+    delta: float
+    drafted: float
+    evidence: float
+    gamma: int
+    measured: float
+    pass_ms: float
+    passes: float
+    predicted: float
+    sessions: int
+    tau: float
+    def __init__(self, sessions: _Optional[int] = ..., gamma: _Optional[int] = ..., tau: _Optional[float] = ..., pass_ms: _Optional[float] = ..., evidence: _Optional[float] = ..., passes: _Optional[float] = ..., context: _Optional[float] = ..., drafted: _Optional[float] = ..., delta: _Optional[float] = ..., predicted: _Optional[float] = ..., measured: _Optional[float] = ..., **kwargs) -> None: ...
+
+class ToleranceRequest(_message.Message):
+    __slots__: list[str] = []
+    def __init__(self) -> None: ...
+
 class Trace(_message.Message):
     __slots__ = ["lost", "more", "next", "pid", "spans"]
     LOST_FIELD_NUMBER: _ClassVar[int]
