@@ -343,9 +343,9 @@ static void work(struct transfer *transfer)
 	bool unpacked = packer_work(&transfer->packer, now_ns);
 	measure(transfer, now_ns);
 	publish(transfer, now_ns);
-	uint64_t timeout_ns = transfer->n_wanted > 0 ? STARVED_NS
-			      : unpacked	     ? UNPACKED_NS
-						     : IDLE_NS;
+	bool wanted = transfer->n_wanted > 0 ||
+		      (transfer->device != NULL && transfer->device->n_wanted > 0);
+	uint64_t timeout_ns = wanted ? STARVED_NS : unpacked ? UNPACKED_NS : IDLE_NS;
 	if (transfer->device != NULL && device_busy(transfer->device))
 		timeout_ns = COPIES_NS;
 	if (shrinking || transfer->loads.n_packing > 0) {

@@ -51,7 +51,7 @@ static bool expired(struct device_rescue *r, const struct pending *pending)
 	return true;
 }
 
-static void rescue(struct device_rescue *r, const struct device_wait *wait)
+static void copy(struct device_rescue *r, const struct device_wait *wait)
 {
 	const struct layer *layer = &r->o.model->layers[wait->layer];
 	const struct slots_layer_geometry *geometry = &r->o.geometry->layers[wait->layer];
@@ -71,6 +71,17 @@ static void rescue(struct device_rescue *r, const struct device_wait *wait)
 	if (status != 0)
 		log_error("the device has failed: %s", strerror(-status));
 	counter_add(&r->of.slots.header->rescued, 1);
+}
+
+/* With a pin of its own: the flag may come after all, and the slot be released and get another expert
+ * before the copy has ended. */
+static void rescue(struct device_rescue *r, const struct device_wait *wait)
+{
+	const struct device_pin pin = {.slot = wait->slot, .load = wait->load};
+	if (!device_pin_again(&r->of.slots, &pin, r->of.epoch, wait->layer, wait->expert))
+		return;
+	copy(r, wait);
+	(void)device_unpin(&r->of.slots, wait->slot, r->of.epoch, wait->layer, wait->expert);
 }
 
 /* Ends the oldest wait, or finds that it has ended. False: it goes on. */

@@ -27,6 +27,7 @@ void device_rescue_stop(struct device_rescue **rescue);
 /* What the slots of the waits belong to. Call when nothing is waited for. */
 struct device_rescue_slots {
 	struct device_slots slots;
+	uint32_t epoch;
 	const struct region *region;
 	const struct buffer *memory, *flags;
 };

@@ -225,6 +225,24 @@ bool device_pinned(const struct device_slots *slots, uint32_t slot, uint32_t epo
 		layer, expert);
 }
 
+/* [pin_again] */
+bool device_pin_again(struct device_slots *slots, const struct device_pin *pin, uint32_t epoch,
+	uint32_t layer, uint32_t expert)
+{
+	_Atomic uint64_t *state = &slots->state[pin->slot];
+	uint64_t word = atomic_load_explicit(state, memory_order_relaxed);
+	do {
+		if (!is_pinned(word, epoch, layer, expert) || slot_pins(word) == PINS_MAX)
+			return false;
+	} while (!atomic_compare_exchange_weak_explicit(
+		state, &word, word + ONE_PIN, memory_order_acq_rel, memory_order_relaxed));
+	if (atomic_load_explicit(&slots->load[pin->slot], memory_order_relaxed) == pin->load)
+		return true;
+	/* The pins are for a later load of the same expert. */
+	(void)device_unpin(slots, pin->slot, epoch, layer, expert);
+	return false;
+}
+
 /* [unpin] */
 bool device_unpin(
 	struct device_slots *slots, uint32_t slot, uint32_t epoch, uint32_t layer, uint32_t expert)

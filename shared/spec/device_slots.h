@@ -148,6 +148,9 @@ bool device_pin(struct device_slots *slots, uint32_t epoch, uint32_t layer, uint
 /* [unpin] False: somebody else wrote to the state word. */
 bool device_unpin(
 	struct device_slots *slots, uint32_t slot, uint32_t epoch, uint32_t layer, uint32_t expert);
+/* [pin_again] Adds a pin to those that this verifier has on the slot. False: it has none any more. */
+bool device_pin_again(struct device_slots *slots, const struct device_pin *pin, uint32_t epoch,
+	uint32_t layer, uint32_t expert);
 /* True while this verifier has the slot pinned for the expert. */
 bool device_pinned(const struct device_slots *slots, uint32_t slot, uint32_t epoch, uint32_t layer,
 	uint32_t expert);

@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* So often, in layers, the verifier tries to pin every expert. */
-#define TRY_ALL 256u
+#define TRY_ALL 64u
 
 static bool hold_all(struct experts_cached *cached, bool pin)
 {
@@ -399,9 +399,9 @@ int experts_cached_attach_device(struct experts_cached *cached, const struct reg
 	device_tier_detach(cached);
 	cached->device = tier;
 	struct device_tier *device = &cached->device;
-	const struct device_rescue_slots of = {
-		device->slots, &device->region, &device->memory, &device->flags};
-	device_rescue_use(device->rescue, &of);
 	device->epoch = device_enter(&device->slots);
+	const struct device_rescue_slots of = {
+		device->slots, device->epoch, &device->region, &device->memory, &device->flags};
+	device_rescue_use(device->rescue, &of);
 	return 0;
 }

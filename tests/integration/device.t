@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Experts in a device's memory (the emulated one): in fewer slots than there are experts, above fewer slots in memory than that,
+over a slow link. The bytes are the CPU's, whatever is killed, and while the device's budget changes."""
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from outrider_test import DRAFTS, SAMPLED, TARGET_Q4, Service, Tap, difference, prompts, reference, seeded, until
+
+TOKENS = 5
+tap = Tap()
+random = seeded()
+ids = prompts(2, longest=6)
+expected = {(m, i): reference(p, TOKENS, mode, seed=5 + i, model=TARGET_Q4, extra=("--ignore-eos",))
+            for m, mode in enumerate((None, SAMPLED)) for i, p in enumerate(ids)}
+DEVICE = ["verifier.device=simt", "expert-cache.device=simt"]
+
+
+def slow(link):
+    return {**os.environ, "OUTRIDER_SIMT_LINK": link}
+
+
+def requests(n=8):
+    """n of: greedy and sampled, K 0 and 3, of each prompt; and what has to come out."""
+    keys = random.sample([(m, i, k) for m in (0, 1) for i in range(len(ids)) for k in (0, 3)], n)
+    return [expected[m, i] for m, i, _ in keys], [
+        {"tokens": ids[i], "max_tokens": TOKENS, "seed": 5 + i, "k": k, "draft_method": "ngram", "ignore_eos": True,
+         "logits_hash": True, **((None, SAMPLED)[m] or {})} for m, i, k in keys]
+
+
+def compare(results, want):
+    return "\n".join(f"answer {i}: {what}" for i, (r, e) in enumerate(zip(results, want)) if (what := difference(r, e)))
+
+
+def device(service):
+    return service.ctl_json("cache", "stats")["device"]
+
+
+def under_kills(service, victim, kills):
+    """What is wrong with answers during which the victim is killed."""
+    wrong, done = "", 0
+    while done < kills and not wrong:
+        want, asked = requests(4)
+        results, n = service.swarm_under_kills(asked, victim, kills - done, lambda: time.sleep(random.uniform(0.05, 0.4)), concurrent=4)
+        wrong, done = compare(results, want), done + n
+    service.wait_ready()
+    return wrong
+
+
+with Service(TARGET_Q4, DRAFTS["small"], [*DEVICE, "expert-cache.device_budget=33%", "expert-cache.budget=25%"],
+             env=slow("40e6,100")) as service:
+    want, asked = requests()
+    wrong = compare(service.swarm(asked, concurrent=4), want)
+    now = device(service)
+    tap.ok(not wrong, "greedy and sampled, K 0 and 3: the CPU's bytes", wrong)
+    tap.ok(now["slots"] == 64 and now["in_use"] <= 64 and now["hits"] and now["misses"] and now["evictions"] and
+           not now["all_pinned"], "experts came and went, and others were found", now)
+    tap.ok(now["self_served"] * 10 < now["misses"], "misses were served by the expert-cache", now)
+    text = service.ctl("cache", "stats").stdout
+    tap.ok("device     simt, budget 33%: 64 slots" in text and "device  simt, " in service.ctl("top").stdout,
+           "outriderctl cache stats and top show the device", text)
+
+    wrong = under_kills(service, "expert-cache", 2)
+    now = device(service)
+    tap.ok(not wrong, "the expert-cache killed: the same bytes", wrong)
+    tap.ok(now["adopted"] > 0, "its successor takes experts on the device over", f"{now}\n{service.log_text()[-1500:]}")
+    wrong = under_kills(service, "verifier", 1)
+    tap.ok(not wrong, "the verifier killed: the same bytes", wrong)
+    tap.ok(until(lambda: device(service)["pinned"] == 0), "nothing stays pinned", device(service))
+
+    want, asked = requests(4)
+    process, results = service.swarm_start(asked, concurrent=4)
+    time.sleep(0.3)
+    changes = [service.ctl("knob", "set", f"cache.device_budget={budget}") for budget in ("min", "70%")]
+    wrong = compare(results(), want)
+    now = device(service)
+    tap.ok(not wrong and all(c.returncode == 0 for c in changes), "the device's budget changed in mid-answer: the same bytes",
+           f"{wrong} {changes}")
+    tap.ok(now["slots"] == 135 and now["budget"] == "70%", "it has as many slots as it was told", now)
+    refused = [service.ctl("knob", "set", f"cache.device_budget={budget}") for budget in ("auto", "1M", "101%")]
+    tap.ok(all(r.returncode and "device_budget" in r.stderr for r in refused), "budgets that are not possible are refused", refused)
+
+    service.ctl("knob", "set", "cache.device_budget=all", "cache.budget=all")
+
+    wrong = []
+
+    def pinned():
+        wrong.append(compare(service.swarm(asked[:1]), want[:1]))
+        return wrong[-1] or device(service)["all_pinned"]
+    tap.ok(until(pinned) and not any(wrong), "when all experts fit, all are pinned: the same bytes", f"{wrong} {device(service)}")
+
+# A copy takes a fiftieth of a second: there is always one in flight.
+with Service(TARGET_Q4, sets=[*DEVICE, "expert-cache.device_budget=33%"], env=slow("2e6")) as service:
+    request = {"tokens": ids[0][:3], "max_tokens": 1}
+    want = reference(ids[0][:3], 1, model=TARGET_Q4)
+    wrong = []
+
+    def rescued():
+        process, results = service.swarm_start([request])
+        time.sleep(0.3)
+        service.kill("expert-cache")
+        wrong.append(compare(results(), [want]))
+        service.wait_ready()
+        return wrong[-1] or device(service)["rescued"] > 0
+    tap.ok(until(rescued) and not any(wrong),
+           "the expert-cache killed while the device waits: the verifier ends the wait, the same bytes", f"{wrong} {device(service)}")
+tap.done()
