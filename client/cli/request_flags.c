@@ -45,6 +45,7 @@ const char request_flags_help[] =
 	"  --regex RE            the answer matches the regular expression, from end to end\n"
 	"  --grammar FILE        the answer matches the grammar in the file, in llama.cpp's GBNF\n"
 	"  --ignore-eos          go on after the model's end-of-text token\n"
+	"  --class NAME          the class of the request, one of the service's setting classes\n"
 	"  --timeout TIME        stop after this time and keep the answer so far: 500ms, 30s, 2m;\n"
 	"                        a number without a unit means seconds\n"
 	"  --wait TIME           how long to wait for a service that is away (default: 5s if it\n"
@@ -354,6 +355,8 @@ static int take(
 		return outrider_request_add_stop(request, value);
 	case FLAG_LOGIT_BIAS:
 		return logit_bias_flag(value, request);
+	case FLAG_CLASS:
+		return outrider_request_set_class(request, value);
 	case FLAG_COUPLING:
 		return outrider_request_set_coupling(request, value);
 	case FLAG_DRAFT_METHOD:

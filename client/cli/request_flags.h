@@ -42,6 +42,7 @@ enum {
 	FLAG_JSON_OBJECT,
 	FLAG_REGEX,
 	FLAG_GRAMMAR,
+	FLAG_CLASS,
 	FLAG_TIMEOUT,
 	FLAG_WAIT,
 	FLAG_STATS,
@@ -85,6 +86,7 @@ enum {
 		{"json-object", no_argument, NULL, FLAG_JSON_OBJECT},                     \
 		{"regex", required_argument, NULL, FLAG_REGEX},                           \
 		{"grammar", required_argument, NULL, FLAG_GRAMMAR},                       \
+		{"class", required_argument, NULL, FLAG_CLASS},                           \
 		{"timeout", required_argument, NULL, FLAG_TIMEOUT},                       \
 		{"wait", required_argument, NULL, FLAG_WAIT},                             \
 		{"stats", no_argument, NULL, FLAG_STATS},                                 \

@@ -45,6 +45,9 @@ struct outrider_status;
  * call. */
 const char *outrider_error(void);
 const char *outrider_version(void);
+/* For the failure that outrider_error() describes: after how many ms the same request may succeed,
+ * as the service has measured; 0: that is not known, or waiting does not help. */
+uint32_t outrider_retry_ms(void);
 
 /* Connecting. */
 
@@ -161,9 +164,16 @@ void outrider_request_set_ignore_eos(struct outrider_request *request, bool igno
  * answer. For programs that read what a model writes between control tokens. */
 void outrider_request_set_control_text(struct outrider_request *request, bool wanted);
 /* Counted from outrider_start(); 0: none. It holds whatever outrider_set_wait() allows: the service
- * ends the answer (OUTRIDER_END_DEADLINE); if the service is away or hangs, outrider_next() fails
+ * ends the answer (OUTRIDER_END_DEADLINE), and begins none whose first token would come too late,
+ * going by what it has measured: the event's message says by how much. If the service is away or hangs, outrider_next() fails
  * with -ETIMEDOUT. */
 void outrider_request_set_deadline_ms(struct outrider_request *request, uint64_t deadline_ms);
+
+/* The class of the request, one of those that the service's setting `classes` names: it decides
+ * which requests are computed first, and how fast answers are to come. Without this call: the class
+ * "default". The service refuses a class that it does not have (-EINVAL). The answer does not depend
+ * on it. */
+int outrider_request_set_class(struct outrider_request *request, const char *name);
 
 /* Speculation. With the default coupling none of it but an expert budget changes the tokens, only how
  * fast they come. */
@@ -255,7 +265,7 @@ struct outrider_event {
 	struct outrider_live live;
 	enum outrider_end end;
 	const char *stop; /* the stop string that ended it, or "" */
-	const char *message; /* why, for OUTRIDER_END_ERROR, or "" */
+	const char *message; /* why, for OUTRIDER_END_ERROR and OUTRIDER_END_DEADLINE, or "" */
 	/* If the request wants log probabilities: n_logprobs = 1 + top entries for each token. The
 	 * first is the token's own; its text is what the token adds to the output (nothing for most
 	 * control tokens). Then come the most likely tokens, control tokens included. */

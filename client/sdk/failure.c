@@ -6,6 +6,7 @@
 #include <string.h>
 
 static _Thread_local char text[sizeof(((struct error *)0)->text)];
+static _Thread_local uint32_t retry_ms;
 
 int failure_set(int code, const char *format, ...)
 {
@@ -14,7 +15,13 @@ int failure_set(int code, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
+	retry_ms = 0;
 	return -code;
+}
+
+void failure_retry(uint32_t ms)
+{
+	retry_ms = ms;
 }
 
 int failure_null(const char *what)
@@ -37,6 +44,11 @@ int failure_take(int code, const struct error *err)
 const char *outrider_error(void)
 {
 	return text;
+}
+
+uint32_t outrider_retry_ms(void)
+{
+	return retry_ms;
 }
 
 const char *outrider_version(void)

@@ -68,6 +68,12 @@ static void free_grammar(Outrider__Generate *generate)
 		free(generate->grammar);
 }
 
+static void free_class(Outrider__Generate *generate)
+{
+	if (generate->class_name != protobuf_c_empty_string)
+		free(generate->class_name);
+}
+
 void outrider_request_free(struct outrider_request **request)
 {
 	struct outrider_request *r = request ? *request : NULL;
@@ -80,6 +86,7 @@ void outrider_request_free(struct outrider_request **request)
 		free(r->generate.stop[i]);
 	free(r->generate.stop);
 	free_grammar(&r->generate);
+	free_class(&r->generate);
 	for (size_t i = 0; i < r->sampling.n_logit_bias; i++)
 		free(r->sampling.logit_bias[i]);
 	free(r->sampling.logit_bias);
@@ -568,6 +575,24 @@ void outrider_request_set_deadline_ms(struct outrider_request *request, uint64_t
 {
 	if (check_request(request) == 0)
 		request->generate.deadline_ms = deadline_ms;
+}
+
+int outrider_request_set_class(struct outrider_request *request, const char *name)
+{
+	int code = check_given(request, name, "class");
+	char *copy;
+
+	if (code < 0)
+		return code;
+	if (name[0] == '\0' || strlen(name) >= LIMIT_NAME)
+		return failure_set(EINVAL, "class \"%.32s\": a name has 1 to %d characters", name,
+			LIMIT_NAME - 1);
+	copy = strdup(name);
+	if (!copy)
+		return failure_set(ENOMEM, "no memory for the name of a class");
+	free_class(&request->generate);
+	request->generate.class_name = copy;
+	return 0;
 }
 
 int outrider_request_set_k(struct outrider_request *request, int k)

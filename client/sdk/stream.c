@@ -269,7 +269,9 @@ static int tell_end(struct outrider_stream *stream)
 		return failure_set(ENODATA, "the stream has ended");
 	if (stream->error != ECANCELED) {
 		stream->failure_told = true;
-		return failure_set(stream->error, "%s", stream->reason);
+		failure_set(stream->error, "%s", stream->reason);
+		failure_retry(stream->retry_ms);
+		return -stream->error;
 	}
 	stream->told = true;
 	memset(&stream->event, 0, sizeof stream->event);

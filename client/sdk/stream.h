@@ -41,6 +41,7 @@ struct outrider_stream {
 	bool told; /* the caller has got the last event */
 	bool failure_told; /* or its failure; outrider_next returns that again */
 	int error; /* the error that ended it; 0: it ended by Done */
+	uint32_t retry_ms; /* after which the service would take the request; 0: not known */
 	char reason[512];
 	struct stream_item *first, **last, *shown;
 	Outrider__Envelope *done; /* points into shown or the queue */

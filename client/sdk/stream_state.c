@@ -276,6 +276,7 @@ static void handle_failure(struct outrider_stream *stream, const Outrider__Envel
 		fail(stream, ECANCELED, "cancelled");
 		return;
 	}
+	stream->retry_ms = failure->retry_ms;
 	fail(stream, code, "%s",
 		failure->message && *failure->message ? failure->message : strerror(code));
 }

@@ -59,6 +59,7 @@ struct gateway {
 	struct outrider *client;
 	struct exchange *exchanges; /* the exchanges with streams, running or queued */
 	struct choice *streams[GATEWAY_BUCKETS]; /* running streams, by uid */
+	double retry_s; /* after which the service may have room, as it said last; 0: unknown */
 	struct queue queue; /* answers that wait for their stream */
 	struct connection *connections; /* all open connections (server.c) */
 	struct keys keys;

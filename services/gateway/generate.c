@@ -277,7 +277,7 @@ static void take_done(struct choice *choice, const struct outrider_event *event)
 		fail(exchange);
 	} else if (event->end == OUTRIDER_END_DEADLINE && choice->n_tokens == 0) {
 		fault_set(&exchange->fault, 504, NULL, "timeout",
-			"the answer had no token when its time (answer_timeout) was over");
+			"the answer has no token in its time (answer_timeout): %s", event->message);
 		fail(exchange);
 	} else if (exchange->params.stream && !exchange->responses &&
 		   !answer_chunk_end(exchange, choice)) {
@@ -325,6 +325,7 @@ static void take(struct choice *choice, const struct outrider_event *event)
 
 static bool no_room(struct exchange *exchange)
 {
+	exchange->retry_s = exchange->gateway->retry_s;
 	return fault_set(&exchange->fault, 429, NULL, "queue_full",
 		"the service has no room, and %lld answers wait already",
 		(long long)exchange->gateway->config->queue);
@@ -398,6 +399,7 @@ static bool pump_one(struct gateway *gateway)
 	if (!choice)
 		return true;
 	if (code == -EBUSY) {
+		gateway->retry_s = outrider_retry_ms() / 1000.0;
 		put_back(choice);
 	} else if (code < 0) {
 		fault_of_service(&choice->exchange->fault, code, outrider_error());

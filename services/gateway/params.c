@@ -470,7 +470,7 @@ static bool take_budget(struct reading *reading, json_t *object)
 				     json_string_value(ranking), json_string_value(coverage)));
 }
 
-/* What is Outrider's own: {"k": 3, "draft_method": "ngram", "budget_experts": 8}. */
+/* What is Outrider's own: {"class": "chat", "k": 3, "draft_method": "ngram"}. */
 static bool take_outrider(struct reading *reading, const json_t *value)
 {
 	const char *key;
@@ -492,12 +492,17 @@ static bool take_outrider(struct reading *reading, const json_t *value)
 				    outrider_request_set_draft_method(
 					    reading->params->request, json_string_value(of))))
 				return false;
+		} else if (strcmp(key, "class") == 0 && json_is_string(of)) {
+			if (!took(reading, outrider_request_set_class(reading->params->request,
+						   json_string_value(of))))
+				return false;
 		} else if (strcmp(key, "budget_experts") != 0 &&
 			   strcmp(key, "budget_ranking") != 0 &&
 			   strcmp(key, "budget_coverage") != 0) {
 			return wrong(reading,
-				"k (an integer), draft_method (a string), budget_experts (an "
-				"integer), budget_ranking and budget_coverage (strings)");
+				"class (a string), k (an integer), draft_method (a string), "
+				"budget_experts (an integer), budget_ranking and budget_coverage "
+				"(strings)");
 		}
 	}
 	return take_budget(reading, object);

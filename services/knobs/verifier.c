@@ -2,6 +2,7 @@
 
 #include "kernels/kernels.h"
 #include "shared/spec/budget.h"
+#include "shared/spec/classes.h"
 #include "shared/spec/kv_plan.h"
 
 const char *const verifier_device_names[] = {"cpu", "simt", NULL};
@@ -61,6 +62,18 @@ const struct config_key verifier_config_keys[] = {
 		"requests",
 		"Requests of one client process that may run or wait at a time. Further ones are "
 		"refused.",
+		KNOB_LIVE, KNOB_GLOBAL},
+	{"", "classes", CONFIG_STRING, AT(classes), 0, 0, NULL, "", CLASSES_FORM,
+		"Classes that requests may name. Those of greater priority (-100 to 100, default "
+		"0) are computed first. tpot and ttft are targets: the time per output token, and "
+		"the time to the first. Prompts are computed in smaller pieces while a session "
+		"that is answered would miss its tpot. A request that names no class has the "
+		"class default, which may be described too.",
+		KNOB_LIVE, KNOB_GLOBAL},
+	{"", "ageing", CONFIG_NS, AT(ageing), 0.001 * SECOND, 86400 * SECOND, NULL, "10s", NULL,
+		"A session gains one step of priority each time that this long has passed since "
+		"its admission, up to the greatest priority that there is. So every session has "
+		"its turn.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "admit", CONFIG_BOOL, AT(admit), 0, 0, NULL, "yes", NULL,
 		"Whether new requests are accepted. no: sessions that run or wait go on to their "

@@ -26,6 +26,8 @@ struct verifier_config {
 	int kv_type; /* verifier_config_kv_type */
 	int64_t context; /* 0 = the model's, at most KV_PLAN_CONTEXT */
 	int64_t sessions_max, queue_max, client_requests;
+	char classes[1024]; /* classes_read */
+	int64_t ageing; /* ns */
 	bool admit; /* false: no new session is started */
 	int64_t kv_tokens; /* 0 = chosen from sessions_max and context */
 	int64_t prefix_tokens; /* -1 = no limit */

@@ -41,7 +41,9 @@ static Outrider__Session *describe(const struct front *front, uint32_t index)
 		s->tokens_per_s =
 			(float)((double)s->output_tokens * 1e9 / (double)(ended_ns - begun_ns));
 	s->slot = index;
-	if (s->state == NULL || s->draft_method == NULL) {
+	s->class_name = strdup(page->request.of_class.name);
+	s->priority = page->request.of_class.priority;
+	if (s->class_name == NULL || s->state == NULL || s->draft_method == NULL) {
 		outrider__session__free_unpacked(s, NULL);
 		return NULL;
 	}
@@ -110,6 +112,27 @@ int admin_handle(void *arg, const Outrider__Envelope *request, Outrider__Envelop
 		return model(front, reply) ? 0 : -ENOMEM;
 	default:
 		return -EOPNOTSUPP;
+	}
+}
+
+/* How fast the answers of each class come, and by how much that misses the targets. */
+static void detail_classes(const struct front *front, struct daemon_details *to)
+{
+	const struct targets *targets = &front->engine->targets;
+	struct request_classes classes;
+
+	if (classes_read(front->config->classes, &classes, NULL) != 0)
+		return;
+	daemon_detail(to, "pass_ns", "%llu",
+		(unsigned long long)atomic_load_explicit(&targets->pass_ns, memory_order_relaxed));
+	daemon_detail(to, "prefill_token_ns", "%llu",
+		(unsigned long long)atomic_load_explicit(&targets->token_ns, memory_order_relaxed));
+	for (uint32_t i = 0; i < classes.n; i++) {
+		char key[LIMIT_NAME + 8], text[256];
+
+		snprintf(key, sizeof(key), "class_%s", classes.at[i].name);
+		targets_describe(targets, &classes, i, text, sizeof(text));
+		daemon_detail(to, key, "%s", text);
 	}
 }
 
@@ -184,5 +207,6 @@ void admin_detail(void *arg, struct daemon_details *to)
 		daemon_detail(to, settings[i].name, "%llu",
 			(unsigned long long)atomic_load_explicit(
 				settings[i].value, memory_order_acquire));
+	detail_classes(front, to);
 	daemon_detail(to, "kv_tokens", "%lld", (long long)front->config->kv_tokens);
 }

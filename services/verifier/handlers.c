@@ -17,6 +17,7 @@ void handlers_fail(struct front *front, const struct bus_address *to, uint64_t r
 	failure.code = -rc;
 	failure.message = (char *)err->text;
 	failure.session_uid = uid;
+	failure.retry_ms = rc == -EAGAIN ? front_retry_ms(front) : 0;
 	envelope.request_id = request_id;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_FAILURE;
 	envelope.failure = &failure;

@@ -43,6 +43,8 @@ enum {
 	LIMIT_DRY_BREAKER_BYTES =
 		128, /* texts that no repetition goes across, each with its NUL, and a NUL */
 	LIMIT_TOP_LOGPROBS = 20, /* likely tokens that are listed for each token of an answer */
+	LIMIT_CLASSES = 8, /* of requests */
+	LIMIT_PRIORITY = 100, /* priorities are -100 to 100 */
 	LIMIT_NAME = 32, /* process and region names, with NUL */
 	LIMIT_MESSAGE_BYTES = 4 << 20, /* one control-plane message */
 	LIMIT_TEXT_BYTES = LIMIT_MESSAGE_BYTES / 2, /* a prompt, or all of a conversation */

@@ -12,7 +12,7 @@
 #include "shared/spec/draft.h"
 
 #define POLICY_REGION "policy"
-#define POLICY_LAYOUT 9
+#define POLICY_LAYOUT 10
 
 enum { POLICY_RECORD_SLOTS = 4096 };
 
@@ -46,6 +46,8 @@ struct iteration_record {
 	uint32_t unique_experts, expert_hits, expert_misses; /* of the whole pass */
 	/* low half of the policy_session.decision with which K was read; 0: none */
 	uint32_t decision;
+	/* Targets of the session's class (classes.h), in us; 0: none. */
+	uint32_t tpot_us, ttft_us;
 	uint64_t expert_bytes;
 	uint64_t draft_ns; /* time that the verifier waited for drafts */
 	uint64_t verify_ns; /* forward pass */

@@ -19,13 +19,14 @@
 
 #include "shared/base/limits.h"
 #include "kernels/sampler.h"
+#include "shared/spec/classes.h"
 
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stddef.h>
 
 #define SESSIONS_REGION "sessions"
-#define SESSIONS_LAYOUT 13
+#define SESSIONS_LAYOUT 14
 
 enum session_state {
 	SESSION_FREE = 0,
@@ -85,6 +86,8 @@ struct session_request {
 	 * none */
 	uint32_t logprobs;
 	uint64_t deadline_ns; /* CLOCK_MONOTONIC; 0 = none */
+	/* Its class, as the settings described it when the request was admitted (classes.h). */
+	struct request_class of_class;
 	uint64_t prefix_domain; /* shares KV pages with sessions of the same domain only */
 	uint64_t digest; /* of the request: another request under the same uid is refused */
 	uint32_t grammar_kind, grammar_bytes; /* enum grammar_kind; bytes of its source */

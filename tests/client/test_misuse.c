@@ -94,6 +94,7 @@ static void null_is_refused_by_every_function_that_returns_a_code(void **state)
 	REFUSED(outrider_request_add_logit_bias(NULL, 1, 1));
 	REFUSED(outrider_request_set_uid(NULL, 1));
 	REFUSED(outrider_request_set_prefix_domain(NULL, 1));
+	REFUSED(outrider_request_set_class(NULL, "chat"));
 	REFUSED(outrider_request_set_budget(NULL, 4, NULL, NULL));
 	REFUSED(outrider_request_set_grammar(NULL, "gbnf", "root ::= \"a\""));
 	REFUSED(outrider_tokenize(NULL, "x", 0, 0, &tokens, &n));

@@ -88,7 +88,7 @@ def the_version_is_the_one_of_the_programs():
 def requests_have_what_those_in_C_have():
     header = (ROOT / "client/include/outrider.h").read_text()
     setters = set(re.findall(r"\boutrider_request_(?:set|add)_(\w+)\(", header))
-    names = {"message": "messages", "message_json": "messages", "repeat": "repeat_penalty", "deadline_ms": "deadline", "dry": "dry_multiplier",
+    names = {"message": "messages", "message_json": "messages", "repeat": "repeat_penalty", "deadline_ms": "deadline", "class": "request_class", "dry": "dry_multiplier",
              "dry_breaker": "dry_breakers"}
     missing = {s for s in setters - {"prompt"} if names.get(s, s) not in outrider.Options.__annotations__}
     assert setters and not missing, missing
@@ -99,7 +99,7 @@ def bounds_are_those_in_C():
     limits = {name: value for name, value in re.findall(r"LIMIT_(\w+) =\s+([^,/]+)", (ROOT / "shared/base/limits.h").read_text())}
     known = {"CONTEXT": _request.CONTEXT_MAX, "VOCAB": _request.VOCAB_MAX, "MESSAGE_BYTES": _request.MESSAGE_BYTES_MAX,
              "DRAFT_DEPTH": _request.DRAFT_DEPTH_MAX, "DRAFT_NODES": _request.DRAFT_NODES_MAX, "DRAFT_WIDTH": _request.DRAFT_WIDTH_MAX,
-             "STOPS": _request.STOPS_MAX, "EXPERTS": _request.EXPERTS_MAX, "STOP_BYTES": _request.STOP_BYTES_MAX + 1, "STOPS_BYTES": _request.STOPS_BYTES_MAX,
+             "STOPS": _request.STOPS_MAX, "NAME": _request.CLASS_BYTES_MAX + 1, "EXPERTS": _request.EXPERTS_MAX, "STOP_BYTES": _request.STOP_BYTES_MAX + 1, "STOPS_BYTES": _request.STOPS_BYTES_MAX,
              "LOGIT_BIASES": _request.LOGIT_BIASES_MAX, "TOP_LOGPROBS": _request.TOP_LOGPROBS_MAX,
              "DRY_BREAKER_BYTES": _request.DRY_BREAKER_BYTES_MAX + 1}
     wrong = {name: limits.get(name) for name, value in known.items() if eval(limits[name], {}, {}) != value}

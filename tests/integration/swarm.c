@@ -5,7 +5,7 @@
  * request: {"tokens": [...] or "prompt": "...", "max_tokens", "seed", "k", "draft_method", "temperature", "top_k",
  * "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty", "top_n_sigma", "xtc_probability" (with "xtc_threshold"), "dry_multiplier",
  * "logprobs", "coupling", "grammar": [kind, source], "ignore_eos", "logits_hash", "stop": [...], "replay": [...], "draft_nodes", "draft_width",
- * "replay_error", "cancel_after": tokens, "deadline_ms", "repeat_window", "logit_bias": {"id": bias}, "window": tokens
+ * "replay_error", "cancel_after": tokens, "deadline_ms", "class": name, "repeat_window", "logit_bias": {"id": bias}, "window": tokens
  * the service may send ahead, "resume": "uid" and "have" (the session of another process, from that token on),
  * "progress": true (a line {"job", "uid", "have", "tokens"} on stderr whenever tokens come)}. A result: {"tokens",
  * "text", "logits_hash", "logprobs", "end", "usage"} or {"error", "code"}.
@@ -166,6 +166,10 @@ static struct outrider_request *make_request(const json_t *spec)
 		request, json_is_true(json_object_get(spec, "logits_hash")));
 	outrider_request_set_deadline_ms(
 		request, (uint64_t)json_integer_value(json_object_get(spec, "deadline_ms")));
+	if (json_is_string(json_object_get(spec, "class")))
+		check(outrider_request_set_class(
+			      request, json_string_value(json_object_get(spec, "class"))),
+			"class");
 	size_t i;
 	const json_t *stop;
 	json_array_foreach(json_object_get(spec, "stop"), i, stop)

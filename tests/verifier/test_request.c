@@ -43,6 +43,27 @@ static void expect_refusal(const Outrider__Generate *generate, int rc, const cha
 		fail_msg("\"%s\" lacks \"%s\"", err.text, words);
 }
 
+static char other_class[] = "other";
+
+static void a_class_is_one_of_the_settings_and_goes_on_without(void **state)
+{
+	Outrider__Generate generate = OUTRIDER__GENERATE__INIT;
+	struct request_classes classes;
+	struct request_class found;
+	struct error err;
+	(void)state;
+	assert_int_equal(classes_read("chat priority=3", &classes, &err), 0);
+	assert_int_equal(request_class(&generate, &classes, &found, &err), 0);
+	assert_string_equal(found.name, "default");
+	generate.class_name = other_class;
+	assert_int_equal(request_class(&generate, &classes, &found, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "there is no \"other\", allowed are default, chat"));
+	/* Its client has tokens: the settings have lost the class in the meantime. */
+	generate.have = 1;
+	assert_int_equal(request_class(&generate, &classes, &found, &err), 0);
+	assert_string_equal(found.name, "default");
+}
+
 static void tokens_are_of_the_vocabulary_and_fit_the_context(void **state)
 {
 	int32_t ids[51] = {1, 2, 99};
@@ -215,7 +236,7 @@ static void a_digest_tells_requests_apart_that_differ_in_their_answers(void **st
 		seen[n++] = request_digest(&g); \
 	} while (0)
 	SAME(g.session_uid = 8);
-	SAME(g.have = 9; g.credit = 10; g.deadline_ms = 11);
+	SAME(g.have = 9; g.credit = 10; g.deadline_ms = 11; g.class_name = other_class);
 	SAME(g.k_plus_one = 4; g.draft_method = 2; g.replay = &tokens; g.replay_error = 0.5f);
 	SAME(s.top_p = 1; s.repeat_penalty = 1);
 	SAME(g.sampling = NULL);
@@ -264,6 +285,7 @@ static void a_digest_tells_requests_apart_that_differ_in_their_answers(void **st
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_class_is_one_of_the_settings_and_goes_on_without),
 		cmocka_unit_test(tokens_are_of_the_vocabulary_and_fit_the_context),
 		cmocka_unit_test(grammars_are_bounded_and_stand_alone),
 		cmocka_unit_test(numbers_out_of_range_are_refused),

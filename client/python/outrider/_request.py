@@ -24,6 +24,7 @@ STOP_BYTES_MAX = 4095
 STOPS_BYTES_MAX = 16384  # each with one byte more
 LOGIT_BIASES_MAX = 256
 TOP_LOGPROBS_MAX = 20
+CLASS_BYTES_MAX = 31
 DRY_BREAKER_BYTES_MAX = 127  # each with one byte more
 
 _UINT32_MAX = (1 << 32) - 1
@@ -108,6 +109,8 @@ class Options(TypedDict, total=False):
     """Go on after end-of-text tokens."""
     control_text: bool
     """The text has that of control tokens too, but not of the one that ends the answer."""
+    request_class: str
+    """A class of the service's setting "classes", which decides what is computed first and how fast answers are to come. Not given: "default"."""
     deadline: float
     """Seconds from the start of the request; 0 (the default): none. The answer then ends as "deadline"."""
 
@@ -143,6 +146,12 @@ def _whole(name: str, value: object, low: int, high: int, words: str = "") -> in
     if not low <= number <= high:
         raise InvalidRequest(errno.EINVAL, f"{name} is {number}: allowed are {words or f'{low} to {high}'}")
     return number
+
+
+def _class_name(name: object) -> str:
+    if not isinstance(name, str) or not 1 <= len(name.encode()) <= CLASS_BYTES_MAX:
+        raise InvalidRequest(errno.EINVAL, f"request_class is {name!r:.64}: a name of 1 to {CLASS_BYTES_MAX} characters is expected")
+    return name
 
 
 def as_float(value: float) -> float:
@@ -412,6 +421,8 @@ def generate_of(prompt: str | None, options: Options) -> client_pb2.Generate:
         generate.prefix_domain = _whole("prefix_domain", given["prefix_domain"], 0, _UINT64_MAX)
     if "ignore_eos" in given:
         generate.ignore_eos = _flag("ignore_eos", given["ignore_eos"])
+    if "request_class" in given:
+        generate.class_name = _class_name(given["request_class"])
     if "deadline" in given:
         # Rounded up: 0 would be none.
         generate.deadline_ms = math.ceil(1000 * _real("deadline", given["deadline"], 0, 1e15, "0 to 1e15 seconds"))

@@ -245,6 +245,8 @@ void admission_generate(struct front *front, const struct bus_address *from, uin
 	uint64_t uid = generate->session_uid;
 	size_t bytes = outrider__generate__get_packed_size(generate);
 	struct session_request unused;
+	struct request_classes classes;
+	struct request_class of_class;
 	struct inbox_entry *entry = NULL;
 	struct error err = {.text = ""};
 	/* This process will end soon, and its successor will open the new file, so the client
@@ -253,6 +255,10 @@ void admission_generate(struct front *front, const struct bus_address *from, uin
 
 	if (rc == 0)
 		rc = request_parameters(generate, &limits, clock_ns(), &unused, &err);
+	if (rc == 0)
+		rc = classes_read(front->config->classes, &classes, &err);
+	if (rc == 0)
+		rc = request_class(generate, &classes, &of_class, &err);
 	if (rc == 0)
 		rc = check_client(front, from, bytes, &err);
 	if (rc == 0)
@@ -266,6 +272,7 @@ void admission_generate(struct front *front, const struct bus_address *from, uin
 		return;
 	}
 	entry->request_id = request_id;
+	entry->reading->of_class = of_class;
 	entry->digest = request_digest(generate);
 	entry->have = generate->have;
 	entry->credit = generate->credit;

@@ -71,6 +71,8 @@ struct front {
 	struct reader *reader;
 	struct shelf shelf;
 	struct rate rate; /* output tokens per time */
+	/* when a session ended last, and the mean time between two ends; 0: not known */
+	uint64_t end_ns, end_interval_ns;
 	uint64_t clients; /* the number of the newest client that had a session */
 
 	struct broker *broker;
@@ -125,6 +127,10 @@ bool front_keeps(void *arg, const struct bus_address *client);
 /* For bus_on_gone: others come before the client's sessions until it is back; its waiting requests
  * are dropped, because it will ask again. */
 void front_gone(void *arg, const struct bus_address *client);
+
+/* After how many ms a refused request may find room, going by how often sessions have ended; 0: that
+ * is not known yet. */
+uint32_t front_retry_ms(const struct front *front);
 
 /* Handlers of the daemon; arg is the front. */
 void front_pump(void *arg); /* called when the engine has news */

@@ -114,6 +114,7 @@ void reading_run(struct reading *reading, const struct request_limits *limits)
 	}
 	reading->rc = request_read(generate, limits, reading->since_ns, &reading->request,
 		&reading->input, &reading->err);
+	reading->request.of_class = reading->of_class;
 	outrider__generate__free_unpacked(generate, NULL);
 	free(reading->packed);
 	reading->packed = NULL;

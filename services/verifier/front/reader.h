@@ -19,6 +19,7 @@ struct reading {
 	uint8_t *packed; /* its Generate or TextRequest, until it is read */
 	size_t packed_bytes;
 	uint64_t since_ns; /* when it came; deadlines count from then */
+	struct request_class of_class; /* set by the loop before a lane reads it */
 	struct inbox_entry *entry; /* the loop's: its entry; NULL: it is not wanted any more */
 	/* rc < 0: err has the reason, and nothing below is set. */
 	int rc;

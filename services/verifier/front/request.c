@@ -53,6 +53,7 @@ uint64_t request_digest(const Outrider__Generate *generate)
 	asked.sampling = &sampling;
 	asked.base.n_unknown_fields = 0;
 	asked.session_uid = asked.deadline_ms = 0;
+	asked.class_name = (char *)protobuf_c_empty_string;
 	asked.credit = asked.have = asked.arithmetic = 0;
 	asked.budgeted = 0;
 	if (sampling.coupling != COUPLING_MAXIMAL || sampling.temperature == 0) {
@@ -448,6 +449,26 @@ int request_parameters(const Outrider__Generate *generate, const struct request_
 		rc = journal_check_request(
 			out, limits->model->config.n_vocab, limits->n_context, err);
 	return rc == 0 ? check_input(generate, limits, err) : rc;
+}
+
+int request_class(const Outrider__Generate *generate, const struct request_classes *classes,
+	struct request_class *out, struct error *err)
+{
+	const struct request_class *found = classes_find(classes, generate->class_name);
+	char names[LIMIT_CLASSES * LIMIT_NAME];
+
+	/* What a client has of an answer goes on also when the settings have lost its class. */
+	if (found == NULL && generate->have > 0)
+		found = &classes->at[0];
+	if (found == NULL) {
+		classes_names(classes, names, sizeof(names));
+		return error_set(err, EINVAL,
+			"class: there is no \"%.64s\", allowed are %s (the verifier's setting "
+			"classes)",
+			generate->class_name, names);
+	}
+	*out = *found;
+	return 0;
 }
 
 int request_read(const Outrider__Generate *generate, const struct request_limits *limits,

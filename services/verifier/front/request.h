@@ -37,6 +37,10 @@ int request_read(const Outrider__Generate *generate, const struct request_limits
 	struct error *err);
 int request_parameters(const Outrider__Generate *generate, const struct request_limits *limits,
 	uint64_t now_ns, struct session_request *out, struct error *err);
+/* The class that the request names: -EINVAL if there is none of that name, unless the client has
+ * tokens already. */
+int request_class(const Outrider__Generate *generate, const struct request_classes *classes,
+	struct request_class *out, struct error *err);
 /* The text of a conversation, as the model's template makes it, and its tokens; ids NULL: the text
  * alone. */
 int request_render(const Outrider__Conversation *conversation, const struct request_limits *limits,

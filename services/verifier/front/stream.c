@@ -278,6 +278,23 @@ static void fill_usage(const struct slot *slot, uint32_t n_out, Outrider__Usage 
 	out->cached_tokens = atomic_load_explicit(&slot->page->cached, memory_order_relaxed);
 }
 
+static void note_end(struct front *front, uint64_t now_ns)
+{
+	uint64_t ns = now_ns - front->end_ns;
+
+	if (front->end_ns != 0)
+		front->end_interval_ns =
+			front->end_interval_ns == 0 ? ns : (7 * front->end_interval_ns + ns) / 8;
+	front->end_ns = now_ns;
+}
+
+uint32_t front_retry_ms(const struct front *front)
+{
+	uint64_t ms = (front->end_interval_ns + 999999) / 1000000;
+
+	return ms < 3600000 ? (uint32_t)ms : 3600000;
+}
+
 static int send_done(struct front *front, uint32_t index, uint32_t n_out)
 {
 	struct front_session *fs = &front->sessions[index];
@@ -305,6 +322,7 @@ static int send_done(struct front *front, uint32_t index, uint32_t n_out)
 		fs->done_sent = true;
 		journal_tell(slot->page, slot->shared, true);
 		fs->done_ns = clock_ns();
+		note_end(front, fs->done_ns);
 	}
 	return rc;
 }

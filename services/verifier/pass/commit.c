@@ -41,6 +41,19 @@ static void commit_cells(struct engine *engine, const struct pass *pass, struct 
 		kv_prefix_enter(&engine->kv, seq, page->request.prefix_domain, page->tokens);
 }
 
+/* Measures how fast the answers of a class come. */
+static void note_targets(struct engine *engine, const struct engine_session *s, uint64_t now_ns)
+{
+	const struct slot_usage *usage = &s->slot->usage;
+	const char *name = s->page->request.of_class.name;
+	uint64_t begun_ns = atomic_load_explicit(&s->page->begun_ns, memory_order_relaxed);
+
+	if (usage->first_ns != 0)
+		targets_tokens(&engine->targets, name, s->n_fresh, now_ns - usage->last_ns);
+	else if (session_n_out(s, s->n_tokens) == s->n_fresh)
+		targets_first(&engine->targets, name, now_ns - begun_ns);
+}
+
 void pass_publish(struct engine *engine)
 {
 	bool first = false;
@@ -52,6 +65,7 @@ void pass_publish(struct engine *engine)
 		struct engine_session *s = engine->fresh[i];
 		struct slot_usage *usage = &s->slot->usage;
 
+		note_targets(engine, s, now_ns);
 		if (usage->first_ns == 0) {
 			usage->first_ns = now_ns;
 			first = true;

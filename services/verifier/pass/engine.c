@@ -117,6 +117,8 @@ int engine_create(const struct engine_options *options, struct engine **out, str
 	atomic_store(&engine->idle, true);
 	int rc = tuning_create(options->config, &engine->tuning, err);
 	if (rc == 0)
+		targets_begin(&engine->targets, &engine->tuning->classes);
+	if (rc == 0)
 		rc = allocate(engine, err);
 	if (rc == 0)
 		rc = kv_init_memory(&engine->kv, options->backend, regions->kv_mem,
@@ -420,6 +422,7 @@ static void take_tuning(struct engine *engine)
 	engine->looked_ns = 0; /* ahead_max decides which sessions are paused */
 	set_spin(engine);
 	kv_keep_max(&engine->kv, t->prefix_pages);
+	targets_begin(&engine->targets, &t->classes);
 	if (engine->cached != NULL)
 		experts_cached_tune(engine->cached, t->expert_spin, t->expert_patience);
 

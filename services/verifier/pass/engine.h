@@ -13,6 +13,7 @@
 #include "services/verifier/pass/pass.h"
 #include "services/verifier/pass/routing_feed.h"
 #include "services/verifier/pass/select.h"
+#include "services/verifier/pass/targets.h"
 #include "services/verifier/state/proof.h"
 #include "services/verifier/state/regions.h"
 #include "services/verifier/state/tuning.h"
@@ -83,6 +84,8 @@ struct engine {
 	uint32_t n_fresh;
 
 	struct pass pass; /* allocated once */
+	struct sched_cost cost; /* of passes, the wait for drafts included */
+	struct targets targets;
 	uint64_t pass_ns; /* time of a pass without prompt tokens, smoothed; 0: not measured */
 	struct share share; /* scratch of the step "share" */
 	struct select select; /* of the step "select" */

@@ -7,6 +7,14 @@
  * front does not signal. */
 #define LOOK_NS 50000000u
 
+static void end_late(struct engine *engine, struct engine_session *s)
+{
+	snprintf(s->slot->usage.message, sizeof(s->slot->usage.message),
+		"the time that the request allows was over after %u tokens",
+		session_n_out(s, s->n_tokens));
+	engine_finish(engine, s, SESSION_END_DEADLINE);
+}
+
 /* Ends a session that is cancelled or out of time, and lets go of one whose page the front wants
  * back. */
 static void end_or_yield(struct engine *engine, struct engine_session *s, uint64_t now_ns)
@@ -18,12 +26,20 @@ static void end_or_yield(struct engine *engine, struct engine_session *s, uint64
 		engine_finish(engine, s,
 			s->end_before != SESSION_END_NONE ? s->end_before : SESSION_END_CANCELLED);
 	else if (deadline_ns != 0 && now_ns >= deadline_ns && s->end_before == SESSION_END_NONE)
-		engine_finish(engine, s, SESSION_END_DEADLINE);
+		end_late(engine, s);
 	else if (engine_lost_budget(s))
 		engine_end_lost(engine, s);
 	else if (atomic_load_explicit(&s->slot->yield, memory_order_relaxed) &&
 		 s->end_before == SESSION_END_NONE)
 		engine_yield(engine, s);
+}
+
+/* Its target is a time per token, and a pass may give it several. */
+static uint64_t pass_ns_max(const struct engine_session *s)
+{
+	float pace = s->pace > 1 ? s->pace : 1;
+
+	return (uint64_t)((float)s->page->request.of_class.tpot_ns * pace);
 }
 
 /* Updates what the scheduler decides from. */
@@ -48,6 +64,9 @@ static void look(struct engine *engine, struct engine_session *s, uint64_t now_n
 		.aside = atomic_load_explicit(&s->slot->aside, memory_order_relaxed),
 		.recorded = slot_records(s->slot),
 		.client = atomic_load_explicit(&s->slot->client, memory_order_relaxed),
+		.priority = s->page->request.of_class.priority,
+		.begun_ns = atomic_load_explicit(&s->page->begun_ns, memory_order_relaxed),
+		.pass_ns_max = pass_ns_max(s),
 		.rank = before.rank,
 	};
 	if (s->sched.paused != before.paused || s->sched.aside != before.aside ||
@@ -79,6 +98,7 @@ void pass_sweep(struct engine *engine, const struct pass *pass)
 		engine->looked_ns = now_ns;
 		for (uint32_t i = 0; i < engine->n_live; i++)
 			look(engine, engine_live(engine, i), now_ns);
+		engine->order_stale = true; /* they are older now */
 	} else {
 		/* Those of the last pass: each has a token more, or has ended. */
 		for (uint32_t i = 0; i < pass->n_parts; i++)
@@ -120,15 +140,63 @@ static void take_over_prefixes(struct engine *engine)
 	}
 }
 
-uint32_t pass_plan(struct engine *engine, struct pass *pass)
+static void put_in_order(struct engine *engine, uint64_t now_ns)
 {
-	const struct sched_limits limits = engine_limits(engine);
-	struct sched_entry plan[LIMIT_SESSIONS];
+	const struct sched_ageing ageing = {now_ns, engine->tuning->ageing};
 
 	if (engine->order_stale)
-		engine->n_order = sched_order(engine->live, engine->n_live, engine->order);
+		engine->n_order = sched_order(engine->live, engine->n_live, &ageing, engine->order);
 	engine->order_stale = false;
+}
+
+/* Ends a session whose first token would come `late_ns` too late. */
+static void refuse_late(struct engine *engine, struct engine_session *s, uint64_t ahead,
+	uint64_t takes_ns, uint64_t late_ns)
+{
+	snprintf(s->slot->usage.message, sizeof(s->slot->usage.message),
+		"refused: the first token would come %.0f ms too late; %u tokens of the prompt and "
+		"%llu of requests before it have to be computed, which takes %.0f ms",
+		(double)late_ns / 1e6, s->sched.n_tokens - s->sched.n_kv, (unsigned long long)ahead,
+		(double)takes_ns / 1e6);
+	engine_finish(engine, s, SESSION_END_DEADLINE);
+}
+
+/* Refuses the sessions whose first token would come after their deadline, going by what passes have
+ * cost. Of those that do not fit in a batch now, it is not known when they can begin. */
+static void refuse_hopeless(
+	struct engine *engine, const struct sched_limits *limits, uint64_t now_ns)
+{
+	uint64_t ahead = 0;
+
+	for (uint32_t r = 0; r < engine->n_order && r < limits->sessions_max; r++) {
+		struct engine_session *s = &engine->sessions[engine->order[r]->index];
+		uint64_t deadline_ns = s->page->request.deadline_ns;
+		uint32_t own = s->sched.n_tokens - s->sched.n_kv;
+		uint64_t takes_ns =
+			sched_prefill_ns(&engine->cost, ahead + own, limits->prefill_chunk);
+
+		if (deadline_ns != 0 && s->n_tokens == s->page->n_prompt &&
+			s->end_before == SESSION_END_NONE && now_ns + takes_ns > deadline_ns)
+			refuse_late(engine, s, ahead, takes_ns, now_ns + takes_ns - deadline_ns);
+		else if (own > 1)
+			ahead += own;
+	}
+	if (engine->n_ended == 0)
+		return;
+	engine_tidy(engine);
+	put_in_order(engine, now_ns);
+}
+
+uint32_t pass_plan(struct engine *engine, struct pass *pass)
+{
+	struct sched_limits limits = engine_limits(engine);
+	struct sched_entry plan[LIMIT_SESSIONS];
+
+	put_in_order(engine, pass->start_ns);
 	take_over_prefixes(engine);
+	limits.prefill_chunk = sched_chunk(&engine->cost,
+		sched_pass_ns_max(engine->order, engine->n_order, &limits), limits.prefill_chunk);
+	refuse_hopeless(engine, &limits, pass->start_ns);
 	pass->n_parts = sched_plan(engine->order, engine->n_order, &limits, plan);
 	for (uint32_t i = 0; i < pass->n_parts; i++) {
 		struct engine_session *s = &engine->sessions[plan[i].session->index];

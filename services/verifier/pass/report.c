@@ -103,7 +103,11 @@ static void describe_part(
 {
 	const struct engine_session *s = part->session;
 
+	const struct request_class *of_class = &s->page->request.of_class;
+
 	record->session = s->uid;
+	record->tpot_us = (uint32_t)(of_class->tpot_ns / 1000);
+	record->ttft_us = (uint32_t)(of_class->ttft_ns / 1000);
 	record->page = s->index;
 	record->n_context = part->n_tokens + part->n_emitted;
 	record->k = (uint8_t)part->want.k;
@@ -122,6 +126,9 @@ static void measure(struct engine *engine, const struct pass *pass, uint64_t fin
 {
 	uint64_t ns = finished_ns - pass->drafted_ns;
 
+	sched_learn(&engine->cost, pass->n_prefill, finished_ns - pass->start_ns);
+	targets_pass(&engine->targets, &engine->cost);
+
 	if (pass->n_prefill == 0)
 		engine->pass_ns = engine->pass_ns == 0 ? ns : (7 * engine->pass_ns + ns) / 8;
 }
@@ -131,6 +138,13 @@ static void measure(struct engine *engine, const struct pass *pass, uint64_t fin
 static bool was_certain(const struct pass_part *part)
 {
 	return part->draft != NULL && part->draft->n > 0 && part->draft->method == DRAFT_NONE;
+}
+
+static void keep_pace(struct engine_session *s, uint32_t n_emitted)
+{
+	float n = (float)n_emitted;
+
+	s->pace = s->pace == 0 ? n : 0.9f * s->pace + 0.1f * n;
 }
 
 /* Learns for later drafts from what became of this one. */
@@ -156,6 +170,8 @@ void pass_report(struct engine *engine, struct pass *pass)
 		account(part, &record);
 		if (part->n_drafts > 0 && !was_certain(part))
 			learn(engine, part);
+		if (part->decodes && part->n_emitted > 0)
+			keep_pace(part->session, part->n_emitted);
 		n_drafts += part->n_drafts;
 		n_emitted += part->n_emitted;
 		if (engine->policy != NULL && !was_certain(part) &&

@@ -40,6 +40,7 @@ struct engine_session {
 	struct policy_trial trial;
 	struct draft_want wanted; /* of the draft that was asked for last */
 	struct share_record share; /* what became of its drafts */
+	float pace; /* output tokens per pass in which it decodes, smoothed; 0: not known */
 	struct chance_record chances; /* the same by confidence and rank */
 	/* the end of an answer that was finished before: only its records are made again */
 	enum session_end end_before;

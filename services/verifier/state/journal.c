@@ -413,6 +413,8 @@ static int check_ranges(const struct sessions_header *header, const struct sessi
 	uint32_t end = atomic_load_explicit(&page->end, memory_order_relaxed);
 	int rc = journal_check_request(&page->request, n_vocab, header->n_context, err);
 
+	if (rc == 0)
+		rc = classes_check(&page->request.of_class, err);
 	if (rc != 0)
 		return rc;
 	if (state == SESSION_FREE || state > SESSION_DONE)

@@ -18,7 +18,7 @@ struct slot_usage {
 	uint32_t iterations, drafted, accepted;
 	uint32_t k_used[LIMIT_DRAFT_DEPTH + 1], drafted_at[LIMIT_DRAFT_DEPTH],
 		accepted_at[LIMIT_DRAFT_DEPTH];
-	char message[512]; /* why it ended, for SESSION_END_ERROR */
+	char message[512]; /* why it ended, for errors and deadlines */
 };
 
 struct slot {

@@ -23,6 +23,7 @@ int tuning_of(const struct verifier_config *config, struct tuning *out, struct e
 		.draft_width = (uint32_t)config->draft_width,
 		.draft_nodes = (uint32_t)config->draft_nodes,
 		.follow_at_zero = config->follow_at_zero,
+		.ageing = (uint64_t)config->ageing,
 	};
 	/* Between two parts of a pass a thread waits for some microseconds; when it spins for less
 	 * than that, each wait costs a futex call. */
@@ -34,6 +35,8 @@ int tuning_of(const struct verifier_config *config, struct tuning *out, struct e
 	if (rc == 0)
 		rc = config_spin("expert_spin", config->expert_spin, few ? 0 : 20000,
 			&out->expert_spin, err);
+	if (rc == 0)
+		rc = classes_read(config->classes, &out->classes, err);
 	return rc;
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "services/verifier/state/config.h"
+#include "shared/spec/classes.h"
 
 /* Times in ns. */
 struct tuning {
@@ -15,6 +16,8 @@ struct tuning {
 	uint32_t prefix_pages; /* KV pages, at most KV_PAGES_MAX */
 	uint32_t ahead_max, default_k, draft_width, draft_nodes;
 	bool follow_at_zero;
+	struct request_classes classes;
+	uint64_t ageing;
 	/* when it was given, and the last iteration that had ended then */
 	uint64_t given_ns, given_iteration;
 	uint64_t number; /* counts the snapshots given */

@@ -730,15 +730,17 @@ class PolicyWatch(_message.Message):
     def __init__(self, after: _Optional[int] = ...) -> None: ...
 
 class Session(_message.Message):
-    __slots__ = ["accepted", "age_ns", "draft_method", "drafted", "iterations", "k", "max_tokens", "output_tokens", "prompt_tokens", "slot", "state", "tokens_per_s", "uid"]
+    __slots__ = ["accepted", "age_ns", "class_name", "draft_method", "drafted", "iterations", "k", "max_tokens", "output_tokens", "priority", "prompt_tokens", "slot", "state", "tokens_per_s", "uid"]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     AGE_NS_FIELD_NUMBER: _ClassVar[int]
+    CLASS_NAME_FIELD_NUMBER: _ClassVar[int]
     DRAFTED_FIELD_NUMBER: _ClassVar[int]
     DRAFT_METHOD_FIELD_NUMBER: _ClassVar[int]
     ITERATIONS_FIELD_NUMBER: _ClassVar[int]
     K_FIELD_NUMBER: _ClassVar[int]
     MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -746,18 +748,20 @@ class Session(_message.Message):
     UID_FIELD_NUMBER: _ClassVar[int]
     accepted: int
     age_ns: int
+    class_name: str
     draft_method: str
     drafted: int
     iterations: int
     k: int
     max_tokens: int
     output_tokens: int
+    priority: int
     prompt_tokens: int
     slot: int
     state: str
     tokens_per_s: float
     uid: int
-    def __init__(self, uid: _Optional[int] = ..., state: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., k: _Optional[int] = ..., draft_method: _Optional[str] = ..., drafted: _Optional[int] = ..., accepted: _Optional[int] = ..., iterations: _Optional[int] = ..., age_ns: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., slot: _Optional[int] = ...) -> None: ...
+    def __init__(self, uid: _Optional[int] = ..., state: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., k: _Optional[int] = ..., draft_method: _Optional[str] = ..., drafted: _Optional[int] = ..., accepted: _Optional[int] = ..., iterations: _Optional[int] = ..., age_ns: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., slot: _Optional[int] = ..., class_name: _Optional[str] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class Sessions(_message.Message):
     __slots__ = ["iterations_total", "output_tokens_total", "queue_max", "queued", "sessions"]
