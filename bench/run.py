@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the benchmarks on the demo models and writes bench/results/*.txt (and pictures), each with the CPU's name, the date,
 the revision and the command. With names as arguments only those: kernels attention pool ipc price cache cache-policies speculation trees
-workloads matrix policy knobs controller syscalls gateway load; `matrix --help`, `price --help`, `speculation --help` and `trees --help` say what
+workloads matrix policy knobs controller syscalls gateway load goodput; `matrix --help`, `price --help`, `speculation --help` and `trees --help` say what
 these take besides. Environment:
 B, where the programs are (build); OUTRIDER_BENCH_RESULTS, another folder for what is written; OUTRIDER_BENCH_ROUNDS (5).
 
@@ -324,6 +324,17 @@ def bench_gateway():
     write("gateway", "bench/run.py gateway", "\n".join(texts))
 
 
+def bench_goodput():
+    """Simulated batches of 1 to 64 sessions: goodput beside K = 0, each fixed K and yield; nothing here depends on the machine."""
+    text = []
+    for batch in (1, 4, 16, 64):
+        options = ("--policy", "static:0,static:1,static:2,static:3,static:4,static:5,static:6,static:7,yield,goodput", "--sessions", 192,
+                   "--batch", batch)
+        out = run(program("outrider-bench"), "policy", *options, timeout=600)
+        text.append(f"$ outrider-bench policy {' '.join(map(str, options))}\n{out.stdout}{out.stderr}")
+    write("goodput", "bench/run.py goodput", "\n".join(text))
+
+
 def bench_load():
     """What many clients wait: at random times, in bursts, and each as fast as it is answered."""
     runs = (("--rate", 20, "--clients", 64, "--plot", RESULTS / "load.svg"),
@@ -347,7 +358,7 @@ def bench_load():
 BENCHES = {"kernels": bench_kernels, "attention": bench_attention, "pool": bench_pool, "ipc": bench_ipc,
            "price": bench_price, "cache": bench_cache, "speculation": bench_speculation, "trees": bench_trees,
            "cache-policies": bench_cache_policies, "workloads": bench_workloads, "matrix": bench_matrix, "policy": bench_policy, "knobs": bench_knobs, "controller": bench_controller,
-           "syscalls": bench_syscalls, "gateway": bench_gateway, "load": bench_load}
+           "syscalls": bench_syscalls, "gateway": bench_gateway, "load": bench_load, "goodput": bench_goodput}
 WITH_OPTIONS = ("matrix", "price", "speculation", "trees")
 
 

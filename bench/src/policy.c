@@ -35,7 +35,7 @@ static int parse(struct bench *b, int argc, char **argv, struct error *err)
 {
 	const struct arg args[] = {
 		{"policy", ARG_STRING, &b->policies, 0, 0, "NAME,...",
-			"static:K, cascade, cascade-published (as in the paper), yield, "
+			"static:K, cascade, cascade-published (as in the paper), yield, goodput, "
 			"sglang, vllm, llama.cpp; default all but cascade-published, K up to 7"},
 		{"curve", ARG_STRING, &b->curves, 0, 0, "NAME|FILE,...",
 			"the cost of n tokens: a published curve, a file of outrider-bench model "

@@ -1,6 +1,6 @@
 #include "services/knobs/policy.h"
 
-static const char *const policy_names[] = {"yield", "cascade", "static:", NULL};
+static const char *const policy_names[] = {"yield", "goodput", "cascade", "static:", NULL};
 
 #define KEY(field) offsetof(struct settings, field)
 /* NOLINTBEGIN(bugprone-macro-parentheses): a field name cannot stand in parentheses. */
@@ -21,10 +21,10 @@ const struct config_key settings_keys[] = {
 		.size = sizeof(((struct settings *)NULL)->policy),
 		.names = policy_names,
 		.fallback = "yield",
-		.unit = "yield, cascade, static:0 to static:63, static:SHAPE",
-		.help = "How K is chosen: yield (the most expected tokens per second), cascade "
-			"(test and set), static:K (always K), or static:SHAPE (always this tree; "
-			"4x2x1: 4 first tokens, 2 after each, 1 after those).",
+		.unit = "yield, goodput, cascade, static:0 to static:63, static:SHAPE",
+		.help = "How K is chosen: yield (most expected tokens/s), goodput (the same within "
+			"tpot and ttft), cascade (test and set), static:K (always K), static:SHAPE "
+			"(a tree; 4x2x1: 4, then 2 each, then 1 each).",
 		.live = KNOB_LIVE,
 		.scope = KNOB_SESSION},
 	INT_KEY("k_max", k_max, 1, LIMIT_DRAFT_DEPTH, "15", "tokens",
@@ -140,6 +140,29 @@ const struct config_key settings_keys[] = {
 		.unit = "share",
 		.help = "Share of its iterations that yield may lose against K = 0 in the long "
 			"run.",
+		.live = KNOB_LIVE,
+		.scope = KNOB_SESSION},
+	{.section = "",
+		.name = "tpot",
+		.type = CONFIG_NS,
+		.offset = KEY(tpot_ns),
+		.min = 0,
+		.max = 3600e9,
+		.fallback = "0",
+		.help = "Target of goodput: the time per token of a session, which drafts of "
+			"others may not exceed. 0: none.",
+		.live = KNOB_LIVE,
+		.scope = KNOB_SESSION},
+	{.section = "",
+		.name = "ttft",
+		.type = CONFIG_NS,
+		.offset = KEY(ttft_ns),
+		.min = 0,
+		.max = 3600e9,
+		.fallback = "0",
+		.help = "Target of goodput: the time to a first token. No iteration with drafts "
+			"may take longer, because a request that arrives waits for its end. 0: "
+			"none.",
 		.live = KNOB_LIVE,
 		.scope = KNOB_SESSION},
 	{.section = "",

@@ -8,7 +8,7 @@
 enum { SETTINGS_TRIALS_MAX = 15 }; /* trials in one test phase of cascade */
 
 struct settings {
-	char policy[32]; /* "cascade", "yield", "static:K" or "static:SHAPE" */
+	char policy[32]; /* "yield", "goodput", "cascade", "static:K" or "static:SHAPE" */
 	int64_t k_max, k_start;
 	int64_t trial, trials; /* t and M of cascade's test phase */
 	int64_t set, set_max; /* S of cascade's set phase, and the bound of its doubling */
@@ -21,6 +21,7 @@ struct settings {
 	int64_t backoff, falls, history, late, carry;
 	int64_t memory, horizon, phase; /* from here on for yield */
 	double alarm, purse, spend;
+	int64_t tpot_ns, ttft_ns; /* targets of goodput; 0: none */
 	bool rest_at_zero; /* at K = 0 */
 	bool by_experts; /* nodes of drafts are chosen by what their experts cost */
 	int64_t width; /* the most children of a drafted token */

@@ -125,7 +125,7 @@ static const struct options_spec spec = {
 	.summary = "Chooses how many tokens are drafted, from what outrider-verifier measures.",
 	.config_path = OUTRIDER_SYSCONFDIR "/outrider/policy.conf",
 	.keys = settings_keys,
-	.shortcuts = {{"policy", "policy", "NAME", "yield, cascade or static:K"}},
+	.shortcuts = {{"policy", "policy", "NAME", "yield, goodput, cascade or static:K"}},
 };
 
 int main(int argc, char **argv)

@@ -14,7 +14,7 @@
 
 const char *const phase_names[] = {"baseline", "test", "set", "off"};
 const struct policy_ops *const policies_all[] = {
-	&policy_static, &policy_cascade, &policy_yield, NULL};
+	&policy_static, &policy_cascade, &policy_yield, &policy_goodput, NULL};
 
 const struct policy_ops *policy_parse(const char *text, uint32_t *k)
 {
@@ -70,7 +70,7 @@ static size_t shared_at(const struct policy_ops *policy)
 
 void *policy_shared(void *memory, const struct policy_ops *policy)
 {
-	return (char *)memory + shared_at(policy);
+	return (char *)memory + shared_at(policy->shares ? policy->shares : policy);
 }
 
 void policies_init(void *memory)

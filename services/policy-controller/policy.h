@@ -86,6 +86,9 @@ struct policy_ops {
 	/* Bytes of its private state of a session, at most POLICY_STATE_BYTES, and of all sessions;
 	 * 0: none. */
 	size_t state_bytes, shared_bytes;
+	/* The policy whose memory of all sessions it uses; its own shared_bytes are then 0. NULL:
+	 * none. */
+	const struct policy_ops *shares;
 	/* Initialises what it keeps of all sessions, before the first session. NULL if that is
 	 * nothing. */
 	void (*init)(void *shared);
@@ -124,7 +127,7 @@ struct policy_ops {
 		uint32_t passes, struct verdict *verdicts);
 };
 
-extern const struct policy_ops policy_static, policy_cascade, policy_yield;
+extern const struct policy_ops policy_static, policy_cascade, policy_yield, policy_goodput;
 extern const struct policy_ops *const policies_all[]; /* ended by NULL */
 
 /* Initialises the memory for what all policies keep of all sessions (POLICIES_SHARED_BYTES, aligned

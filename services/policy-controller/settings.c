@@ -9,7 +9,8 @@ int settings_check(const struct settings *settings, struct error *err)
 	uint32_t k;
 	if (!policy_parse(settings->policy, &k))
 		return error_set(err, ENOEXEC,
-			"policy = %s is not allowed; policy takes cascade, yield, static:K with K "
+			"policy = %s is not allowed; policy takes yield, goodput, cascade, "
+			"static:K with K "
 			"0 "
 			"to %d, or static:SHAPE like static:4x2x1, up to %d levels of 1 to %d, %d "
 			"tokens together",

@@ -14,7 +14,7 @@ from outrider_test import Tap, program  # noqa: E402
 NAME = "outrider-policy"
 tap = Tap()
 common(tap, NAME, functools.partial(outrider_test.run, program(NAME)),
-       (("policy=fastest", "yield, static:K with K 0 to 63"), ("policy=static:64", "0 to 63"), ("k_max=0", "1 to 63"),
+       (("policy=fastest", "yield, goodput, cascade, static:K with K 0 to 63"), ("policy=static:64", "0 to 63"), ("k_max=0", "1 to 63"),
         ("set_max=8", "set (16) to 65536"), ("converge=2", "0 to 1"),
         ("threshold=0.1", "0.5 to 2")), "policy=static:3", ("# comment\nk_max = 5\nk_min = 5\n", "k_min"), "--config FILE")
 

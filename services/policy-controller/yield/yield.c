@@ -60,7 +60,8 @@ static void yield_begin(struct policy_state *s, uint32_t k_hint, struct verdict 
 	s->k = k_hint <= (uint32_t)s->settings.k_max ? k_hint : 0;
 	s->phase = s->k ? PHASE_SET : PHASE_BASELINE;
 	memset(s->cut, 0, sizeof(s->cut));
-	policy_decide(verdict, "yield: K = %u until the first iterations are measured", s->k);
+	policy_decide(
+		verdict, "%s: K = %u until the first iterations are measured", s->ops->name, s->k);
 }
 
 double plan_cost_doubt(const struct yield_plan_pass *p, double extra, double ratio)
@@ -99,13 +100,17 @@ static void set_bounds(struct yield_plan_pass *p, const struct policy_state *s,
 	}
 }
 
-/* Sets what is known of the session and stays the same throughout a plan. */
-static void begin_option(struct policy_state *s, struct yield_option *o)
+/* Sets what is known of the session and stays the same throughout a plan. True: it has a target. */
+static bool begin_option(struct policy_state *s, struct yield_option *o)
 {
 	yield_catch_up(s);
 	cost_draft(&s->passes->cost, yield_method(s), &o->wait_fixed, &o->wait_step);
 	acceptance_drafts(
 		&yield_of(s)->acceptance, yield_pool(s), (uint32_t)s->settings.k_max, &o->drafts);
+	bool targets = s->ops == &policy_goodput;
+	o->tpot_ns = targets ? (double)s->settings.tpot_ns : 0;
+	o->ttft_ns = targets ? (double)s->settings.ttft_ns : 0;
+	return o->tpot_ns > 0 || o->ttft_ns > 0;
 }
 
 static void predict(const struct policy_state *s, struct yield_option *o, bool cut)
@@ -160,6 +165,8 @@ static void weigh(const struct yield_plan_pass *p, uint32_t index, struct yield_
 		double pass = passes_at(p->passes, p->others + extra);
 		double unsure = plan_cost_doubt(p, extra, pass / now);
 		c->rate[k] = plan_rate_of(p, c->other_gain + o->gained[k], extra, wait);
+		c->late[k] = yield_late(p, index, k, pass + wait);
+		c->value[k] = yield_value(p, c->rate[k], c->late[k]);
 		c->sd[k] = hypot(spread / tokens, unsure);
 		c->sd_cost[k] = unsure;
 	}
@@ -170,15 +177,15 @@ static uint32_t best_of(struct policy_state *s, const struct yield_choice *c, ui
 	struct yield_view *view = &yield_own(s)->view;
 	uint32_t best = planned, most = (uint32_t)s->settings.k_max;
 	for (uint32_t k = 0; k <= most; k++)
-		if (c->rate[k] > c->rate[best])
+		if (c->value[k] > c->value[best])
 			best = k;
 	view->highest = best;
 	view->rule = YIELD_MOST;
-	if (s->k <= most && s->k != best && c->rate[s->k] * STICKY > c->rate[best]) {
+	if (s->k <= most && s->k != best && c->value[s->k] * STICKY > c->value[best]) {
 		best = s->k;
 		view->rule = YIELD_STICKY;
 	}
-	if (best > 0 && c->rate[best] < s->settings.threshold * c->rate[0]) {
+	if (best > 0 && c->value[best] < s->settings.threshold * c->value[0]) {
 		best = 0;
 		view->rule = YIELD_THRESHOLD;
 	}
@@ -239,6 +246,7 @@ static void keep_view(const struct yield_plan_pass *p, uint32_t index, const str
 		view->tokens[k] = (float)(1 + o->gained[k]);
 		view->rate[k] = (float)c->rate[k];
 		view->time_ns[k] = (float)(tokens / c->rate[k]);
+		view->late[k] = (float)c->late[k];
 		view->doubt[k] = (float)c->sd[k];
 	}
 }
@@ -277,9 +285,9 @@ static void set_prices(const struct yield_plan_pass *p, struct policy_state *s)
 
 static bool pays(const struct policy_state *s, const struct yield_choice *c)
 {
-	double least = c->rate[0] * fmax(STICKY, s->settings.threshold);
+	double least = c->value[0] * fmax(STICKY, s->settings.threshold);
 	for (uint32_t k = 1; k <= (uint32_t)s->settings.k_max; k++)
-		if (c->rate[k] > least)
+		if (c->value[k] > least)
 			return true;
 	return false;
 }
@@ -416,7 +424,7 @@ void yield_plan(struct policy_state **states, uint32_t n, uint32_t sessions, uin
 	if (!passes_curve(p.passes, sessions, others + most + 1))
 		return;
 	for (uint32_t i = 0; i < n; i++)
-		begin_option(states[i], &shared->options[i]);
+		p.targets = begin_option(states[i], &shared->options[i]) || p.targets;
 	/* First with uncut drafts, which tells what a token is worth; then with drafts cut by that.
 	 */
 	for (uint32_t i = 0; i < n; i++)
@@ -463,6 +471,26 @@ const struct policy_ops policy_yield = {
 	.state_bytes = sizeof(struct yield),
 	.shared_bytes = sizeof(struct yield_shared),
 	.init = yield_init,
+	.first_k = yield_first_k,
+	.begin = yield_begin,
+	.observe = yield_observe,
+	.explain = yield_explain,
+	.awaits = yield_awaits,
+	.options_are =
+		"expected: drafted and tokens of the session's iterations, tokens/s of the whole "
+		"batch while it decodes",
+	.tells_drafted = true,
+	.tells_doubt = true,
+	.foresight = true,
+	.plan = yield_plan,
+};
+
+/* yield under targets (yield.h, Targets). What it learns of drafts is yield's: sessions may change
+ * from one to the other. */
+const struct policy_ops policy_goodput = {
+	.name = "goodput",
+	.state_bytes = sizeof(struct yield),
+	.shares = &policy_yield,
 	.first_k = yield_first_k,
 	.begin = yield_begin,
 	.observe = yield_observe,

@@ -44,6 +44,13 @@
  * policy, which does not see the draft, would have ended it. In one of 48 plans a draft is left
  * uncut, to learn what the cut tokens would have been.
  *
+ * Targets. The policy `goodput` is this policy under targets: a session's time per token, V / (1 +
+ * gained tokens), is to stay within its tpot, and no pass is to take longer than a ttft, because a
+ * request that arrives meanwhile waits for its end. Among the prefixes, and then among the K of a
+ * session, those that keep all targets come first, by their rate; if none does, the one that
+ * exceeds a target by the smallest factor is taken (yield_value). Nothing is tried that exceeds a
+ * target by more than the best K.
+ *
  * Exploring. Each unknown has a standard deviation. For acceptance it follows from the evidence;
  * for the cost of a pass size, from how long ago this size, and sizes like it, were run. Trying K
  * once costs (R* - R_K) T_K tokens. It brings the expected improvement over the next `horizon`
@@ -141,6 +148,7 @@ struct yield_view {
 	float drafted[LIMIT_DRAFT_DEPTH + 1], tokens[LIMIT_DRAFT_DEPTH + 1]; /* the session's */
 	float time_ns[LIMIT_DRAFT_DEPTH + 1],
 		rate[LIMIT_DRAFT_DEPTH + 1]; /* time_ns: of the pass; rate: tokens per ns */
+	float late[LIMIT_DRAFT_DEPTH + 1]; /* yield_late; above 1: beyond a target */
 	float doubt[LIMIT_DRAFT_DEPTH + 1], brings[LIMIT_DRAFT_DEPTH + 1],
 		costs[LIMIT_DRAFT_DEPTH + 1];
 };
@@ -185,6 +193,8 @@ struct yield_option {
 	/* the wait for a draft of k tokens is wait_fixed + wait_step * k ns (cost_draft) */
 	double wait_fixed, wait_step;
 	uint32_t k;
+	/* goodput's targets; 0: none */
+	double tpot_ns, ttft_ns;
 	struct yield_rest after; /* sum over the sessions behind this one, as the plan began */
 	struct acceptance_drafts drafts;
 };

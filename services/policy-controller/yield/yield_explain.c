@@ -46,7 +46,44 @@ static const char *trial_note(const struct policy_state *s, uint32_t k)
 	const struct yield_view *v = &yield_of(s)->view;
 	if (v->weighed == 0 || v->weighed >> k & 1)
 		return NULL;
+	if (v->late[k] > 1 && v->late[k] > v->late[v->best])
+		return "(beyond a target)";
 	return k == v->best ? "(the best)" : "(more than the purse has)";
+}
+
+/* Says why drafts can or cannot pay, as the condition tau > 1 / lambda ("Rethinking the
+ * high-throughput LLM inference", section 3.1), with the wait for drafts in tau; and how the targets
+ * are kept. k: the best K above 0. */
+static void explain_goodput(const struct policy_state *s, uint32_t k, struct explanation *out)
+{
+	const struct yield_view *v = &yield_of(s)->view;
+	double tau = (double)(v->time_ns[0] / v->time_ns[k]);
+	double lambda = (double)(v->rate[k] / v->rate[0]) / tau;
+	explain_say(out,
+		"With K = %u the iteration brings %.3f times the tokens (lambda) and takes %.3f "
+		"times "
+		"as long (1 / tau): tau is %.3f, and drafts pay only if it is above 1 / lambda, "
+		"%.3f.",
+		k, lambda, 1 / tau, tau, 1 / lambda);
+	if (s->settings.tpot_ns > 0)
+		explain_say(out,
+			"Target: %.3f ms per token of the session; %.3f expected at K = %u, %.3f "
+			"at "
+			"K = 0.",
+			(double)s->settings.tpot_ns / 1e6,
+			(double)(v->time_ns[v->best] / v->tokens[v->best]) / 1e6, v->best,
+			(double)(v->time_ns[0] / v->tokens[0]) / 1e6);
+	if (s->settings.ttft_ns > 0)
+		explain_say(out,
+			"Target: %.3f ms to a first token, so no iteration may take longer; %.3f "
+			"expected.",
+			(double)s->settings.ttft_ns / 1e6, (double)v->time_ns[v->best] / 1e6);
+	if (v->late[v->best] > 1)
+		explain_say(out,
+			"No K keeps the targets of all sessions of the batch: with K = %u one of "
+			"them "
+			"is exceeded %.2f times, which is the least.",
+			v->best, (double)v->late[v->best]);
 }
 
 static void explain_rule(const struct policy_state *s, struct explanation *out)
@@ -107,6 +144,8 @@ static void explain_rule(const struct policy_state *s, struct explanation *out)
 			yield_of(s)->purse, s->settings.spend);
 		break;
 	}
+	if (v->rule != YIELD_UNPLANNED && s->ops == &policy_goodput)
+		explain_goodput(s, v->best > 0 ? v->best : other, out);
 	if (v->rule != YIELD_UNPLANNED && v->sessions > 1)
 		explain_say(out,
 			"Chosen together for a batch of %u sessions; the others add %.2f drafted "

@@ -126,7 +126,8 @@ uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
 		 * a session. */
 		double behind = 1 - c->rate[k] / c->rate[best];
 		double loss = yield_trial_loss(p, index, c, k);
-		if (k == best || (k > best && loss > yield_of(s)->purse))
+		if (k == best || (k > best && loss > yield_of(s)->purse) ||
+			c->late[k] > yield_max(c->late[best], 1))
 			continue;
 		/* While it drafts, every K learns about acceptance alike; only what passes take has
 		 * to be tried. */

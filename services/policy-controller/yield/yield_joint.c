@@ -65,6 +65,32 @@ static void renew(struct heap *heap, double chance)
 		sink(heap, 0, item);
 }
 
+/* Beyond a target no rate counts for more than this share of one within them. */
+#define LATE_SHARE 1e-3
+
+double yield_value(const struct yield_plan_pass *p, double rate, double late)
+{
+	return late > 1 ? LATE_SHARE * plan_rate_of(p, 0, 0, 0) / late : rate;
+}
+
+/* How many times a pass of 1 ns exceeds the session's targets if it gains this many tokens. */
+static double lateness(const struct yield_option *o, double gained)
+{
+	double late = o->ttft_ns > 0 ? 1 / o->ttft_ns : 0;
+	return o->tpot_ns > 0 ? yield_max(late, 1 / (o->tpot_ns * (1 + gained))) : late;
+}
+
+double yield_late(const struct yield_plan_pass *p, uint32_t index, uint32_t k, double ns)
+{
+	const struct yield_option *options = p->shared->options;
+	double worst = 0;
+	for (uint32_t i = 0; p->targets && i < p->n; i++) {
+		const struct yield_option *o = &options[i];
+		worst = yield_max(worst, lateness(o, o->gained[i == index ? k : o->k]));
+	}
+	return worst * ns;
+}
+
 void yield_choose_jointly(struct yield_plan_pass *p)
 {
 	struct yield_option *options = p->shared->options;
@@ -76,6 +102,8 @@ void yield_choose_jointly(struct yield_plan_pass *p)
 	for (uint32_t i = 0; i < p->n; i++)
 		options[i].k = 0;
 	p->rate = plan_rate_of(p, 0, 0, 0);
+	double value =
+		yield_value(p, p->rate, yield_late(p, 0, 0, passes_at(p->passes, p->others)));
 	while (heap.n > 0) {
 		uint32_t next = heap.items[0].index;
 		struct yield_option *o = &options[next];
@@ -85,7 +113,10 @@ void yield_choose_jointly(struct yield_plan_pass *p)
 		wait = yield_max(wait, plan_wait_of(p, next, o->k));
 		taken[n++] = (uint16_t)next;
 		double rate = plan_rate_of(p, gained, extra, wait);
-		if (rate > p->rate) {
+		double late =
+			p->targets ? yield_late(p, next, o->k, (p->sessions + gained) / rate) : 0;
+		if (yield_value(p, rate, late) > value) {
+			value = yield_value(p, rate, late);
 			p->rate = rate;
 			best = n;
 		}

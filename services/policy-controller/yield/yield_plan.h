@@ -33,10 +33,13 @@ struct yield_plan_pass {
 	uint32_t n, sessions, others, n_passes;
 	double rate; /* R: tokens per ns */
 	struct yield_rest before; /* the sessions that have settled */
+	bool targets; /* of any session */
 };
 
 struct yield_choice {
 	double rate[LIMIT_DRAFT_DEPTH + 1];
+	double late[LIMIT_DRAFT_DEPTH + 1]; /* as a multiple of the targets; 0: there are none */
+	double value[LIMIT_DRAFT_DEPTH + 1]; /* yield_value of both */
 	double hope; /* yield_change_worth */
 	double sd[LIMIT_DRAFT_DEPTH + 1],
 		/* both relative; sd_cost: only the deviation of the cost */
@@ -54,6 +57,12 @@ void yield_catch_up(struct policy_state *s);
 /* Tokens per ns of a pass that gains `gained` tokens from `extra` extra ones and waits `wait` ns
  * for drafts. */
 double plan_rate_of(const struct yield_plan_pass *p, double gained, double extra, double wait);
+/* What a rate is worth with which a target is exceeded `late` times: the rate itself within the
+ * targets, and less than any such rate beyond them. */
+double yield_value(const struct yield_plan_pass *p, double rate, double late);
+/* How many times a pass of `ns` exceeds the targets of the session with k, of the other sessions'
+ * joint choice: above 1 it is beyond one of them. 0: there are no targets. */
+double yield_late(const struct yield_plan_pass *p, uint32_t index, uint32_t k, double ns);
 /* passes_doubt of `extra` tokens in addition to p->others. */
 double plan_cost_doubt(const struct yield_plan_pass *p, double extra, double ratio);
 /* The wait for a draft of k tokens of states[index], in ns. */
