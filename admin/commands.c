@@ -57,7 +57,7 @@ static const struct command commands[] = {
 		"\n"
 		"  --all               also finished sessions that are still remembered\n"},
 	{{"policy", "set"}, ctl_policy_set, "NAME | KNOB=VALUE ...",
-		"change the policy (static:3, cascade, yield, goodput) or knobs, now", true,
+		"change the policy (yield, goodput, static:3 ...) or knobs, now", true,
 		SET_OPTIONS | LINE_SESSION,
 		"Checks everything before it changes anything. An error names the allowed range.\n"
 		"`policy get` lists the knobs.\n\n" SESSION_HELP("for this session only") SET_HELP},

@@ -32,8 +32,8 @@ static void bar_of(const Outrider__TolerancePoint *p, char out[BAR_COLUMNS + 1])
 	for (int i = 0; i < BAR_COLUMNS; i++)
 		out[i] = i < end ? '=' : ' ';
 	out[BAR_COLUMNS] = '\0';
-	if (p->lambda >= 1 && p->gamma > 0) {
-		int mark = (int)lround(BAR_COLUMNS / p->lambda);
+	if (p->emitted >= 1 && p->gamma > 0) {
+		int mark = (int)lround(BAR_COLUMNS / p->emitted);
 
 		out[mark < BAR_COLUMNS ? mark : BAR_COLUMNS - 1] = '|';
 	}
@@ -50,7 +50,7 @@ static void add_row(struct table *table, const Outrider__TolerancePoint *p)
 	table_add(table, "%.3f", p->pass_ms);
 	table_add(table, "%.3f", p->tau);
 	table_add(table, "%s", bar);
-	table_add(table, "%s", ctl_measured(p->lambda, 2, text, sizeof text));
+	table_add(table, "%s", ctl_measured(p->emitted, 2, text, sizeof text));
 	table_add(table, "%s", ctl_measured(p->delta, 3, text, sizeof text));
 	table_add(table, "%s", ctl_measured(p->predicted, 3, text, sizeof text));
 	table_add(table, "%s", ctl_measured(p->measured, 3, text, sizeof text));
@@ -127,8 +127,8 @@ static json_t *point_json(const Outrider__TolerancePoint *p)
 	return json_pack("{s:i,s:i,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "sessions",
 		(int)p->sessions, "gamma", (int)p->gamma, "pass_ms", p->pass_ms, "tau", p->tau,
 		"evidence", p->evidence, "passes", p->passes, "drafted", p->drafted, "lambda",
-		ctl_measured_json(p->lambda), "needed_tau",
-		ctl_measured_json(p->lambda > 0 ? 1 / p->lambda : 0), "delta",
+		ctl_measured_json(p->emitted), "needed_tau",
+		ctl_measured_json(p->emitted > 0 ? 1 / p->emitted : 0), "delta",
 		ctl_measured_json(p->delta), "expected", ctl_measured_json(p->predicted),
 		"measured", ctl_measured_json(p->measured), "error",
 		isnan(error) ? json_null() : json_real(error), "context",
@@ -156,8 +156,8 @@ static void write_curve(FILE *gnuplot, const Outrider__Tolerance *t, uint32_t se
 
 		if (p->sessions == sessions && !needed)
 			fprintf(gnuplot, "%u %g\n", p->gamma, p->tau);
-		else if (p->sessions == sessions && p->gamma > 0 && p->lambda > 0)
-			fprintf(gnuplot, "%u %g\n", p->gamma, 1 / p->lambda);
+		else if (p->sessions == sessions && p->gamma > 0 && p->emitted > 0)
+			fprintf(gnuplot, "%u %g\n", p->gamma, 1 / p->emitted);
 	}
 	if (needed)
 		fputs("NaN NaN\n", gnuplot); /* gnuplot wants a line */

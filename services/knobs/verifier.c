@@ -64,11 +64,9 @@ const struct config_key verifier_config_keys[] = {
 		"refused.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "classes", CONFIG_STRING, AT(classes), 0, 0, NULL, "", CLASSES_FORM,
-		"Classes that requests may name. Those of greater priority (-100 to 100, default "
-		"0) are computed first. tpot and ttft are targets: the time per output token, and "
-		"the time to the first. Prompts are computed in smaller pieces while a session "
-		"that is answered would miss its tpot. A request that names no class has the "
-		"class default, which may be described too.",
+		"Classes that requests may name; the others have the class default. Greater "
+		"priority (-100 to 100) goes first. tpot and ttft are targets for each token and "
+		"for the first.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "ageing", CONFIG_NS, AT(ageing), 0.001 * SECOND, 86400 * SECOND, NULL, "10s", NULL,
 		"A session gains one step of priority each time that this long has passed since "

@@ -286,7 +286,7 @@ static bool add_point(Outrider__Tolerance *to, const struct tolerance_point *fro
 	p->passes = from->passes;
 	p->context = from->context;
 	p->drafted = from->drafted;
-	p->lambda = from->lambda;
+	p->emitted = from->lambda;
 	p->delta = from->delta;
 	p->predicted = from->predicted;
 	p->measured = from->measured;

@@ -160,6 +160,7 @@ static void null_does_nothing_where_nothing_can_be_said(void **state)
 	outrider_status_free(NULL);
 	outrider_status_free(&status);
 	outrider_free(NULL);
+	assert_int_equal(outrider_retry_ms(), 0);
 	outrider_model_info_free(NULL);
 	outrider_model_info_free(&(struct outrider_model_info *){NULL});
 	outrider_request_set_max_tokens(NULL, 1);

@@ -812,13 +812,13 @@ class Tolerance(_message.Message):
     def __init__(self, points: _Optional[_Iterable[_Union[TolerancePoint, _Mapping]]] = ...) -> None: ...
 
 class TolerancePoint(_message.Message):
-    __slots__ = ["context", "delta", "drafted", "evidence", "gamma", "measured", "pass_ms", "passes", "predicted", "sessions", "tau"]
+    __slots__ = ["context", "delta", "drafted", "emitted", "evidence", "gamma", "measured", "pass_ms", "passes", "predicted", "sessions", "tau"]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
     DRAFTED_FIELD_NUMBER: _ClassVar[int]
+    EMITTED_FIELD_NUMBER: _ClassVar[int]
     EVIDENCE_FIELD_NUMBER: _ClassVar[int]
     GAMMA_FIELD_NUMBER: _ClassVar[int]
-    LAMBDA_FIELD_NUMBER: _ClassVar[int]
     MEASURED_FIELD_NUMBER: _ClassVar[int]
     PASSES_FIELD_NUMBER: _ClassVar[int]
     PASS_MS_FIELD_NUMBER: _ClassVar[int]
@@ -828,6 +828,7 @@ class TolerancePoint(_message.Message):
     context: float
     delta: float
     drafted: float
+    emitted: float
     evidence: float
     gamma: int
     measured: float
@@ -836,7 +837,7 @@ class TolerancePoint(_message.Message):
     predicted: float
     sessions: int
     tau: float
-    def __init__(self, sessions: _Optional[int] = ..., gamma: _Optional[int] = ..., tau: _Optional[float] = ..., pass_ms: _Optional[float] = ..., evidence: _Optional[float] = ..., passes: _Optional[float] = ..., context: _Optional[float] = ..., drafted: _Optional[float] = ..., delta: _Optional[float] = ..., predicted: _Optional[float] = ..., measured: _Optional[float] = ..., **kwargs) -> None: ...
+    def __init__(self, sessions: _Optional[int] = ..., gamma: _Optional[int] = ..., tau: _Optional[float] = ..., pass_ms: _Optional[float] = ..., evidence: _Optional[float] = ..., passes: _Optional[float] = ..., context: _Optional[float] = ..., drafted: _Optional[float] = ..., emitted: _Optional[float] = ..., delta: _Optional[float] = ..., predicted: _Optional[float] = ..., measured: _Optional[float] = ...) -> None: ...
 
 class ToleranceRequest(_message.Message):
     __slots__: list[str] = []
