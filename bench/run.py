@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the benchmarks on the demo models and writes bench/results/*.txt (and pictures), each with the CPU's name, the date,
 the revision and the command. With names as arguments only those: kernels attention pool ipc price cache cache-policies speculation trees
-workloads matrix policy knobs controller syscalls gateway load goodput; `matrix --help`, `price --help`, `speculation --help` and `trees --help` say what
+workloads matrix policy knobs controller syscalls gateway load goodput goodput-live; `matrix --help`, `price --help`, `speculation --help` and `trees --help` say what
 these take besides. Environment:
 B, where the programs are (build); OUTRIDER_BENCH_RESULTS, another folder for what is written; OUTRIDER_BENCH_ROUNDS (5).
 
@@ -335,6 +335,24 @@ def bench_goodput():
     write("goodput", "bench/run.py goodput", "\n".join(text))
 
 
+def bench_goodput_live():
+    """The policy goodput beside fixed K and yield in the running service, with 1, 4 and 16 sessions at a time."""
+    policies = ("static:0", "static:1", "static:2", "static:3", "static:5", "yield", "goodput")
+    text = [f"closed: each client sends when it has its answer; tokens/s, median of {ROUNDS} rounds in turn; ratio: to static:0, of each round", ""]
+    with Service(draft=DRAFTS["aligned"], options=("--threads", 1), sets=("verifier.sessions_max=16",)) as service:
+        for clients in (1, 4, 16):
+            rates = {p: [] for p in policies}
+            for round_ in range(-1, ROUNDS):  # the first one warms caches and the drafter
+                for policy in policies:
+                    service.ctl("policy", "set", policy)
+                    said = run_json(program("outrider-bench"), "load", "--runtime-dir", service.runtime, "--arrivals", "closed", "--clients", clients,
+                                    "--requests", 24 if clients < 16 else 48, "--output-tokens", 64, "--workload", "bench/workloads/mixed.jsonl", "--json")
+                    rates[policy] += [said["output_tokens_per_s"]] if round_ >= 0 else []
+            text += [f"{clients:3} clients  {p:9} {statistics.median(r):9.1f}   ratio {statistics.median(a / b for a, b in zip(r, rates['static:0'])):.3f}"
+                     for p, r in rates.items()] + [""]
+    write("goodput-live", "bench/run.py goodput-live: the demo model, the aligned draft model, verifier on 1 thread", "\n".join(text))
+
+
 def bench_load():
     """What many clients wait: at random times, in bursts, and each as fast as it is answered."""
     runs = (("--rate", 20, "--clients", 64, "--plot", RESULTS / "load.svg"),
@@ -358,7 +376,7 @@ def bench_load():
 BENCHES = {"kernels": bench_kernels, "attention": bench_attention, "pool": bench_pool, "ipc": bench_ipc,
            "price": bench_price, "cache": bench_cache, "speculation": bench_speculation, "trees": bench_trees,
            "cache-policies": bench_cache_policies, "workloads": bench_workloads, "matrix": bench_matrix, "policy": bench_policy, "knobs": bench_knobs, "controller": bench_controller,
-           "syscalls": bench_syscalls, "gateway": bench_gateway, "load": bench_load, "goodput": bench_goodput}
+           "syscalls": bench_syscalls, "gateway": bench_gateway, "load": bench_load, "goodput": bench_goodput, "goodput-live": bench_goodput_live}
 WITH_OPTIONS = ("matrix", "price", "speculation", "trees")
 
 
