@@ -150,7 +150,7 @@ const struct config_key settings_keys[] = {
 		.max = 3600e9,
 		.fallback = "0",
 		.help = "Target of goodput: the time per token of a session, which drafts of "
-			"others may not exceed. 0: none.",
+			"others may not exceed. Its class may have a stricter one. 0: none.",
 		.live = KNOB_LIVE,
 		.scope = KNOB_SESSION},
 	{.section = "",
@@ -161,8 +161,8 @@ const struct config_key settings_keys[] = {
 		.max = 3600e9,
 		.fallback = "0",
 		.help = "Target of goodput: the time to a first token. No iteration with drafts "
-			"may take longer, because a request that arrives waits for its end. 0: "
-			"none.",
+			"may take longer: a request that arrives waits for its end. A class may "
+			"have a stricter one. 0: none.",
 		.live = KNOB_LIVE,
 		.scope = KNOB_SESSION},
 	{.section = "",

@@ -194,6 +194,8 @@ static void measure(
 	bool first = s->iterations == 0;
 	s->iterations++;
 	s->k_fixed = record->k_fixed;
+	s->class_tpot_ns = record->tpot_us * UINT64_C(1000);
+	s->class_ttft_ns = record->ttft_us * UINT64_C(1000);
 	count_positions(s, record);
 	s->last_ns = record->finished_ns;
 	moving(&s->etr, record->emitted, first);

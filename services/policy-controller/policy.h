@@ -67,6 +67,7 @@ struct policy_state {
 	double iteration_ns, base_ns;
 	uint64_t base_age; /* passes since base_ns was last measured */
 	uint32_t k_seen; /* of its last record that measured */
+	uint64_t class_tpot_ns, class_ttft_ns; /* targets of its class; 0: none */
 	uint32_t k_last; /* in force after its last record, whatever settings changed since */
 	uint32_t k_fixed; /* of the last record: 0, or 1 + the K that the request fixed */
 	float reached[LIMIT_DRAFT_DEPTH],

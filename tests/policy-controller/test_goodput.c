@@ -22,6 +22,7 @@ struct batch {
 	struct controller controller;
 	uint32_t n, n_context[SESSIONS_MAX];
 	uint64_t iteration;
+	uint32_t class_tpot_us[SESSIONS_MAX], class_ttft_us[SESSIONS_MAX];
 	double fixed, token, accepts[SESSIONS_MAX];
 	struct policy_trial trials[SESSIONS_MAX];
 	double tokens, ns, k_sum[SESSIONS_MAX]; /* sums over the passes */
@@ -80,6 +81,8 @@ static void pass(struct batch *b)
 			.drafted = (uint16_t)k,
 			.method = DRAFT_NGRAM,
 			.decision = (uint32_t)knobs.decision,
+			.tpot_us = b->class_tpot_us[i],
+			.ttft_us = b->class_ttft_us[i],
 			.batch_sessions = (uint16_t)b->n};
 		while (r->accepted < k && draw(b, i, r->accepted) < b->accepts[i])
 			r->accepted++;
@@ -220,6 +223,25 @@ static void a_target_bounds_the_time_of_a_token(void **state)
 	free(plain);
 }
 
+/* The stricter one of the session's class and of the settings holds. */
+static void so_does_the_target_of_a_class(void **state)
+{
+	struct batch *of_class = uneven("goodput"), *both = uneven("goodput"),
+		     *first = uneven("goodput");
+
+	(void)state;
+	of_class->class_tpot_us[3] = both->class_tpot_us[3] = 12000;
+	of_class->class_tpot_us[0] = 6000;
+	set_targets(both, 6000000, 0);
+	first->class_ttft_us[5] = 5500;
+	assert_true(ns_of_passes(of_class) < 6.1e6 && k_of_all(of_class) > 300);
+	assert_true(ns_of_passes(both) < 6.1e6 && k_of_all(both) > 300);
+	assert_true(ns_of_passes(first) < 5.6e6 && k_of_all(first) > 300);
+	free(of_class);
+	free(both);
+	free(first);
+}
+
 static void a_target_for_first_tokens_bounds_passes(void **state)
 {
 	struct batch *b = uneven("goodput");
@@ -285,6 +307,7 @@ int main(void)
 		cmocka_unit_test(budgets_are_near_the_best_fixed_one),
 		cmocka_unit_test(sessions_that_accept_more_draft_more),
 		cmocka_unit_test(a_target_bounds_the_time_of_a_token),
+		cmocka_unit_test(so_does_the_target_of_a_class),
 		cmocka_unit_test(a_target_for_first_tokens_bounds_passes),
 		cmocka_unit_test(targets_that_cannot_be_kept_are_missed_by_the_least),
 		cmocka_unit_test(drafts_help_to_keep_a_target),

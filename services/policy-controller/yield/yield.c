@@ -100,6 +100,24 @@ static void set_bounds(struct yield_plan_pass *p, const struct policy_state *s,
 	}
 }
 
+/* Two targets hold: so does the stricter one. 0: none. */
+static double stricter(double setting_ns, double class_ns)
+{
+	if (!(setting_ns > 0 && class_ns > 0))
+		return yield_max(setting_ns, class_ns);
+	return fmin(setting_ns, class_ns);
+}
+
+double yield_tpot(const struct policy_state *s)
+{
+	return stricter((double)s->settings.tpot_ns, (double)s->class_tpot_ns);
+}
+
+double yield_ttft(const struct policy_state *s)
+{
+	return stricter((double)s->settings.ttft_ns, (double)s->class_ttft_ns);
+}
+
 /* Sets what is known of the session and stays the same throughout a plan. True: it has a target. */
 static bool begin_option(struct policy_state *s, struct yield_option *o)
 {
@@ -108,8 +126,8 @@ static bool begin_option(struct policy_state *s, struct yield_option *o)
 	acceptance_drafts(
 		&yield_of(s)->acceptance, yield_pool(s), (uint32_t)s->settings.k_max, &o->drafts);
 	bool targets = s->ops == &policy_goodput;
-	o->tpot_ns = targets ? (double)s->settings.tpot_ns : 0;
-	o->ttft_ns = targets ? (double)s->settings.ttft_ns : 0;
+	o->tpot_ns = targets ? yield_tpot(s) : 0;
+	o->ttft_ns = targets ? yield_ttft(s) : 0;
 	return o->tpot_ns > 0 || o->ttft_ns > 0;
 }
 

@@ -46,7 +46,8 @@
  *
  * Targets. The policy `goodput` is this policy under targets: a session's time per token, V / (1 +
  * gained tokens), is to stay within its tpot, and no pass is to take longer than a ttft, because a
- * request that arrives meanwhile waits for its end. Among the prefixes, and then among the K of a
+ * request that arrives meanwhile waits for its end. Where both the settings and the session's class
+ * (classes.h) have a target, the stricter one holds. Among the prefixes, and then among the K of a
  * session, those that keep all targets come first, by their rate; if none does, the one that
  * exceeds a target by the smallest factor is taken (yield_value). Nothing is tried that exceeds a
  * target by more than the best K.
@@ -249,6 +250,9 @@ double yield_change_rate(const struct policy_state *s);
 /* policy_ops.observe (yield_observe.c). */
 void yield_observe(
 	struct policy_state *s, const struct iteration_record *record, struct verdict *verdict);
+/* The targets of goodput for a session, in ns; 0: none. */
+double yield_tpot(const struct policy_state *s);
+double yield_ttft(const struct policy_state *s);
 /* policy_ops.explain (yield_explain.c). */
 void yield_explain(const struct policy_state *s, struct explanation *out);
 /* policy_ops.plan. Called after the records of a pass; chooses K and cut for those n sessions of
