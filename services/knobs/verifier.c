@@ -86,9 +86,8 @@ const struct config_key verifier_config_keys[] = {
 	{"", "prefix_tokens", CONFIG_INT, AT(prefix_tokens), -1,
 		(double)KV_PAGES_MAX *KV_PAGE_CELLS, NULL, "-1", "tokens",
 		"The most tokens of ended sessions that stay in the KV cache, for prompts that "
-		"begin "
-		"with them; they give way to running sessions. -1: no limit. Not with recurrent "
-		"layers or windows of their own.",
+		"begin with them. Those found least often give way first. -1: no limit. Not with "
+		"recurrent or windowed layers.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "prefill_chunk", CONFIG_INT, AT(prefill_chunk), 1, LIMIT_PREFILL, NULL, "256",
 		"tokens", "Prompt tokens computed in one pass, of all sessions together.",

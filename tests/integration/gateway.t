@@ -128,9 +128,12 @@ def check_lossy(gateway):
     ends = [e["outrider"]["lossy"] for e in events if e != "[DONE]" and "outrider" in e]
     ok(len(ends) == 1 and len(ends[0]) == 1 and ends[0][0].startswith("expert budget 4 of 32"), "so does a stream, at its end", events[-3:])
     for more, word in (({"budget_experts": 33}, "1..32"), ({"budget_experts": 0}, "budget of 0 experts"), ({"budget_ranking": "router"}, "budget_experts"),
-                       ({"budget_experts": 4, "budget_ranking": "static"}, "budget_profile")):
+                       ({"budget_experts": 4, "budget_ranking": "static"}, "budget_profile"), ({"class": "urgent"}, "allowed are default"),
+                       ({"class": ""}, "1 to 31 characters")):
         status, answer = gateway.post("/v1/completions", {**body, "outrider": more})
         ok(status == 400 and word in answer["error"]["message"], f"{more} is refused", answer)
+    status, answer = gateway.post("/v1/completions", {**body, "outrider": {**asked, "class": "default"}})
+    ok(status == 200 and answer["choices"] == exact["choices"], "a class does not change the answer", answer)
 
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 0, "maximum": 120}},

@@ -709,6 +709,65 @@ static void pages_are_kept_until_they_are_needed(void **state)
 	world_close(&w);
 }
 
+/* A conversation of three pages, the n-th of its kind, which ends. */
+static void talk(struct world *w, int32_t nth)
+{
+	uint32_t cells[97];
+	struct list *list = &w->lists[0];
+	start(w, 0);
+	assert_int_equal(kv_take(&w->kv, &w->seqs[0], 97, cells), 0);
+	for (uint32_t i = 0; i < 97; i++, list->n++) {
+		list->tokens[list->n] = nth * 1000 + (int32_t)i;
+		each_word(w, cells[i], content(list, list->n), true);
+	}
+	kv_commit(&w->kv, &w->seqs[0], cells, 97, NULL, 0);
+	kv_prefix_enter(&w->kv, &w->seqs[0], DOMAIN, list->tokens);
+	stop(w, 0);
+}
+
+/* How many tokens of that conversation are found; the session goes on behind them, or only looks. */
+static uint32_t found_of(struct world *w, int32_t nth, bool goes_on)
+{
+	int32_t tokens[96];
+	for (uint32_t i = 0; i < 96; i++)
+		tokens[i] = nth * 1000 + (int32_t)i;
+	start(w, 1);
+	uint32_t n = prefix(w, 1, tokens, 96);
+	if (goes_on)
+		kv_prefix_found(&w->kv, &w->seqs[1]);
+	stop(w, 1);
+	return n;
+}
+
+static void what_is_found_often_is_kept_longest_and_gives_way_in_the_end(void **state)
+{
+	struct world w;
+	uint32_t n = 0;
+	(void)state;
+	world_open(&w, 1, false, 4, PAGES);
+	kv_keep_max(&w.kv, 9);
+	talk(&w, 10);
+	for (uint32_t i = 0; i < 3; i++)
+		assert_int_equal(found_of(&w, 10, true), 96);
+	/* Room for three: of those that nobody has found again the oldest go first. */
+	for (int32_t token = 11; token <= 14; token++)
+		talk(&w, token);
+	check_counts(&w);
+	assert_int_equal(found_of(&w, 11, false), 0);
+	assert_int_equal(found_of(&w, 14, false), 96);
+	assert_int_equal(found_of(&w, 10, false), 96);
+	for (int32_t token = 20; n == 0 && token < 120; token++) {
+		talk(&w, token);
+		n = w.kv.kept_worth > 4;
+	}
+	check_counts(&w);
+	assert_true(n > 0);
+	for (int32_t token = 200; token < 203; token++)
+		talk(&w, token);
+	assert_int_equal(found_of(&w, 10, false), 0);
+	world_close(&w);
+}
+
 /* Two compute the same tokens side by side, in steps that end at different places; then they part. */
 static void what_is_computed_twice_is_kept_once(void **state)
 {
@@ -845,6 +904,7 @@ int main(void)
 		cmocka_unit_test(a_truncated_sequence_goes_back_to_a_page_where_none_is_free),
 		cmocka_unit_test(a_prefix_is_found_by_its_tokens_alone),
 		cmocka_unit_test(pages_are_kept_until_they_are_needed),
+		cmocka_unit_test(what_is_found_often_is_kept_longest_and_gives_way_in_the_end),
 		cmocka_unit_test(what_is_computed_twice_is_kept_once),
 		cmocka_unit_test(windows_and_states_are_not_shared),
 		cmocka_unit_test(a_damaged_map_takes_nothing_wrong_over),

@@ -5,6 +5,7 @@
 #include "shared/base/clock.h"
 #include "shared/base/counter.h"
 #include "shared/base/log.h"
+#include "shared/model/kv/kv_prefix.h"
 #include "shared/model/text/breakers.h"
 
 #include <string.h>
@@ -53,6 +54,7 @@ static int take_cells(struct engine *engine, struct engine_session *s,
 	struct sched_session *victim;
 
 	if (s->seq.owner == 0 || s->waits) {
+		bool found = s->waits;
 		uint32_t want = s->sched.n_tokens - s->seq.n + START_CELLS,
 			 all = engine->kv.layout.n_pages * KV_PAGE_CELLS;
 
@@ -74,6 +76,8 @@ static int take_cells(struct engine *engine, struct engine_session *s,
 			s->sched.n_pages = s->sched.n_kv = 0;
 			return -ENOSPC;
 		}
+		if (found)
+			kv_prefix_found(&engine->kv, &s->seq);
 	}
 	while (kv_take(&engine->kv, &s->seq, n, cells) != 0) {
 		victim = sched_victim(victims, &s->sched);

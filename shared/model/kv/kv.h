@@ -112,6 +112,8 @@ struct kv_page {
 	uint32_t next_spare; /* in the list of its sequence's own pages with spare cells */
 	bool shared;
 	bool kept; /* no sequence has it */
+	uint32_t uses; /* how many sessions have found it (kv_prefix_found) */
+	uint64_t worth; /* kept: see kv_keep.c */
 	bool unchecked; /* kept, from a predecessor: its positions are not known yet */
 };
 
@@ -128,9 +130,10 @@ struct kv {
 	size_t k_head_bytes,
 		v_head_bytes; /* all cells of one layer and head; v's is 0 when it lies in k */
 	uint32_t free_page, n_free; /* the first of the free pages, and their number */
-	/* Kept pages: the list of those without pages behind them, the longest unused first; their
-	 * number and the largest number, all included. */
+	/* Kept pages: the list of those without pages behind them, those of least worth first; their
+	 * number and the largest number, all included; the worth of the last that was freed. */
 	uint32_t kept_first, kept_last, n_kept, kept_max;
+	uint64_t kept_worth;
 	uint32_t *free_records, n_free_records; /* owned */
 	struct kv_left *left; /* of kv_adopt.c, in a successor, until kv_reclaim; owned */
 	struct kv_prefixes *prefixes; /* kv_prefix.h; NULL: prefixes are not looked up; owned */

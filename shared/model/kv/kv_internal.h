@@ -68,7 +68,7 @@ uint64_t kv_chain_of(const struct kv *kv, uint32_t before, uint64_t owner, const
 void kv_keep(struct kv *kv, uint32_t page);
 /* A kept page gets its first reference: it is not kept any more. */
 void kv_keep_end(struct kv *kv, uint32_t page);
-/* Frees the kept page that was unused for the longest time. There must be one. */
+/* Frees the kept page of least worth. There must be one. */
 void kv_keep_less(struct kv *kv);
 /* Keeps what a predecessor had filed and no sequence has taken over; counts the pages behind each
  * page. Call after all sequences were taken over. Nothing is kept when there is no memory for it. */

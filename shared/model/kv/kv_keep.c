@@ -3,9 +3,12 @@
  * their tokens (kv_prefix.h), and give way when pages are needed.
  *
  * A page that loses its last reference is kept if it is filed, and if so are those before it. Pages
- * are freed from the end of their chain, the longest unused first: as a page cannot be used without
- * those before it, none of them was unused for longer. A page whose last page behind it was freed is
- * therefore the next one to go.
+ * are freed from the end of their chain, the one of least worth first. All pages have the same size,
+ * and finding one saves about the same work, so its value per byte is how often it will be found. That
+ * is taken to be how often it was found (struct kv_page.uses), counted from the worth of the pages
+ * that were freed last, so that what was found often long ago gives way in the end (LFU with dynamic
+ * ageing). Among pages that were found equally often the longest unused goes first. As a page cannot
+ * be used without those before it, none of them is worth less.
  *
  * Nothing in the map says that a page is kept. A successor keeps the shared pages that no sequence
  * has taken over, as far as the map vouches for them: each must be linked to the page before it,
@@ -18,12 +21,17 @@
 
 #include <stdlib.h>
 
-/* Puts a page without pages behind it at the end of the list, or at its beginning. */
+/* Puts a page without pages behind it into the list, which is ordered by worth: behind those of the
+ * same worth, or before them (first). */
 static void list_add(struct kv *kv, uint32_t page, bool first)
 {
 	struct kv_page *kept = &kv->pages[page];
-	kept->prev = first ? KV_NONE : kv->kept_last;
-	kept->next = first ? kv->kept_first : KV_NONE;
+	uint32_t at = kv->kept_last;
+	while (at != KV_NONE &&
+		(first ? kv->pages[at].worth >= kept->worth : kv->pages[at].worth > kept->worth))
+		at = kv->pages[at].prev;
+	kept->prev = at;
+	kept->next = at != KV_NONE ? kv->pages[at].next : kv->kept_first;
 	if (kept->prev != KV_NONE)
 		kv->pages[kept->prev].next = page;
 	else
@@ -65,6 +73,7 @@ void kv_keep(struct kv *kv, uint32_t page)
 		return;
 	}
 	lost->kept = true;
+	lost->worth = kv->kept_worth + lost->uses + 1;
 	kv->n_kept++;
 	if (lost->behind == 0)
 		list_add(kv, page, false);
@@ -83,6 +92,7 @@ void kv_keep_end(struct kv *kv, uint32_t page)
 void kv_keep_less(struct kv *kv)
 {
 	uint32_t page = kv->kept_first;
+	kv->kept_worth = kv->pages[page].worth;
 	kv_keep_end(kv, page);
 	free_last(kv, page);
 }

@@ -204,3 +204,12 @@ bool kv_prefix_share(struct kv *kv, struct kv_seq *seq, uint32_t tip)
 	seq->n_named = seq->n_shared;
 	return true;
 }
+
+void kv_prefix_found(struct kv *kv, const struct kv_seq *seq)
+{
+	uint32_t page = seq->n_shared > 0 ? seq->tip : KV_NONE;
+
+	for (; page != KV_NONE; page = kv->pages[page].before)
+		if (kv->pages[page].uses < UINT32_MAX)
+			kv->pages[page].uses++;
+}

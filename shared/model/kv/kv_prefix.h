@@ -36,3 +36,6 @@ uint32_t kv_prefix_find(struct kv *kv, const struct kv_seq *seq, uint64_t domain
 /* Takes over what kv_prefix_find has just found, which must not exceed the sequence's n_max. False
  * when all records are in use. */
 bool kv_prefix_share(struct kv *kv, struct kv_seq *seq, uint32_t tip);
+/* Call once for a sequence that goes on behind the pages that it has taken over: counts that they
+ * were of use. */
+void kv_prefix_found(struct kv *kv, const struct kv_seq *seq);
