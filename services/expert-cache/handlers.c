@@ -65,6 +65,18 @@ static void on_detail(void *arg, struct daemon_details *to)
 	daemon_detail(to, "hits", "%llu", (unsigned long long)hits);
 	daemon_detail(to, "misses", "%llu", (unsigned long long)misses);
 	daemon_detail(to, "adopted", "%u", service->store.found.ready);
+	if (service->device != NULL) {
+		struct device_header *device = service->device->slots.header;
+		daemon_detail(to, "device", "%s", service->backend->ops->name);
+		daemon_detail(to, "device_slots", "%u", service->device->slots.n_slots);
+		daemon_detail(to, "device_in_use", "%u", atomic_load(&device->in_use));
+		daemon_detail(
+			to, "device_hits", "%llu", (unsigned long long)stats_load(&device->hits));
+		daemon_detail(to, "device_misses", "%llu",
+			(unsigned long long)stats_load(&device->misses));
+		daemon_detail(to, "device_bytes_loaded", "%llu",
+			(unsigned long long)stats_load(&device->bytes_loaded));
+	}
 	daemon_detail(to, "load_failures", "%llu",
 		(unsigned long long)stats_load(&service->transfer.loads.failures));
 }

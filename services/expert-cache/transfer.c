@@ -210,6 +210,7 @@ static void begin_device(struct transfer *transfer)
 	if (transfer->device == NULL || device_begin(transfer->device, &err) == 0)
 		return;
 	log_error("the device's slots are not used: %s", err.text);
+	device_retire(transfer->device);
 	transfer->device = NULL;
 }
 
@@ -218,8 +219,7 @@ static void change_device(struct transfer *transfer, struct transfer_change *cha
 	struct device *before = transfer->device;
 	if (before != NULL) {
 		device_end(before);
-		atomic_store_explicit(&before->slots.header->closed, 1, memory_order_release);
-		doorbell_ring(&before->slots.header->arrivals);
+		device_retire(before);
 	}
 	transfer->device = change->device;
 	change->device = before;

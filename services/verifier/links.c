@@ -103,6 +103,17 @@ static void got_device(struct front *front, int fd, int memory_fd)
 	broker_keep(front->broker, &region);
 	broker_keep_fd(front->broker, DEVICE_MEMORY, own);
 	engine_use_device(front->engine, &region, own);
+	front->has_device = true;
+}
+
+/* The expert-cache was started again without a device. */
+static void no_device(struct front *front)
+{
+	struct region none = {.fd = -1};
+
+	if (front->has_device)
+		engine_use_device(front->engine, &none, -1);
+	front->has_device = false;
 }
 
 static void got_digest(struct front *front, int fd)
@@ -275,6 +286,8 @@ static void on_regions(
 		got_experts(front, experts, hints);
 	if (device >= 0 && memory >= 0)
 		got_device(front, device, memory);
+	else if (experts >= 0)
+		no_device(front);
 	broker_keep_only(front->broker, peer, names, n);
 	links_state(front);
 }

@@ -57,7 +57,8 @@ struct device_header {
 	/* Written by the owner. */
 	alignas(CACHE_LINE) _Atomic uint32_t
 		starved; /* it waits for an unpin; after one, ring `work` */
-	_Atomic uint32_t closed; /* another region has taken its place: it gets no more loads */
+	_Atomic uint32_t
+		closed; /* it gets no more loads: another region has taken its place, or copies fail */
 	_Atomic uint32_t in_use; /* slots that are not EMPTY */
 	_Atomic uint64_t loads, evictions, bytes_loaded, prefetched;
 	_Atomic uint64_t load_ns; /* time of one copy when the link always has work; 0: not known */

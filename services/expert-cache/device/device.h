@@ -69,6 +69,7 @@ struct device {
 	} wanted[LIMIT_EXPERTS];
 	struct cache_prefetch coming[DEVICE_COMING];
 	uint32_t look; /* the next of the store's slots whose expert may fill a free slot */
+	bool failed; /* a copy has: nothing is copied any more */
 	double copy_ns; /* time of one copy, smoothed; 0: not measured */
 };
 
@@ -102,6 +103,8 @@ void device_switch_policy(
 
 /* Creates the queues, which belong to the calling thread. */
 int device_begin(struct device *device, struct error *err);
+/* Tells the verifier to demand nothing of these slots any more. */
+void device_retire(struct device *device);
 /* Waits for the copies in flight, and frees the queues. */
 void device_end(struct device *device);
 

@@ -70,11 +70,26 @@ static void measure(struct device_link *link, struct device *device, const struc
 		memory_order_relaxed);
 }
 
+/* A queue that has failed says that everything was reached. */
+static bool failed(struct device_link *link, struct device *device, ticket until)
+{
+	int status = link->q->ops->wait(link->q, until);
+	if (status == 0)
+		return false;
+	if (!device->failed)
+		log_error("copies to the device have failed (%s): its slots get no more experts",
+			strerror(-status));
+	device->failed = true;
+	device_retire(device);
+	return true;
+}
+
 void device_link_collect(struct device_link *link, struct device *device, uint64_t now_ns)
 {
-	while (link->busy > 0) {
+	while (link->busy > 0 && !device->failed) {
 		const struct device_copy *copy = &link->copy[link->first];
-		if (!link->q->ops->reached(link->q, copy->until))
+		if (!link->q->ops->reached(link->q, copy->until) ||
+			failed(link, device, copy->until))
 			return;
 		measure(link, device, copy, now_ns);
 		device_loaded(device, copy);
@@ -88,8 +103,6 @@ void device_link_drain(struct device_link *link, struct device *device)
 	if (link->busy == 0)
 		return;
 	const struct device_copy *last = &link->copy[(link->first + link->busy - 1) % link->n];
-	int status = link->q->ops->wait(link->q, last->until);
-	if (status != 0)
-		log_error("copies to the device have failed: %s", strerror(-status));
-	device_link_collect(link, device, clock_ns());
+	if (!failed(link, device, last->until))
+		device_link_collect(link, device, clock_ns());
 }

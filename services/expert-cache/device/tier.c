@@ -22,6 +22,13 @@ int device_begin(struct device *device, struct error *err)
 	return status;
 }
 
+void device_retire(struct device *device)
+{
+	struct device_header *header = device->slots.header;
+	atomic_store_explicit(&header->closed, 1, memory_order_release);
+	doorbell_ring(&header->arrivals);
+}
+
 void device_end(struct device *device)
 {
 	device_link_drain(&device->demands, device);
@@ -32,7 +39,7 @@ void device_end(struct device *device)
 
 bool device_busy(const struct device *device)
 {
-	return device->demands.busy + device->prefetches.busy > 0;
+	return !device->failed && device->demands.busy + device->prefetches.busy > 0;
 }
 
 /* Copies an expert that is in the store to the device. False: there is no slot for it. */
@@ -206,6 +213,8 @@ void device_work(struct device *device, struct loads *loads, uint64_t now_ns)
 	device_link_collect(&device->demands, device, now_ns);
 	device_link_collect(&device->prefetches, device, now_ns);
 	device_release_held(device);
+	if (device->failed)
+		return;
 	start_demands(device, loads, now_ns);
 	start_prefetches(device, loads->store, now_ns);
 	fill(device, loads->store, now_ns);

@@ -77,6 +77,7 @@ struct front {
 
 	struct broker *broker;
 	struct link *cache_link, *policy_link; /* set before the engine starts */
+	bool has_device; /* the engine was given the device's slots */
 	uint64_t experts_uid, hints_uid;
 	/* the needs that the expert cache was told last; set before the links are made */
 	struct slots_needs needs;

@@ -326,10 +326,11 @@ static void use_experts(struct engine *engine, struct region *region, struct reg
 
 static void use_device(struct engine *engine, struct region *region, int memory_fd)
 {
+	bool any = region->header != NULL;
 	struct error err;
-	int rc = engine->cached != NULL
-			 ? experts_cached_attach_device(engine->cached, region, memory_fd, &err)
-			 : 0;
+	int rc = engine->cached != NULL ? experts_cached_attach_device(engine->cached,
+						  any ? region : NULL, memory_fd, &err)
+					: 0;
 
 	/* While the owner changes them, the table comes first, and then the memory. */
 	if (rc == -ESTALE)
@@ -337,9 +338,10 @@ static void use_device(struct engine *engine, struct region *region, int memory_
 	else if (rc != 0)
 		log_error("the device's slots are not used: %s", err.text);
 	else
-		log_info("experts are in the device's memory now");
+		log_info("experts are %s the device's memory now", any ? "in" : "no longer in");
 	region_close(region);
-	close(memory_fd);
+	if (memory_fd >= 0)
+		close(memory_fd);
 }
 
 static void use_policy(struct engine *engine, struct region *region)
@@ -627,7 +629,7 @@ void engine_use_device(struct engine *engine, struct region *region, int memory_
 	command(engine,
 		&(struct command){
 			.kind = COMMAND_DEVICE, .region = *region, .index = (uint32_t)memory_fd});
-	memset(region, 0, sizeof(*region));
+	*region = (struct region){.fd = -1};
 }
 
 void engine_refusal(struct engine *engine, char *out, size_t out_bytes)

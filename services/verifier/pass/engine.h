@@ -153,7 +153,8 @@ void engine_changed(struct engine *engine, uint32_t index);
 void engine_poke(struct engine *engine);
 /* Hands over regions, which are used from the next iteration on (*region is emptied). */
 void engine_use_experts(struct engine *engine, struct region *region, struct region *hints);
-/* The device's slots, and their memory, whose descriptor the engine closes. */
+/* The device's slots, and their memory, whose descriptor the engine closes. header NULL: there are
+ * none any more. */
 void engine_use_device(struct engine *engine, struct region *region, int memory_fd);
 void engine_use_policy(struct engine *engine, struct region *region);
 /* header NULL: no hidden states are wanted any more. */
