@@ -78,8 +78,14 @@ static void copy(struct device_rescue *r, const struct device_wait *wait)
 static void rescue(struct device_rescue *r, const struct device_wait *wait)
 {
 	const struct device_pin pin = {.slot = wait->slot, .load = wait->load};
-	if (!device_pin_again(&r->of.slots, &pin, r->of.epoch, wait->layer, wait->expert))
+	if (!device_pin_again(&r->of.slots, &pin, r->of.epoch, wait->layer, wait->expert)) {
+		/* It has ended. Or somebody else wrote to the state word: then the queue goes on,
+		 * and the pass is found out when it gives the slot back. */
+		if (!ended(r, wait))
+			atomic_store_explicit(
+				&r->of.slots.flag[wait->slot], wait->load, memory_order_release);
 		return;
+	}
 	copy(r, wait);
 	(void)device_unpin(&r->of.slots, wait->slot, r->of.epoch, wait->layer, wait->expert);
 }
