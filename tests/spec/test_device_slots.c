@@ -224,10 +224,10 @@ static void *own(void *arg)
 	struct fixture *f = arg;
 	uint32_t next = 0, slot = 0;
 	while (!atomic_load(&stop)) {
-		uint32_t layer = next / EXPERTS % LAYERS, expert = next % EXPERTS;
+		uint32_t layer = next / EXPERTS, expert = next % EXPERTS;
 		slot = (slot + 1) % SLOTS;
 		if (device_find(&f->slots, layer, expert) != SLOT_NONE) {
-			next++;
+			next = (next + 1) % (LAYERS * EXPERTS);
 			continue;
 		}
 		if (state_of(&f->slots, slot) == SLOT_READY && !device_evict(&f->slots, slot)) {
