@@ -45,6 +45,9 @@ static bool expired(struct device_rescue *r, const struct pending *pending)
 {
 	if (r->o.cache_alive != NULL && !r->o.cache_alive(r->o.arg))
 		return true;
+	/* Closed after the last copy, or because copies fail. */
+	if (atomic_load_explicit(&r->of.slots.header->closed, memory_order_acquire) != 0)
+		return !ended(r, &pending->wait);
 	if (clock_ns() - pending->since_ns < pending->wait.patience_ns)
 		return false;
 	atomic_fetch_add_explicit(&r->late, 1, memory_order_relaxed);

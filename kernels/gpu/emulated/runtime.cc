@@ -2,7 +2,8 @@
  * "Device" memory is the process's own. Weights are copied to it, as a device must: the emulation
  * ends the process when a step asks for weights that were not placed, or hands their address in the
  * host's memory to a kernel. OUTRIDER_SIMT_MEMORY limits the device's memory (bytes, or with K, M or
- * G). OUTRIDER_SIMT_LOST says at which launch the device is lost. */
+ * G). OUTRIDER_SIMT_LOST says at which launch the device is lost, OUTRIDER_SIMT_LOST_COPY at which
+ * copy. */
 #include "kernels/gpu/args_ring.h"
 #include "kernels/gpu/placed.h"
 
@@ -34,11 +35,12 @@ struct runtime {
 	struct placed_list wrapped; /* whole pages of the host's that are registered */
 	uint64_t memory; /* of the device */
 	std::atomic<uint64_t> used;
-	uint64_t lost_at; /* launch, counted from 1; 0: never */
-	std::atomic<uint64_t> launches;
-	const char *losing; /* the kernel whose launch that is */
-	std::atomic<const char *> lost_in; /* the kernel; null: the device is there */
+	/* At this launch, or this copy, counted from 1, the device is lost; 0: never. */
+	uint64_t lost_at, lost_at_copy;
+	std::atomic<uint64_t> launches, copies;
+	std::atomic<const char *> lost_in; /* the kernel, or COPY; null: the device is there */
 };
+static const char COPY[] = "copy";
 
 /* A number from the environment, with K, M or G; `other` when there is none. */
 static uint64_t number_of(const char *name, uint64_t other)
@@ -74,6 +76,7 @@ int runtime_open(const char *device, unsigned seed, struct runtime **out, const 
 	snprintf(rt->device.name, sizeof(rt->device.name), "the emulated GPU");
 	rt->memory = number_of("OUTRIDER_SIMT_MEMORY", static_cast<uint64_t>(1) << 40);
 	rt->lost_at = number_of("OUTRIDER_SIMT_LOST", 0);
+	rt->lost_at_copy = number_of("OUTRIDER_SIMT_LOST_COPY", 0);
 	placed_init(&rt->placed);
 	placed_init(&rt->wrapped);
 	*what = "emulated";
@@ -106,6 +109,8 @@ int runtime_failure(struct runtime *rt, struct error *err)
 {
 	const char *kernel = rt->lost_in.load(std::memory_order_acquire);
 
+	if (kernel == COPY)
+		return error_set(err, ENODEV, "%s was lost in a copy", rt->device.name);
 	return kernel ? error_set(err, ENODEV, "%s was lost in kernel %s", rt->device.name, kernel)
 		      : 0;
 }
@@ -536,6 +541,27 @@ static void use_link(size_t bytes)
 		take_link(bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES, 0);
 }
 
+struct loss_record {
+	struct runtime *rt;
+	const char *in;
+};
+
+static void run_lose(void *at, unsigned seed)
+{
+	const struct loss_record *l = static_cast<const struct loss_record *>(at);
+
+	(void)seed;
+	l->rt->lost_in.store(l->in, std::memory_order_release);
+}
+
+/* The device is lost when the stream comes here. */
+static void lose(struct stream *s, const char *in)
+{
+	*static_cast<struct loss_record *>(stream_push(s, sizeof(struct loss_record), run_lose)) = {
+		s->rt, in};
+	stream_commit(s);
+}
+
 struct copy_record {
 	void *to;
 	const void *from;
@@ -553,6 +579,8 @@ static void run_copy(void *at, unsigned seed)
 
 void stream_copy(struct stream *s, void *to, const void *from, size_t bytes)
 {
+	if (s->rt->lost_at_copy != 0 && ++s->rt->copies == s->rt->lost_at_copy)
+		lose(s, COPY);
 	*static_cast<struct copy_record *>(stream_push(s, sizeof(struct copy_record), run_copy)) = {
 		to, from, bytes};
 	stream_commit(s);
@@ -662,26 +690,13 @@ int stream_wait(struct stream *s, ticket t)
 
 /* ---- What the emulation does before a launch. ---- */
 
-static void run_lose(void *at, unsigned seed)
-{
-	const struct call_record *c = static_cast<const struct call_record *>(at);
-	struct runtime *rt = static_cast<struct runtime *>(c->arg);
-
-	(void)seed;
-	(void)c;
-	rt->lost_in.store(rt->losing, std::memory_order_release);
-}
-
 void stream_begins(struct stream *s, const char *kernel)
 {
 	struct runtime *rt = s->rt;
 
 	if (rt->lost_at == 0 || ++rt->launches != rt->lost_at)
 		return;
-	rt->losing = kernel;
-	*static_cast<struct call_record *>(stream_push(s, sizeof(struct call_record), run_lose)) = {
-		nullptr, rt};
-	stream_commit(s);
+	lose(s, kernel);
 }
 
 /* Words that are the address of weights in the host's memory. */

@@ -1,0 +1,263 @@
+/* Experts on a device (the emulated one) above slots in memory above the file: what the verifier's source gets is the file's, when
+ * the slots are short, when copies fail, and when somebody else writes to the table. */
+#include "kernels/gpu/backend.h"
+#include "tests/expert-cache/transfer_rig.h"
+
+#include "shared/base/log.h"
+#include "shared/spec/device_rescue.h"
+
+#include <errno.h>
+
+/* Owner and verifier, each with a back end of its own as in two processes. */
+struct tiers {
+	struct rig rig;
+	struct device device;
+	struct backend *owners, *verifiers;
+	struct queue *q;
+	struct buffer seen; /* one expert, where the host sees it */
+};
+
+static struct backend *simt(void)
+{
+	const struct backend_gpu_options options = {.seed = 0};
+	struct backend *backend = NULL;
+	struct error err = {""};
+	if (backend_simt_create(&options, &backend, &err) != 0)
+		fail_msg("%s", err.text);
+	return backend;
+}
+
+static void begin(struct tiers *t, uint32_t slots, uint32_t device_slots)
+{
+	struct error err = {""};
+	struct rig *rig = &t->rig;
+	memset(t, 0, sizeof(*t));
+	rig_start(rig, &(struct rig_options){.budget = slots, .no_worker = true});
+	experts_cached_destroy(&rig->cached);
+	const struct device_options of = {
+		.backend = t->owners = simt(),
+		.n_slots = device_slots,
+		.configured = "",
+		.budget = "",
+		.model_fingerprint = model->file_fingerprint,
+		.model_files = gguf_files(model->gguf),
+		.policy = cache_policy_find("lru"),
+		.queue_max = 64,
+		.recovered_fd = -1,
+		.recovered_memory_fd = -1,
+	};
+	if (device_open(&t->device, &geometry, &of, &err) != 0)
+		fail_msg("%s", err.text);
+	const struct transfer_options transfer = {.generation = 1};
+	assert_int_equal(transfer_start(&rig->transfer, &rig->store, rig->reader, &t->device,
+				 &transfer, &err),
+		0);
+	unsetenv("OUTRIDER_SIMT_LOST_COPY");
+	t->verifiers = simt();
+	const struct queue_limits limits = {0};
+	assert_int_equal(t->verifiers->ops->queue(t->verifiers, &limits, &t->q, &err), 0);
+	assert_int_equal(t->verifiers->ops->alloc(t->verifiers, device_slot_bytes(&geometry),
+				 BUFFER_HOST, &t->seen, &err),
+		0);
+	const struct experts_cached_options cached = {
+		.backend = t->verifiers,
+		.patience_ns = 30000000000ull,
+		.generation = 5,
+		.cache_alive = rig_alive,
+		.arg = rig,
+	};
+	assert_int_equal(experts_cached_create(model, &cached, &rig->cached, &err), 0);
+	experts_cached_queue(rig->cached, t->q);
+	assert_int_equal(
+		experts_cached_attach(rig->cached, &rig->store.region, &rig->store.hints, &err), 0);
+	if (experts_cached_attach_device(
+		    rig->cached, &t->device.region, t->device.memory_fd, &err) != 0)
+		fail_msg("%s", err.text);
+	rig->source = experts_cached_source(rig->cached);
+}
+
+static void end(struct tiers *t)
+{
+	struct rig *rig = &t->rig;
+	experts_cached_destroy(&rig->cached);
+	transfer_stop(&rig->transfer);
+	device_close(&t->device);
+	reader_close(&rig->reader);
+	store_close(&rig->store);
+	t->q->ops->queue_free(t->q);
+	t->verifiers->ops->free(&t->seen);
+	t->verifiers->ops->destroy(t->verifiers);
+	t->owners->ops->destroy(t->owners);
+}
+
+/* Compares a view with the file, behind everything that was queued before. */
+static bool as_in_file(
+	struct tiers *t, uint32_t layer, uint32_t expert, const struct expert_view *view)
+{
+	const struct layer *l = &model->layers[layer];
+	const struct slots_layer_geometry *of = &geometry.layers[layer];
+	const void *from[EXPERT_PARTS] = {
+		in_file(&l->gate, expert), in_file(&l->up, expert), in_file(&l->down, expert)};
+	const struct place places[EXPERT_PARTS] = {view->gate, view->up, view->down};
+	uint64_t bytes = device_expert_bytes(of);
+	unsigned char *expected = calloc(1, bytes);
+	assert_non_null(expected);
+	device_pack(of, from, model->expert_layout, expected);
+	for (int p = 0; p < EXPERT_PARTS; p++)
+		t->q->ops->copy(t->q, (struct place){&t->seen, device_part_at(of, p)}, places[p],
+			of->part[p].bytes);
+	assert_int_equal(t->q->ops->wait(t->q, t->q->ops->ticket(t->q)), 0);
+	bool same = true;
+	for (int p = 0; p < EXPERT_PARTS; p++)
+		same = same &&
+		       memcmp(expected + device_part_at(of, p),
+			       t->seen.host + device_part_at(of, p), of->part[p].bytes) == 0;
+	free(expected);
+	return same;
+}
+
+/* One layer, as the forward pass asks for it. Returns how many experts differ from the file; GIVEN_UP:
+ * the source has. */
+enum { GIVEN_UP = 1000000 };
+
+static int layer_of(struct tiers *t, uint32_t layer, uint32_t first, uint32_t n)
+{
+	static struct expert_view views[LIMIT_EXPERTS];
+	uint16_t experts[LIMIT_EXPERTS], tokens[LIMIT_EXPERTS];
+	struct expert_source *source = t->rig.source;
+	int wrong = 0, got = 0, k;
+	for (uint32_t i = 0; i < n; i++) {
+		experts[i] = (uint16_t)((first + i) % geometry.n_experts);
+		tokens[i] = 1;
+	}
+	source->ops->begin(source, layer, experts, tokens, n);
+	while ((k = source->ops->ready(source, views)) > 0) {
+		for (int i = 0; i < k; i++)
+			wrong += !as_in_file(t, layer, experts[views[i].index], &views[i]);
+		source->ops->used(source, t->q, t->q->ops->ticket(t->q));
+		got += k;
+	}
+	source->ops->end(source);
+	assert_true(k < 0 || got == (int)n);
+	return k < 0 ? GIVEN_UP : wrong;
+}
+
+/* Passes over all layers. */
+static int passes(struct tiers *t, uint32_t n, uint32_t experts)
+{
+	int wrong = 0;
+	for (uint32_t pass = 0; pass < n; pass++)
+		for (uint32_t l = 0; l < geometry.n_layers; l++)
+			if (geometry.layers[l].moe)
+				wrong += layer_of(t, l, pass * 3 + l, experts);
+	return wrong;
+}
+
+static void three_tiers_give_the_files_bytes(void **state)
+{
+	(void)state;
+	need_model();
+	struct tiers t;
+	uint32_t least = slots_min(&geometry);
+	begin(&t, least + 2, least + 4);
+	assert_int_equal(passes(&t, 6, 8), 0);
+	struct device_header *header = t.device.slots.header;
+	assert_true(counter(&header->loads) > least && counter(&header->evictions) > 0);
+	assert_int_equal(counter(&header->self_served), 0);
+	assert_true(counter(&t.rig.store.slots.header->demand_misses) > 0);
+	assert_false(experts_cached_damaged(t.rig.cached));
+	end(&t);
+}
+
+static void copies_that_fail_give_nothing_to_the_verifier(void **state)
+{
+	(void)state;
+	need_model();
+	for (int at = 1; at < 40; at += 13) {
+		struct tiers t;
+		char text[16];
+		/* The owner's first two are those of a new region. */
+		snprintf(text, sizeof(text), "%d", 2 + at);
+		setenv("OUTRIDER_SIMT_LOST_COPY", text, 1);
+		uint32_t least = slots_min(&geometry);
+		begin(&t, least + 2, least + 4);
+		struct device_header *header = t.device.slots.header;
+		assert_int_equal(passes(&t, 6, 8), 0);
+		assert_int_equal(atomic_load(&header->closed), 1);
+		assert_true(counter(&header->loads) < (uint64_t)at);
+		assert_true(counter(&header->self_served) > 0);
+		assert_true(t.device.failed);
+		end(&t);
+	}
+}
+
+/* A queue waits for a load that nobody carries out, in a slot whose state somebody else has written
+ * to. */
+static void a_wait_ends_whatever_the_state_says(void **state)
+{
+	(void)state;
+	need_model();
+	struct tiers t;
+	struct error err = {""};
+	begin(&t, geometry.n_total, geometry.n_total);
+	struct device_slots mapped, *slots = &mapped;
+	struct device_rescue *rescue;
+	const struct device_rescue_options options = {
+		.model = model, .geometry = &geometry, .backend = t.verifiers};
+	assert_int_equal(device_rescue_start(&options, &rescue, &err), 0);
+	struct buffer memory, flags;
+	assert_int_equal(
+		t.verifiers->ops->import_fd(t.verifiers, t.device.memory_fd,
+			(size_t)device_slot_at(t.device.slots.slot_bytes, geometry.n_total), true,
+			&memory, &err),
+		0);
+	struct region own = {.fd = -1};
+	int fd = fcntl(t.device.region.fd, F_DUPFD_CLOEXEC, 3);
+	assert_int_equal(
+		region_attach(fd, DEVICE_REGION, DEVICE_LAYOUT, REGION_DATA, true, &own, &err), 0);
+	assert_int_equal(
+		t.verifiers->ops->wrap(t.verifiers, own.header, own.bytes, &flags, &err), 0);
+	const struct device_shape shape = {.n_layers = geometry.n_layers,
+		.n_experts = geometry.n_experts,
+		.slot_bytes = device_slot_bytes(&geometry),
+		.model_fingerprint = model->file_fingerprint};
+	assert_int_equal(device_map(&own, &shape, slots, &err), 0);
+	uint32_t epoch = atomic_load(&slots->header->verifier_epoch), last = slots->n_slots - 1;
+	const struct device_rescue_slots of = {*slots, epoch, &own, &memory, &flags};
+	device_rescue_use(rescue, &of);
+
+	struct device_pin pin;
+	uint32_t layer = geometry.n_layers - 1;
+	uint32_t load = device_load_begin(slots, last, layer, 0);
+	assert_true(device_pin(slots, epoch, layer, 0, true, &pin));
+	assert_int_equal(pin.slot, last);
+	atomic_store(&slots->state[last], 0x123456789abcdef0ull);
+	const struct device_wait wait = {
+		.slot = last, .load = load, .layer = (uint16_t)layer, .patience_ns = 1000000};
+	device_rescue_add(rescue, &wait);
+	t.q->ops->wait_value(t.q, (struct place){&flags, device_flag_at(&own, slots, last)}, load);
+	ticket until = t.q->ops->ticket(t.q);
+	bool went_on = COMES_TRUE(t.q->ops->reached(t.q, until));
+	/* So that a failure is one, and not a hang. */
+	atomic_store(&slots->flag[last], load);
+	assert_true(went_on);
+	assert_int_equal(t.q->ops->wait(t.q, until), 0);
+	assert_int_equal(counter(&slots->header->rescued), 0);
+	assert_false(device_unpin(slots, last, epoch, layer, 0));
+	device_rescue_stop(&rescue);
+	t.verifiers->ops->free(&flags);
+	t.verifiers->ops->free(&memory);
+	region_close(&own);
+	end(&t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(three_tiers_give_the_files_bytes),
+		cmocka_unit_test(copies_that_fail_give_nothing_to_the_verifier),
+		cmocka_unit_test(a_wait_ends_whatever_the_state_says),
+	};
+	log_init("test", 0);
+	return cmocka_run_group_tests(tests, group_init, group_exit);
+}
