@@ -115,6 +115,10 @@ int ctl_session(struct ctl *ctl, const char *text, uint64_t *session);
  * --session's, or 0. An exit status. */
 int ctl_session_of(struct ctl *ctl, const char *word, uint64_t *session);
 
+/* The last draft that was judged of a session, as JSON and as text: NULL, nothing is printed. */
+json_t *ctl_tree_json(const Outrider__DraftTree *tree);
+void ctl_print_tree(const Outrider__DraftTree *tree);
+
 /* The content of a reply as JSON. */
 json_t *ctl_sessions_json(const Outrider__Sessions *all);
 json_t *ctl_cache_json(const Outrider__CacheStats *s);

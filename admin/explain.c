@@ -11,6 +11,8 @@
 #include <string.h>
 #include <sysexits.h>
 
+enum { TIMEOUT_MS = 1000 };
+
 static bool any_trials(const Outrider__PolicyExplanation *e)
 {
 	bool any = false;
@@ -60,7 +62,8 @@ static json_t *positions_json(const Outrider__PolicyExplanation *e)
 	return all;
 }
 
-static json_t *explanation_json(const Outrider__PolicyExplanation *e, bool live)
+static json_t *explanation_json(
+	const Outrider__PolicyExplanation *e, const Outrider__DraftTree *tree, bool live)
 {
 	json_t *words = json_array(), *figures = json_array(), *decisions = json_array();
 
@@ -72,13 +75,14 @@ static json_t *explanation_json(const Outrider__PolicyExplanation *e, bool live)
 				e->figures[i]->value, "unit", json_text(e->figures[i]->unit)));
 	for (size_t i = 0; i < e->n_decisions; i++)
 		json_array_append_new(decisions, ctl_decision_json(e->decisions[i]));
-	return json_pack("{s:o,s:o,s:o,s:I,s:I,s:b,s:I,s:I,s:b,s:o,s:I,s:o,s:o,s:o,s:o,s:o}", "uid",
-		json_sprintf("%" PRIu64, e->session_uid), "policy", json_text(e->policy), "phase",
-		json_text(e->phase), "k", (json_int_t)e->k, "k_last", (json_int_t)e->k_last, "live",
-		(int)live, "k_then", (json_int_t)e->k_then, "trial_n", (json_int_t)e->trial_n,
-		"k_fixed", e->k_fixed, "utility", ctl_measured_json((double)e->utility), "age_ns",
-		(json_int_t)e->age_ns, "words", words, "figures", figures, "options",
-		options_json(e), "positions", positions_json(e), "decisions", decisions);
+	return json_pack("{s:o,s:o,s:o,s:I,s:I,s:b,s:I,s:I,s:b,s:o,s:I,s:o,s:o,s:o,s:o,s:o,s:o}",
+		"uid", json_sprintf("%" PRIu64, e->session_uid), "policy", json_text(e->policy),
+		"phase", json_text(e->phase), "k", (json_int_t)e->k, "k_last",
+		(json_int_t)e->k_last, "live", (int)live, "k_then", (json_int_t)e->k_then,
+		"trial_n", (json_int_t)e->trial_n, "k_fixed", e->k_fixed, "utility",
+		ctl_measured_json((double)e->utility), "age_ns", (json_int_t)e->age_ns, "words",
+		words, "figures", figures, "options", options_json(e), "positions",
+		positions_json(e), "decisions", decisions, "tree", ctl_tree_json(tree));
 }
 
 static void print_option(const Outrider__PolicyExplanation *e, const Outrider__PolicyOption *o)
@@ -187,7 +191,8 @@ static void print_figure(const Outrider__PolicyFigure *f)
 	putchar('\n');
 }
 
-static int print_text(const Outrider__PolicyExplanation *e, bool live)
+static int print_text(
+	const Outrider__PolicyExplanation *e, const Outrider__DraftTree *tree, bool live)
 {
 	if (live)
 		print_head(e);
@@ -199,6 +204,7 @@ static int print_text(const Outrider__PolicyExplanation *e, bool live)
 	}
 	print_options(e);
 	print_positions(e);
+	ctl_print_tree(tree);
 	if (e->n_figures)
 		putchar('\n');
 	for (size_t i = 0; i < e->n_figures; i++)
@@ -215,9 +221,27 @@ static int print_text(const Outrider__PolicyExplanation *e, bool live)
 	return EX_OK;
 }
 
+/* The session's last draft whose tokens were taken by their cost; NULL: there is none, or nobody
+ * tells. */
+static Outrider__Envelope *ask_tree(struct ctl *ctl, uint64_t uid)
+{
+	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT, *reply;
+	Outrider__DraftTreeRequest body = OUTRIDER__DRAFT_TREE_REQUEST__INIT;
+
+	body.session_uid = uid;
+	request.body_case = OUTRIDER__ENVELOPE__BODY_DRAFT_TREE_REQUEST;
+	request.draft_tree_request = &body;
+	if (ctl_ask(ctl, PEER_VERIFIER, &request, OUTRIDER__ENVELOPE__BODY_DRAFT_TREE, TIMEOUT_MS,
+		    &reply, NULL) < 0)
+		return NULL;
+	if (reply->draft_tree->iteration == 0)
+		bus_free(&reply);
+	return reply;
+}
+
 int ctl_policy_explain(struct ctl *ctl, int argc, char **argv)
 {
-	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT, *reply, *of_verifier;
+	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT, *reply, *of_verifier, *tree;
 	Outrider__PolicyExplain body = OUTRIDER__POLICY_EXPLAIN__INIT;
 	int status;
 
@@ -235,8 +259,11 @@ int ctl_policy_explain(struct ctl *ctl, int argc, char **argv)
 	of_verifier = ctl_ask_sessions(ctl);
 	bool live = ctl_is_live(
 		of_verifier ? of_verifier->sessions : NULL, reply->policy_explanation->session_uid);
-	status = ctl->json ? ctl_print_json(explanation_json(reply->policy_explanation, live))
-			   : print_text(reply->policy_explanation, live);
+	tree = ask_tree(ctl, reply->policy_explanation->session_uid);
+	const Outrider__DraftTree *last = tree ? tree->draft_tree : NULL;
+	status = ctl->json ? ctl_print_json(explanation_json(reply->policy_explanation, last, live))
+			   : print_text(reply->policy_explanation, last, live);
+	bus_free(&tree);
 	bus_free(&of_verifier);
 	bus_free(&reply);
 	return status;

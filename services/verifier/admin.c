@@ -101,6 +101,67 @@ static bool model(const struct front *front, Outrider__Envelope *reply)
 	return tokenizer_list_eog(front->tokenizer, config->n_vocab, &out->eog, &out->n_eog) == 0;
 }
 
+static Outrider__DraftTreeNode *describe_node(
+	const struct front *front, const struct select_view_node *of)
+{
+	struct gguf_string piece = tokenizer_piece(front->tokenizer, of->token, true);
+	Outrider__DraftTreeNode *node = malloc(sizeof(*node));
+
+	if (node == NULL)
+		return NULL;
+	outrider__draft_tree_node__init(node);
+	node->token = of->token;
+	node->text.data = malloc(piece.bytes + 1);
+	if (node->text.data != NULL && piece.bytes > 0)
+		memcpy(node->text.data, piece.data, piece.bytes);
+	node->text.len = node->text.data != NULL ? piece.bytes : 0;
+	node->parent = of->parent;
+	node->confidence = of->confidence;
+	node->chance = of->judged.chance;
+	node->cost_ns = of->judged.cost_ns;
+	node->in_slots =
+		(uint32_t)of->judged.fresh - of->judged.coming - (uint32_t)of->judged.absent;
+	node->in_flight = of->judged.coming;
+	node->to_load = of->judged.absent;
+	node->why = of->judged.why;
+	return node;
+}
+
+static bool draft_tree(const struct front *front, uint64_t uid, Outrider__Envelope *reply)
+{
+	int index = uid != 0 ? front_find(front, uid) : -1;
+	struct select_view *view = malloc(sizeof(*view));
+	Outrider__DraftTree *out = malloc(sizeof(*out));
+
+	if (view == NULL || out == NULL) {
+		free(view);
+		free(out);
+		return false;
+	}
+	outrider__draft_tree__init(out);
+	reply->body_case = OUTRIDER__ENVELOPE__BODY_DRAFT_TREE;
+	reply->draft_tree = out;
+	out->session_uid = uid;
+	if (index >= 0 && select_read(&front->engine->select, (uint32_t)index, uid, view)) {
+		out->iteration = view->iteration;
+		out->method =
+			strdup(draft_method_names[view->method < DRAFT_METHODS ? view->method : 0]);
+		out->token_ns = view->prices.token;
+		out->row_ns = view->prices.row;
+		out->expert_ns = view->prices.expert;
+		out->load_ns = view->prices.load;
+		out->nodes = calloc(view->n + 1, sizeof(*out->nodes));
+		for (uint32_t i = 0; out->nodes != NULL && i < view->n; i++) {
+			out->nodes[i] = describe_node(front, &view->node[i]);
+			if (out->nodes[i] == NULL)
+				break;
+			out->n_nodes++;
+		}
+	}
+	free(view);
+	return true;
+}
+
 int admin_handle(void *arg, const Outrider__Envelope *request, Outrider__Envelope *reply)
 {
 	const struct front *front = arg;
@@ -110,6 +171,9 @@ int admin_handle(void *arg, const Outrider__Envelope *request, Outrider__Envelop
 		return sessions(front, reply) ? 0 : -ENOMEM;
 	case OUTRIDER__ENVELOPE__BODY_MODEL_REQUEST:
 		return model(front, reply) ? 0 : -ENOMEM;
+	case OUTRIDER__ENVELOPE__BODY_DRAFT_TREE_REQUEST:
+		return draft_tree(front, request->draft_tree_request->session_uid, reply) ? 0
+											  : -ENOMEM;
 	default:
 		return -EOPNOTSUPP;
 	}

@@ -49,6 +49,7 @@ static struct pick_node judge(const struct pick *pick, const struct policy_price
 		.cost_ns = prices->row + (float)fresh * prices->expert +
 			   ((float)absent + (float)coming / 2) * prices->load,
 		.fresh = (uint16_t)fresh,
+		.coming = (uint16_t)coming,
 		.absent = (uint16_t)absent,
 		.why = PICK_DEAR,
 	};

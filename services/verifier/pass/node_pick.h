@@ -37,7 +37,8 @@ enum pick_why {
 struct pick_node {
 	float chance; /* of the path to it */
 	float cost_ns; /* what it would add, or added, to the pass */
-	uint16_t fresh, absent; /* experts that it adds; how many of these must be loaded */
+	/* Experts that it adds; how many of these are on their way, and how many must be loaded. */
+	uint16_t fresh, coming, absent;
 	uint8_t why; /* enum pick_why */
 };
 

@@ -2,6 +2,8 @@
 
 #include "services/verifier/pass/engine.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Memory of the tables of tokens and pairs. An entry of a model with 48 layers of 128 experts, 8
@@ -14,6 +16,9 @@ int select_init(struct select *select, const struct model *model, uint32_t n_moe
 {
 	memset(select, 0, sizeof(*select));
 	expert_history_init(&select->history);
+	select->pages = calloc(LIMIT_SESSIONS, sizeof(*select->pages));
+	if (select->pages == NULL)
+		return error_set(err, ENOMEM, "no memory for what was judged of drafts");
 	if (n_moe == 0)
 		return pick_init(&select->pick, 0, err);
 	int rc = expert_history_shape(&select->history, n_moe, model->config.n_experts,
@@ -25,7 +30,16 @@ void select_exit(struct select *select)
 {
 	expert_history_exit(&select->history);
 	pick_exit(&select->pick);
+	free(select->pages);
 	memset(select, 0, sizeof(*select));
+}
+
+bool select_read(const struct select *select, uint32_t page, uint64_t uid, struct select_view *out)
+{
+	const struct select_page *from = &select->pages[page];
+
+	return page_read(&from->lock, &from->view, out, sizeof(*out)) && out->session == uid &&
+	       out->n <= LIMIT_DRAFT_NODES;
 }
 
 static bool is_judged(const struct engine *engine, const struct pass_part *part)
@@ -111,6 +125,31 @@ static void set_needs(struct select *select, const struct pass_part *part,
 	}
 }
 
+/* Keeps what was judged for whoever asks. */
+static void show(
+	struct engine *engine, const struct pass_part *part, const struct draft_reply *draft)
+{
+	struct select *select = &engine->select;
+	struct select_view *view = &select->scratch;
+	struct select_page *to = &select->pages[part->session->index];
+
+	view->session = part->session->uid;
+	view->iteration = engine->iteration + 1;
+	view->prices = part->want.prices;
+	view->n = draft->n;
+	view->method = draft->method;
+	for (uint32_t i = 0; i < draft->n; i++)
+		view->node[i] = (struct select_view_node){
+			.token = draft->node[i].token,
+			.parent = draft->node[i].parent,
+			.confidence = draft_confidence_of(&draft->node[i]),
+			.judged = select->pick.node[i],
+		};
+	size_t bytes = offsetof(struct select_view, node) + draft->n * sizeof(*view->node);
+
+	page_write(&to->lock, &to->view, view, (bytes + 7) / 8 * 8);
+}
+
 static struct chance_record *pool_of(
 	struct select *select, const struct engine_session *s, uint32_t method)
 {
@@ -129,6 +168,7 @@ static void judge(struct engine *engine, const struct pass_part *part)
 	set_needs(select, part, draft, &part->want.prices);
 	uint32_t n = pick_nodes(&select->pick, &part->want.prices, draft, select->chance);
 
+	show(engine, part, draft);
 	if (n < draft->n)
 		drafts_keep(&engine->drafts, s->index, select->pick.kept, n);
 }
