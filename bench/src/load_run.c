@@ -81,14 +81,14 @@ static uint32_t reason_of(struct load_run *run, const char *text)
 	return i;
 }
 
-/* The request `at` has ended; its client is free for another one. */
+/* The request `at` has ended; its client is free for another one. why: of a failure, else NULL. */
 static void end(struct loop *l, struct client *c, enum load_outcome outcome, const char *why)
 {
 	struct load_result *r = &l->run->results[c->at];
 
 	r->outcome = outcome;
 	r->done_s = now_s(l);
-	if (outcome == LOAD_FAILED)
+	if (why != NULL)
 		r->reason = reason_of(l->run, why);
 	outrider_stream_free(&c->stream);
 	l->free[(l->free_at + l->n_free++) % l->n_clients] = (uint32_t)(c - l->clients);

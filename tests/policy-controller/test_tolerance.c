@@ -159,7 +159,8 @@ static void what_is_no_pass_is_not_counted(void **state)
 	for (int i = 0; i < 10; i++)
 		run(&passes, &m, 2, 0, &iteration, &seed);
 	assert_int_equal(tolerance_points(&passes.tolerance, &passes.cost, 2, 1, before), 1);
-	struct iteration_record bad = {.iteration = ++iteration,
+	iteration++;
+	struct iteration_record bad = {.iteration = iteration,
 		.batch_sessions = 2,
 		.batch_tokens = 2,
 		.iteration_ns = COST_NS_MAX + 1,

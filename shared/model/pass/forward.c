@@ -28,8 +28,8 @@ static uint32_t pick_rows(const struct forward *f)
 /* Lays out the logits: those that are kept, and those that are picked from. */
 static void layout_logits(struct forward *f, struct carve *c)
 {
-	f->logits = carve_at(c,
-		(size_t)(f->limits.n_logits + pick_rows(f)) * f->model->output.rows, sizeof(float));
+	f->logits = carve_at(c, (size_t)(f->limits.n_logits + pick_rows(f)) * f->model->output.rows,
+		sizeof(float));
 }
 
 /* Lays out every buffer of a pass. Called twice: to count, then to place. No product overflows: the
