@@ -36,6 +36,14 @@ $(B)/outrider-backend-cuda.so: $(SRC_cuda:%.cc=$(B)/cuda/%.o) $(B)/libkernels.a 
 	$(call say,LD)
 	$(Q)$(NVCC) -shared -cudart static -o $@ $(filter %.o,$^) -Xlinker --start-group $(filter %.a,$^) -Xlinker --end-group \
 		-Xlinker --exclude-libs=ALL -lnuma
+.PHONY: gpu-check
+# Beside the tests' programs, where they look for it.
+$(B)/tests/gpu/outrider-backend-cuda.so: cuda
+	@mkdir -p $(@D)
+	@ln -sf ../../outrider-backend-cuda.so $@
+## make gpu-check  test the back end for GPUs on a device: its kernels, golden models, exported memory
+gpu-check: programs cuda $(B)/tests/gpu/outrider-backend-cuda.so $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/gpu/test_*.c))
+	@B=$(B) tools/gpu_check.sh
 $(B)/cuda/%.o: %.cc $(CUDA_STAMP)
 	@mkdir -p $(@D)
 	$(call say,NVCC)

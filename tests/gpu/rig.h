@@ -74,6 +74,16 @@ static inline void rig_open_side(
 	(void)rig;
 }
 
+/* The emulated GPU, or with OUTRIDER_TEST_BACKEND=cuda a device. */
+static inline int rig_create(
+	const struct backend_gpu_options *options, struct backend **out, struct error *err)
+{
+	const char *name = getenv("OUTRIDER_TEST_BACKEND");
+
+	return name && strcmp(name, "cuda") == 0 ? backend_cuda_create(options, out, err)
+						 : backend_simt_create(options, out, err);
+}
+
 /* seed: of the inputs. */
 static inline void rig_open(struct rig *rig, const struct queue_limits *limits, uint64_t seed)
 {
@@ -92,7 +102,8 @@ static inline void rig_open(struct rig *rig, const struct queue_limits *limits, 
 	for (uint32_t i = 0; i < RIG_SEEDS; i++) {
 		const struct backend_gpu_options gpu = {.seed = i};
 
-		assert_int_equal(backend_simt_create(&gpu, &rig->gpu[i].backend, &err), 0);
+		if (rig_create(&gpu, &rig->gpu[i].backend, &err) < 0)
+			fail_msg("%s", err.text);
 		rig_open_side(rig, &rig->gpu[i], limits);
 	}
 }
