@@ -5,7 +5,7 @@
 #include "shared/spec/classes.h"
 #include "shared/spec/kv_plan.h"
 
-const char *const verifier_device_names[] = {"cpu", "simt", NULL};
+static const char *const device_lost_names[] = {"cpu", "end", NULL};
 static const char *const pin_names[] = {"auto", "no", "yes", NULL};
 const char *const verifier_kv_names[] = {"auto", "f32", "f16", "q8_0", "q16_0", NULL};
 static const char *const weights_names[] = {"auto", "packed", "mapped", NULL};
@@ -23,9 +23,16 @@ static_assert(KV_PLAN_TOKENS_EACH == 2048 && KV_PLAN_TOKENS_MORE == 48,
 const struct config_key verifier_config_keys[] = {
 	{"", "model", CONFIG_STRING, AT(model), 0, 0, NULL, "", "path",
 		"GGUF file of the model to serve.", KNOB_AT_START, KNOB_MODEL},
-	{"", "device", CONFIG_ENUM, AT(device), 0, 0, verifier_device_names, "cpu", NULL,
-		"What computes: cpu, or simt, which runs the kernels for GPUs in an emulation on "
-		"the CPU. simt gives the same bits, but much more slowly. It is for tests.",
+	{"", "device", CONFIG_STRING, AT(device), 0, 0, NULL, "cpu", "device",
+		"What computes, with the same bits: cpu; cuda:N or cuda:GPU-UUID, that GPU; auto, "
+		"a "
+		"GPU if one can be used, else the CPU; simt, a GPU's kernels emulated, for tests. "
+		"No GPU has been tried yet.",
+		KNOB_AT_START, KNOB_GLOBAL},
+	{"", "device_lost", CONFIG_ENUM, AT(device_lost), 0, 0, device_lost_names, "cpu", NULL,
+		"What happens when the GPU fails in use: cpu (the verifier starts again and goes "
+		"on with its sessions on the CPU), or end (they end with an error, and the "
+		"verifier starts again with the GPU).",
 		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "kernels", CONFIG_ENUM, AT(kernels), 0, 0, kernels_names, "auto", NULL,
 		"Kernel set: auto, scalar, avx2 or avx512. All give the same bits.", KNOB_AT_START,

@@ -14,12 +14,12 @@ enum verifier_gates {
 };
 enum verifier_experts { VERIFIER_EXPERTS_AUTO, VERIFIER_EXPERTS_MAPPED, VERIFIER_EXPERTS_CACHED };
 
-enum verifier_device { VERIFIER_DEVICE_CPU, VERIFIER_DEVICE_SIMT };
-extern const char *const verifier_device_names[];
+enum verifier_device_lost { VERIFIER_DEVICE_LOST_CPU, VERIFIER_DEVICE_LOST_END };
 
 struct verifier_config {
 	char model[1024];
-	int device; /* enum verifier_device */
+	char device[64]; /* device.h */
+	int device_lost; /* enum verifier_device_lost */
 	int kernels; /* index in kernels_names */
 	int64_t threads; /* 0 = the cores on which this process may run, within its quota */
 	int pin; /* enum verifier_pin; resolved to NO or YES */

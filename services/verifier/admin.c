@@ -3,6 +3,7 @@
 
 #include "shared/base/clock.h"
 #include "shared/base/plural.h"
+#include "shared/base/units.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -200,6 +201,27 @@ static void detail_classes(const struct front *front, struct daemon_details *to)
 	}
 }
 
+/* What computes: the kernels and their threads, or the device, its memory and its driver. */
+static void kernels_detail(const struct front *front, struct daemon_details *to)
+{
+	const struct backend *backend = front->backend;
+	const struct backend_device *device = backend->device;
+	struct backend_memory memory;
+
+	if (device == NULL) {
+		daemon_detail(to, "kernels", "%s, %lld thread%s", backend->variant,
+			(long long)front->config->threads,
+			plural((uint64_t)front->config->threads));
+		return;
+	}
+	backend->ops->memory(backend, &memory);
+	daemon_detail(to, "kernels", "%s, %s of %s free%s%s", device->name, UNITS_SIZE(memory.free),
+		UNITS_SIZE(memory.bytes), device->driver[0] != '\0' ? ", driver for CUDA " : "",
+		device->driver);
+	if (device->uuid[0] != '\0')
+		daemon_detail(to, "device_uuid", "%s", device->uuid);
+}
+
 void admin_detail(void *arg, struct daemon_details *to)
 {
 	const struct front *front = arg;
@@ -238,8 +260,7 @@ void admin_detail(void *arg, struct daemon_details *to)
 	daemon_detail(to, "sessions", "%u running, %u waiting, %u kept",
 		n[SESSION_PREFILL] + n[SESSION_RUNNING], n[SESSION_QUEUED], n[SESSION_DONE]);
 	daemon_detail(to, "output_tokens", "%llu", (unsigned long long)total);
-	daemon_detail(to, "kernels", "%s, %lld thread%s", front->backend->variant,
-		(long long)front->config->threads, plural((uint64_t)front->config->threads));
+	kernels_detail(front, to);
 	const struct {
 		const char *name;
 		const _Atomic uint64_t *value;

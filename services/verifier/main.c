@@ -8,10 +8,9 @@
  *	                   pass/: engine.c, pass.c                   engine thread, drives the pool
  *	drafter <--(rings of region "draft")--> pass/drafts.c
  */
-#include "kernels/cpu/steps/backend_cpu.h"
-#include "kernels/gpu/backend.h"
-#include "kernels/kernels.h"
+#include "kernels/backend.h"
 #include "services/verifier/front/front.h"
+#include "services/verifier/state/device.h"
 #include "services/verifier/state/packed.h"
 #include "services/verifier/state/resources.h"
 #include "shared/base/descriptors.h"
@@ -95,32 +94,6 @@ static int need_descriptors(const struct verifier *v, struct error *err)
 		err);
 }
 
-/* The kernels for GPUs, emulated. */
-static int open_simt(struct verifier *v, struct error *err)
-{
-	const struct backend_gpu_options options = {.seed = 0};
-	int rc = backend_simt_create(&options, &v->backend, err);
-	const char *lacks = rc == 0 ? backend_lacks(v->backend->ops) : NULL;
-
-	if (lacks != NULL)
-		return error_set(err, ENOTSUP, "device = simt: it has no step \"%s\" yet", lacks);
-	return rc;
-}
-
-/* The back end's threads start with the engine. */
-static int open_backend(struct verifier *v, struct error *err)
-{
-	if (v->config.device == VERIFIER_DEVICE_SIMT)
-		return open_simt(v, err);
-	const struct backend_cpu_options options = {
-		.kernels = kernels_select(kernels_names[v->config.kernels], err),
-		.threads = (uint32_t)v->config.threads,
-		.pin = v->config.pin == VERIFIER_PIN_YES,
-	};
-
-	return options.kernels == NULL ? -EINVAL : backend_cpu_create(&options, &v->backend, err);
-}
-
 /* Call after everything that has buffers of the back end is closed. */
 static void close_backend(struct verifier *v)
 {
@@ -152,7 +125,7 @@ static int load_model(struct verifier *v, struct error *err)
 	rc = need_descriptors(v, err);
 	if (rc != 0)
 		return rc;
-	return open_backend(v, err);
+	return device_open(&v->config, v->model, &v->backend, err);
 }
 
 static void needs_of(const struct verifier *v, struct resources_needs *out)
@@ -285,7 +258,7 @@ static void stop(struct verifier *v)
 	daemon_destroy(&v->daemon);
 }
 
-static int serve(struct verifier *v, const char *runtime_dir)
+static int serve(struct verifier *v, char **argv, const char *runtime_dir)
 {
 	const struct daemon_options daemon_options = {
 		.name = PEER_VERIFIER, .runtime_dir = runtime_dir, .watchdog_stall_ns = STALL_NS};
@@ -296,6 +269,7 @@ static int serve(struct verifier *v, const char *runtime_dir)
 		return daemon_start_failed(die(rc, &err));
 	daemon_set_state(v->daemon, "loading");
 	v->front.daemon = v->daemon;
+	v->front.argv = argv;
 	v->front.config = &v->config;
 	front_init(&v->front);
 	proof_init(&v->front.proof);
@@ -316,6 +290,9 @@ static int serve(struct verifier *v, const char *runtime_dir)
 		links_state(&v->front);
 		daemon_ready(v->daemon);
 		status = daemon_run(v->daemon);
+		/* The supervisor starts a successor, which has the device anew. */
+		if (engine_device_lost(v->front.engine, &err))
+			status = EX_UNAVAILABLE;
 	}
 	stop(v);
 	return rc != 0 ? daemon_start_failed(status) : status;
@@ -363,5 +340,5 @@ int main(int argc, char **argv)
 				      sizeof(runtime_dir), &err);
 	if (rc != 0)
 		return daemon_start_failed(die(rc, &err));
-	return options->check ? check(v) : serve(v, runtime_dir);
+	return options->check ? check(v) : serve(v, argv, runtime_dir);
 }

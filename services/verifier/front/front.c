@@ -1,4 +1,5 @@
 #include "services/verifier/front/front.h"
+#include "services/verifier/state/device.h"
 
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
@@ -505,11 +506,30 @@ static void front_watch(struct front *front)
 	engine_poke(front->engine); /* sessions that wait for their clients end too */
 }
 
+/* When the device is lost, the process goes. Where the CPU goes on that is at once; otherwise
+ * clients first hear why their sessions ended. */
+static void watch_device(struct front *front)
+{
+	enum { TICKS = 4 };
+	struct error err;
+
+	if (!engine_device_lost(front->engine, &err))
+		return;
+	if (front->config->device_lost == VERIFIER_DEVICE_LOST_CPU) {
+		int rc = device_restart_on_cpu(err.text, front->argv);
+		log_error("the program cannot be run anew: %s", strerror(-rc));
+		daemon_stop(front->daemon, EX_UNAVAILABLE);
+	} else if (++front->lost_ticks == TICKS) {
+		daemon_stop(front->daemon, EX_UNAVAILABLE);
+	}
+}
+
 void front_tick(void *arg)
 {
 	struct front *front = arg;
 	uint64_t now_ns;
 
+	watch_device(front);
 	front_watch(front);
 	front_pump(front);
 	/* Not read earlier: what was just sent would be in the future, and its linger over. */

@@ -45,6 +45,8 @@ struct options;
 
 struct front {
 	struct daemon *daemon;
+	char **argv; /* of the program, which may run anew (state/device.h) */
+	uint32_t lost_ticks; /* since the device was lost */
 	const struct verifier_config *config;
 	const struct model *model;
 	const struct tokenizer *tokenizer;

@@ -651,6 +651,15 @@ void engine_use_hidden(struct engine *engine, struct region *region)
 	*region = (struct region){.fd = -1};
 }
 
+bool engine_device_lost(struct engine *engine, struct error *err)
+{
+	/* Pairs with the release in pass.c: the reason is there. */
+	if (!atomic_load_explicit(&engine->device_lost, memory_order_acquire))
+		return false;
+	*err = engine->device_err;
+	return true;
+}
+
 bool engine_alive(const struct engine *engine, uint64_t *seen)
 {
 	uint64_t progress = atomic_load_explicit(&engine->progress, memory_order_relaxed);

@@ -121,6 +121,8 @@ struct engine {
 	int start_rc; /* 1 while the engine starts */
 	struct error start_err;
 	char refusal[160]; /* why the expert cache's region is not used, or ""; under lock */
+	struct error device_err; /* why the device is lost, once it is */
+	_Atomic bool device_lost; /* no pass runs any more */
 };
 
 /* The i-th oldest live session; i < n_live. */
@@ -203,3 +205,6 @@ void engine_mark(struct engine *engine, const struct engine_session *s);
 void engine_set_hooks(struct engine *engine);
 /* Engine thread. Wakes the front: at once (now), or if it was not woken for a while. */
 void engine_wake(struct engine *engine, bool now);
+
+/* Whether the device was lost, and why. Any thread. */
+bool engine_device_lost(struct engine *engine, struct error *err);

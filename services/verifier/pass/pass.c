@@ -65,6 +65,7 @@ static void end_hints(struct engine *engine, const struct pass *pass)
  * file. After something has touched the files, it waits until they have been compared (proof.h). */
 static int judge(const struct engine *engine, int rc, struct error *err)
 {
+	struct backend *backend = engine->o.backend;
 	int lost = gguf_watch(engine->o.model->gguf, err);
 	bool damaged = engine->cached != NULL && experts_cached_damaged(engine->cached);
 
@@ -76,6 +77,8 @@ static int judge(const struct engine *engine, int rc, struct error *err)
 		lost = proof_wait(engine->o.proof, engine->o.model->gguf, err);
 	if (lost != 0 || rc == 0)
 		return lost;
+	if (rc == -ENODEV && backend->ops->failure(backend, err) != 0)
+		return rc;
 	return error_set(err, -rc, "the model cannot be computed: %s", strerror(-rc));
 }
 
@@ -131,11 +134,25 @@ static void end(struct engine *engine, struct pass *pass)
 	atomic_store_explicit(&engine->iterations_total, engine->iteration, memory_order_relaxed);
 }
 
+/* After a pass that failed because the device is lost. Where the CPU goes on, sessions stay as they
+ * are, as if this process had been killed during the pass. */
+static void lose_device(struct engine *engine, const struct error *err)
+{
+	log_error("%s", err->text);
+	if (engine->o.config->device_lost == VERIFIER_DEVICE_LOST_END)
+		fail_all(engine, err);
+	engine->device_err = *err;
+	atomic_store_explicit(&engine->device_lost, true, memory_order_release);
+	engine_wake(engine, true);
+}
+
 uint32_t pass_run(struct engine *engine)
 {
 	struct pass *pass = &engine->pass;
 	struct error err;
 
+	if (atomic_load_explicit(&engine->device_lost, memory_order_relaxed))
+		return 0;
 	pass->start_ns = clock_ns();
 	pass_sweep(engine, pass);
 	if (gguf_lost(engine->o.model->gguf, &err) != 0)
@@ -144,13 +161,16 @@ uint32_t pass_run(struct engine *engine)
 		pass_publish(engine);
 		return 0;
 	}
-	if (run(engine, pass, &err) == 0) {
+	int rc = run(engine, pass, &err);
+	if (rc == 0) {
 		pass_accept(engine, pass);
 		pass_select_learn(engine, pass);
 		pass_commit(engine, pass);
 		if (!engine->o.backend->ops->behind)
 			pass_publish(engine);
 		pass_report(engine, pass);
+	} else if (rc == -ENODEV) {
+		lose_device(engine, &err);
 	} else {
 		fail_all(engine, &err);
 	}

@@ -1,6 +1,7 @@
 #include "services/verifier/state/config.h"
 
 #include "kernels/kv_format.h"
+#include "services/verifier/state/device.h"
 #include "services/verifier/state/tuning.h"
 #include "shared/base/cpus.h"
 #include "shared/base/file.h"
@@ -62,6 +63,9 @@ int verifier_config_resolve(struct verifier_config *config, struct error *err)
 		return error_set(err, EINVAL,
 			"model: no file given (--model FILE, or model = FILE in the "
 			"configuration)");
+	int rc = device_check(config->device, err);
+	if (rc != 0)
+		return rc;
 	if (config->threads == 0)
 		config->threads = cpus.threads;
 	/* Two unbound threads were seen to share one of two idle CPUs for seconds, at half the

@@ -145,7 +145,7 @@ void resources_notice(const struct verifier_config *config, const struct backend
 	struct cpus cpus;
 	char text[256];
 
-	if (config->device == VERIFIER_DEVICE_CPU)
+	if (backend->device == NULL)
 		slow = kernels_notice(backend_cpu_kernels(backend), kernels_names[config->kernels]);
 	if (slow != NULL)
 		log_notice("%s", slow);

@@ -1,0 +1,23 @@
+/*
+ * The setting `device`: which back end the verifier computes with. Used by main, before any thread
+ * starts, and by the loop when a device is lost.
+ */
+#pragma once
+
+#include "services/verifier/state/config.h"
+
+struct backend;
+
+/* Checks the form of the setting. -EINVAL. */
+int device_check(const char *device, struct error *err);
+
+/* Makes the back end for a loaded model, under settings that fit it. Logs why it is the CPU, where
+ * the setting leaves the choice. -ENOMEM: the device has too little memory; the message says with
+ * which settings the model would fit. Other errors as backend_cuda_create. */
+int device_open(const struct verifier_config *config, const struct model *model,
+	struct backend **out, struct error *err);
+
+/* Where the process starts again because of a lost device: runs the program anew, with the same
+ * arguments, in this process, and on the CPU. For its peers it is as if this process had been
+ * killed. Returns only on failure, with -errno. */
+int device_restart_on_cpu(const char *why, char **argv);

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""The setting device: what there is not, what is too small, what is of another version, and what is lost in use, is named; and
+where the CPU goes on, it gives the same bytes. The GPU is emulated."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from outrider_test import BUILD, ROOT, SAMPLED, TARGET_Q4, Service, Tap, difference, program, prompts, reference
+
+MODEL = ROOT / "tests" / "data" / "golden" / "models" / "qwen3.f32.gguf"
+
+tap = Tap()
+
+
+def check(device, env=None, *more):
+    """What outrider-verifier -n says of a device, and its exit status."""
+    done = subprocess.run([str(program("outrider-verifier")), "-n", "--model", str(MODEL), "--set", f"device={device}", *more],
+                          capture_output=True, text=True, env={**os.environ, **(env or {})})
+    return done.returncode, done.stderr.strip()
+
+
+for bad in ("gpu", "cuda:", "cuda:x", "cuda:-1", "simt:0", ""):
+    rc, said = check(bad)
+    tap.ok(rc == 78 and "allowed are cpu, auto, cuda:N, cuda:GPU-... and simt" in said, f'device = "{bad}" is refused', f"{rc} {said}")
+rc, said = check("simt", {"OUTRIDER_SIMT_MEMORY": "100K"})
+tap.ok(rc == 71 and "the emulated GPU has 0.1 MiB free" in said and "the weights alone do not fit" in said,
+       "a device that is too small for the weights is named", f"{rc} {said}")
+rc, said = check("simt", {"OUTRIDER_SIMT_MEMORY": "7M"})
+tap.ok(rc == 71 and "the model needs" in said and "would fit" in said, "a device that is too small says what would fit", f"{rc} {said}")
+fits = said.split("; ")[-1].removesuffix(" would fit").split(" and ") if "would fit" in said else []
+sets = [word for pair in fits for word in ("--set", pair.replace(" ", ""))]
+rc, said = check("simt", {"OUTRIDER_SIMT_MEMORY": "7M"}, *sets)
+tap.ok(sets and rc == 0, f"and that fits: {' '.join(sets)}", f"{rc} {said}")
+
+# Programs beside a shared object that is not theirs.
+with tempfile.TemporaryDirectory() as directory:
+    shutil.copy(BUILD / "outrider-verifier", directory)
+    fake, verifier = Path(directory) / "outrider-backend-cuda.so", Path(directory) / "outrider-verifier"
+
+    def beside(source):
+        if source is not None:
+            made = subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-o", str(fake), "-"], input=source, text=True)
+            if made.returncode:
+                return "gcc cannot make a shared object"
+        done = subprocess.run([str(verifier), "-n", "--model", str(MODEL), "--set", "device=cuda:0"], capture_output=True, text=True)
+        return done.stderr
+
+    said = beside(None)
+    tap.ok("neither beside the program" in said and "make cuda builds it" in said, "no shared object", said)
+    said = beside('const char outrider_backend_cuda_interface[] = "0.0.9-1"; int outrider_backend_cuda_create(void) { return 0; }')
+    tap.ok(f"{fake} is of another version: 0.0.9-1, but this program needs " in said, "a shared object of another version", said)
+    said = beside("int x;")
+    tap.ok("is of another version: none is named" in said, "a shared object that is something else", said)
+    fake.write_text("not an object")
+    said = beside(None)
+    tap.ok(f"{fake} cannot be loaded: " in said, "a file that is no shared object", said)
+
+if not (BUILD / "outrider-backend-cuda.so").exists():
+    done = subprocess.run([str(ROOT / "tools" / "gpu_check.sh")], capture_output=True, text=True, cwd=ROOT, env={**os.environ, "B": str(BUILD)})
+    tap.ok(done.returncode == 77 and "nothing was checked: outrider-model: " in done.stderr, "gpu-check says that it checks nothing", done.stderr)
+
+ids = prompts(3, longest=24)
+with Service(TARGET_Q4, options=["--device", "auto"]) as service:
+    said = service.log_text()
+    result = service.swarm([{"tokens": ids[0], "max_tokens": 6, "logits_hash": True}])[0]
+    wrong = difference(result, reference(ids[0], 6, model=TARGET_Q4))
+    tap.ok("device = auto: the CPU computes, because" in said and not wrong, "auto without a GPU: the CPU, and the log says why", said + wrong)
+
+
+def asked(n):
+    return [{"tokens": p, "max_tokens": n, "seed": 100 + i, "k": 3, "draft_method": "ngram", "logits_hash": True, **SAMPLED}
+            for i, p in enumerate(ids)]
+
+
+# Lost while a prompt is computed, while tokens are, and soon after: launches are counted from the start.
+expected = [reference(p, 12, SAMPLED, seed=100 + i, model=TARGET_Q4) for i, p in enumerate(ids)]
+for launch in (1, 150, 700):
+    with Service(TARGET_Q4, sets=["verifier.device=simt"], env={"OUTRIDER_SIMT_LOST": str(launch)}) as service:
+        before = service.status()[0].get("details", {}).get("kernels", "")
+        results = service.swarm(asked(12), concurrent=3)
+        wrong = [f"session {i}: {what}" for i, r in enumerate(results) if (what := difference(r, expected[i]))]
+        said = service.log_text()
+        after = next(p for p in service.status() if p["name"] == "verifier").get("details", {}).get("kernels", "")
+        lost = "the emulated GPU was lost in kernel" in said and "the CPU computes, because the emulated GPU was lost" in said
+        tap.ok(not wrong and lost and "thread" in after, f"lost at launch {launch}, the CPU goes on: the same bytes",
+               "\n".join(wrong) + f"\n{before}\n{after}\n" + said[-1500:])
+with Service(TARGET_Q4, sets=["verifier.device=simt", "verifier.device_lost=end"], env={"OUTRIDER_SIMT_LOST": "300"}) as service:
+    results = service.swarm(asked(12), concurrent=3)
+    errors = [r.get("error") or "" for r in results]
+    tap.ok(any("the emulated GPU was lost in kernel" in e for e in errors), "device_lost = end: sessions end with the reason", "\n".join(errors))
+tap.done()
