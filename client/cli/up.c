@@ -66,6 +66,9 @@ static void usage(FILE *to)
 	      "  --runtime-dir DIR     the directory for the service's sockets\n"
 	      "  --threads N           threads of the verifier (default 0: one per core, within\n"
 	      "                        the CPU limit)\n"
+	      "  --device D            what computes: cpu (the default), auto, cuda:N, "
+	      "cuda:GPU-UUID,\n"
+	      "                        or simt, the GPU's kernels in an emulation, for tests\n"
 	      "  --context N           longest session in tokens, prompt and output (default 0:\n"
 	      "                        the model's context, at most 8192)\n"
 	      "  --kv TYPE             how keys and values are stored: auto, f32, f16, q8_0, "
@@ -162,6 +165,7 @@ enum {
 	FLAG_DRAFT,
 	FLAG_RUNTIME_DIR,
 	FLAG_THREADS,
+	FLAG_DEVICE,
 	FLAG_CONTEXT,
 	FLAG_HTTP,
 	FLAG_KV,
@@ -179,6 +183,7 @@ static const struct option flags[] = {
 	{"draft", required_argument, NULL, FLAG_DRAFT},
 	{"runtime-dir", required_argument, NULL, FLAG_RUNTIME_DIR},
 	{"threads", required_argument, NULL, FLAG_THREADS},
+	{"device", required_argument, NULL, FLAG_DEVICE},
 	{"context", required_argument, NULL, FLAG_CONTEXT},
 	{"kv", required_argument, NULL, FLAG_KV},
 	{"http", required_argument, NULL, FLAG_HTTP},
@@ -220,6 +225,8 @@ static int take_flag(struct up *up, int flag)
 		return 0;
 	case FLAG_THREADS:
 		return add_setting(up, VERIFIER, "threads", optarg);
+	case FLAG_DEVICE:
+		return add_setting(up, VERIFIER, "device", optarg);
 	case FLAG_CONTEXT:
 		return add_setting(up, VERIFIER, "context", optarg);
 	case FLAG_KV:

@@ -1,7 +1,9 @@
 #include "client/cli/doctor/machine.h"
 
 #include "kernels/cpu/simd.h"
+#include "kernels/gpu/backend.h"
 #include "kernels/kernels.h"
+#include "shared/base/units.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -258,6 +260,26 @@ static void find_program(const char *name, char *out, size_t bytes)
 	out[0] = '\0';
 }
 
+/* Whether the back end for GPUs, and the driver, can be used. */
+static void probe_gpu(struct machine *out)
+{
+	const struct backend_gpu_options options = {.device = ""};
+	struct error err = {.text = ""};
+	struct backend_memory memory;
+	struct backend *backend;
+
+	out->gpu_usable = backend_cuda_create(&options, &backend, &err) == 0;
+	if (!out->gpu_usable) {
+		snprintf(out->gpu_use, sizeof(out->gpu_use), "%.390s", err.text);
+		return;
+	}
+	backend->ops->memory(backend, &memory);
+	snprintf(out->gpu_use, sizeof(out->gpu_use), "%s, %s of %s free, driver for CUDA %s",
+		backend->device->name, UNITS_SIZE(memory.free), UNITS_SIZE(memory.bytes),
+		backend->device->driver);
+	backend->ops->destroy(backend);
+}
+
 void machine_probe(struct machine *out)
 {
 	const struct kernels *kernels = kernels_select("auto", NULL);
@@ -277,4 +299,5 @@ void machine_probe(struct machine *out)
 		out->files_most = of_limit(limit.rlim_max);
 	}
 	find_program("nvidia-smi", out->nvidia_smi, sizeof(out->nvidia_smi));
+	probe_gpu(out);
 }

@@ -38,6 +38,8 @@ struct machine {
 	int io_uring; /* 0: it works; -errno */
 	uint64_t memlock, files_now, files_most; /* limits; UINT64_MAX: none */
 	char nvidia_smi[256]; /* its path; "": not found in PATH */
+	bool gpu_usable; /* by the back end for GPUs */
+	char gpu_use[400]; /* the device, its memory and driver, or why there is none */
 };
 
 /* root: "" for the machine itself. mask: the CPUs that may be used. */

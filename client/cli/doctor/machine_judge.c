@@ -189,20 +189,24 @@ static void judge_descriptors(
 
 static void judge_gpu(const struct machine *m, struct findings *findings)
 {
-	static const char cpu_only[] = "this version computes on the CPU and does not use it";
+	char there[512];
 
 	if (m->n_gpus > 0)
-		finding_add(findings, "gpu", FINDING_OK, "%u GPU%s (%s), NVIDIA driver %s, %s: %s",
-			m->n_gpus, plural(m->n_gpus), m->gpu[0] ? m->gpu : "unknown model",
+		snprintf(there, sizeof(there), "%u GPU%s (%s), NVIDIA driver %s, %s", m->n_gpus,
+			plural(m->n_gpus), m->gpu[0] ? m->gpu : "unknown model",
 			m->driver[0] ? m->driver : "of an unknown version",
-			m->nvidia_smi[0] ? m->nvidia_smi : "no nvidia-smi", cpu_only);
+			m->nvidia_smi[0] ? m->nvidia_smi : "no nvidia-smi");
 	else if (m->driver[0])
-		finding_add(findings, "gpu", FINDING_OK,
-			"NVIDIA driver %s without a GPU; this version computes on the CPU",
-			m->driver);
+		snprintf(there, sizeof(there), "NVIDIA driver %s without a GPU", m->driver);
 	else
+		snprintf(there, sizeof(there), "no NVIDIA driver");
+	if (m->gpu_usable)
 		finding_add(findings, "gpu", FINDING_OK,
-			"no NVIDIA driver; this version computes on the CPU");
+			"%s: --device auto computes on it (%s); this has not been tried yet", there,
+			m->gpu_use);
+	else
+		finding_add(findings, "gpu", FINDING_OK, "%s; the service computes on the CPU%s%s",
+			there, m->gpu_use[0] ? ": " : "", m->gpu_use);
 }
 
 static void judge_units(const struct machine *m, struct findings *findings)

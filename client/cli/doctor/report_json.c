@@ -52,6 +52,8 @@ static json_t *machine_json(const struct machine *m)
 	json_object_set_new(all, "descriptors", known(m->files_most));
 	json_object_set_new(all, "gpus", json_integer(m->n_gpus));
 	json_object_set_new(all, "nvidia_driver", text_or_null(m->driver));
+	json_object_set_new(all, "gpu_usable", json_boolean(m->gpu_usable));
+	json_object_set_new(all, "gpu_use", text_or_null(m->gpu_use));
 	json_object_set_new(all, "units", text_or_null(m->units));
 	return all;
 }
