@@ -26,6 +26,11 @@ INSTALLED := $(PROGRAMS:%=$(BINDIR)/%) $(INCLUDEDIR)/outrider.h $(LIBDIR)/libout
 	$(SYSUSERSDIR)/outrider.conf $(BASHCOMPDIR)/outriderctl $(ZSHCOMPDIR)/_outriderctl \
 	$(COMPLETED:%=$(BASHCOMPDIR)/%) $(ZSHCOMPDIR)/_outrider $(DATADIR)/grafana.json
 
+# The back end for GPUs is installed if make cuda has built it, with what the units need for it.
+CUDA_BUILT := $(wildcard $(B)/outrider-backend-cuda.so)
+CUDA_UNITS := outrider-verifier outrider-expert-cache
+CUDA_INSTALLED := $(LIBDIR)/outrider/outrider-backend-cuda.so $(CUDA_UNITS:%=$(UNITDIR)/%.service.d/cuda.conf)
+
 # The static SDK: one object of everything the shared one is linked from, which shows its users the same names. It has its own
 # folder because $(B)/liboutrider.a is the command line client's own objects.
 $(B)/sdk/liboutrider.a: $(call objects,$(SRC_client)) $(B)/libipc.a $(B)/libbase.a $(B)/libproto.a client/sdk/liboutrider.map
@@ -69,9 +74,13 @@ install: programs $(B)/sdk/liboutrider.a
 	$(INSTALL) -m 644 config/grafana.json $(DESTDIR)$(DATADIR)
 	for file in $(CONFIGS); do test -e $(DESTDIR)$(SYSCONFDIR)/outrider/$$file || \
 		$(INSTALL) -m 644 config/$$file $(DESTDIR)$(SYSCONFDIR)/outrider/ || exit 1; done
+	$(if $(CUDA_BUILT),$(INSTALL) -D -m 755 $(CUDA_BUILT) $(DESTDIR)$(LIBDIR)/outrider/outrider-backend-cuda.so)
+	$(if $(CUDA_BUILT),for unit in $(CUDA_UNITS); do \
+		$(INSTALL) -D -m 644 systemd/cuda.conf $(DESTDIR)$(UNITDIR)/$$unit.service.d/cuda.conf || exit 1; done)
 ## make uninstall  remove what install put there, except edited configuration
 uninstall:
-	rm -f $(INSTALLED:%=$(DESTDIR)%)
+	rm -f $(INSTALLED:%=$(DESTDIR)%) $(CUDA_INSTALLED:%=$(DESTDIR)%)
+	rmdir $(DESTDIR)$(LIBDIR)/outrider $(CUDA_UNITS:%=$(DESTDIR)$(UNITDIR)/%.service.d) 2>/dev/null || true
 	for file in $(CONFIGS); do cmp -s config/$$file $(DESTDIR)$(SYSCONFDIR)/outrider/$$file && \
 		rm -f $(DESTDIR)$(SYSCONFDIR)/outrider/$$file; done; true
 	rmdir $(DESTDIR)$(SYSCONFDIR)/outrider $(DESTDIR)$(DATADIR) 2>/dev/null || true
