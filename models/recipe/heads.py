@@ -1,13 +1,15 @@
 """Train a head that drafts for the target: EAGLE-3, or a layer for multi-token prediction in the target's own file.
 
-  heads.py eagle3 --target TARGET.gguf --data DIR --out HEAD.gguf [--minutes 25]
-  heads.py mtp --target TARGET.gguf --data DIR --out MODEL.gguf [--minutes 25]
+  heads.py eagle3 --target TARGET.gguf --data DIR [DIR2] --out HEAD.gguf [--minutes 25]
+  heads.py mtp --target TARGET.gguf --data DIR [DIR2] --out MODEL.gguf [--minutes 25]
 
-DIR is that of tok.py. The target's weights are those of the file, dequantised, and do not change. Both heads are trained as they
-draft (the training-time test of EAGLE-3, arXiv 2503.01840, section 3): step 0 reads the target's states, each further step the
-states of the step before, and attention sees what it will see: the target's rows up to where the draft began, then the draft's.
-The target's probabilities are the labels. MODEL.gguf is TARGET.gguf and one block more (qwen3moe with the tensors of nextn);
-other programs than Outrider do not read that. Runs on the CPU in float32; the learning rate follows the clock.
+DIR is that of tok.py, DIR2 that of answers.py: steps take them in turn, and the last one is measured. The target's weights are those of
+the file, dequantised, and do not change. Both heads are trained as they draft (the training-time test of EAGLE-3, arXiv 2503.01840,
+section 3): step 0 reads the target's states, each further step the states of the step before, and attention sees what it will see: the
+target's rows up to where the draft began, then the draft's. The target's probabilities are the labels, and its states a second aim
+(latent consistency). What projects into the head begins as the least-squares map to the stream that the target itself has there. The
+EAGLE-3 head shares the target's embedding and output. MODEL.gguf is TARGET.gguf and one block more (qwen3moe with the tensors of
+nextn); other programs than Outrider do not read that. Runs on the CPU in float32; the learning rate follows the clock.
 """
 import argparse
 import json
@@ -20,14 +22,16 @@ import numpy as np
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from export import add, finish, sizes
 from gguf import GGMLQuantizationType as Q
-from model import Experts
+from model import Experts, Optimizer
 from reference import Reference
-from train import Data, TARGET
+from train import Data, TARGET, schedule
 
 TAPS = (1, 3, 5)  # residual streams before these layers
 STEPS, FADE = 3, 0.8  # drafted tokens in training, and the weight of each next one
 EAGLE_FF = 512
+LATENT = 0.3  # weight of the distance between the head's states and the target's
 
 
 def norm(x, w):
@@ -74,13 +78,13 @@ class Target:
 
     @torch.no_grad()
     def __call__(self, ids):
-        """(taps [batch, position, 3 dim], states after the output norm)"""
+        """(taps [batch, position, 3 dim], the last residual stream, states after the output norm)"""
         x, taps = F.embedding(ids, self.w["token_embd"]), []
         for i in range(TARGET.layers):
             if i in TAPS:
                 taps.append(x)
             x = self.block(i, x)
-        return torch.cat(taps, -1), norm(x, self.w["output_norm"])
+        return torch.cat(taps, -1), x, norm(x, self.w["output_norm"])
 
 
 class Head(nn.Module):
@@ -129,20 +133,24 @@ class Eagle(Head):
         self.fc = nn.Parameter(torch.cat((torch.zeros(d, 2 * d), torch.eye(d)), 1))
         self.attn_norm, self.attn_norm_2, self.ffn_norm, self.output_norm = (self.ones(d) for _ in range(4))
         self.ffn_gate, self.ffn_up, self.ffn_down = self.matrix(EAGLE_FF, d), self.matrix(EAGLE_FF, d), self.matrix(d, EAGLE_FF)
-        self.output = nn.Parameter(target.w["output"].clone())
         with torch.no_grad():
             self.output_norm.copy_(target.w["output_norm"])
+
+    @torch.no_grad()
+    def fit(self, streams):
+        """The state that the target itself has one token later, as well as a linear map tells it."""
+        self.fc.copy_(least_squares(((taps[:, :-1], last[:, 1:]) for _, taps, last, _ in streams)))
 
     def begin(self, taps, _):
         return taps @ self.fc.t()
 
     def row(self, embedding, state, step, past):
-        """(logits, state for the next step)"""
+        """(state after the head's norm, state for the next step)"""
         h = torch.cat((norm(embedding, self.attn_norm), norm(state, self.attn_norm_2)), -1)
         u = state + self.attend(h, step, past)
         h = norm(u, self.ffn_norm)
         u = u + (F.silu(h @ self.ffn_gate.t()) * (h @ self.ffn_up.t())) @ self.ffn_down.t()
-        return norm(u, self.output_norm) @ self.output.t(), u
+        return norm(u, self.output_norm), u
 
 
 class Mtp(Head):
@@ -162,6 +170,13 @@ class Mtp(Head):
     def qk(self, q, k):
         return norm(q, self.attn_q_norm), norm(k, self.attn_k_norm)
 
+    @torch.no_grad()
+    def fit(self, streams):
+        """The residual stream that the target itself has before its last layer, one token later."""
+        self.eh_proj.copy_(least_squares(((torch.cat((norm(F.embedding(ids[:, 1:], self.target[0].w["token_embd"]), self.enorm),
+                                                      norm(states[:, :-1], self.hnorm)), -1), taps[:, 1:, -TARGET.dim:])
+                                          for ids, taps, _, states in streams)))
+
     def begin(self, _, states):
         return states
 
@@ -172,39 +187,50 @@ class Mtp(Head):
         weight, chosen = torch.softmax(h @ self.ffn_gate_inp.t(), -1).topk(TARGET.top_k, -1)
         y = Experts.apply(h, weight / weight.sum(-1, keepdim=True), chosen, self.ffn_gu_exps, self.ffn_down_exps)
         y = norm(x + y.view(x.shape), self.shared_head_norm)
-        return y @ self.target[0].w["output"].t(), y
+        return y, y
 
 
-def unroll(head, ids):
-    """Yields (logits, the target's probabilities for the same token) of each step. Row q of a step drafts the token q + 2."""
+def least_squares(pairs):
+    """The matrix [outputs, inputs] that maps the first of each pair to the second as well as it can."""
+    squares = products = 0
+    for x, y in pairs:
+        x, y = x.flatten(0, 1).double(), y.flatten(0, 1).double()
+        squares, products = squares + x.t() @ x, products + x.t() @ y
+    ridge = 1e-3 * squares.diagonal().mean() * torch.eye(len(squares))
+    return torch.linalg.solve(squares + ridge, products).t().float()
+
+
+def unroll(head, ids, steps=STEPS):
+    """Yields (logits, the target's probabilities for the same token, distance of the states) of each step. Row q of a step drafts
+    the token q + 2."""
     target = head.target[0]
-    taps, states = target(ids)
+    taps, _, states = target(ids)
     with torch.no_grad():
         probabilities = torch.softmax(states[:, 1:] @ target.w["output"].t(), -1)
     embedding = F.embedding(ids, target.w["token_embd"])[:, 1:]
     state, past = head.begin(taps, states)[:, :-1], []
-    for step in range(STEPS):
-        logits, after = head.row(embedding, state, step, past)
+    for step in range(steps):
+        normed, after = head.row(embedding, state, step, past)
         # The first rows of a step have no draft behind which they could come.
-        yield logits[:, step:], probabilities[:, step:]
+        distance = (normed - states[:, 1:])[:, step:].square().mean() / states.square().mean()
+        yield (normed @ target.w["output"].t())[:, step:], probabilities[:, step:], distance
         state = F.pad(after, (0, 0, 1, 0))[:, :-1]
 
 
 def train(head, a):
-    data = Data(a.data, "train", 7)
-    optimizer = torch.optim.AdamW(head.parameters(), lr=a.lr, betas=(0.9, 0.95), weight_decay=0.01)
-    began, step, fraction, mean = time.time(), 0, 0.0, None
+    sources = [Data(folder, "train", 7) for folder in a.data]
+    optimizer, began, step, fraction, mean = Optimizer(head, 0.6 * a.lr, a.lr), time.time(), 0, 0.0, None
     while fraction < 1:
+        ids, _ = sources[step % len(sources)].batch(a.batch, a.window)
+        entropies, latent = [], 0
+        for i, (logits, wanted, distance) in enumerate(unroll(head, ids)):
+            entropies.append(-(wanted * torch.log_softmax(logits, -1)).sum(-1).mean())
+            latent = latent + FADE ** i * distance
+        (sum(FADE ** i * entropy for i, entropy in enumerate(entropies)) + LATENT * latent).backward()
+        optimizer.step(schedule(step, fraction))
+        optimizer.zero()
         fraction = (step + 1) / a.steps if a.steps else (time.time() - began) / (60 * a.minutes)
-        for group in optimizer.param_groups:
-            group["lr"] = a.lr * min(1, (step + 1) / 30) * 0.5 * (1 + math.cos(math.pi * min(fraction, 1)))
-        ids, _ = data.batch(a.batch, a.window)
-        losses = [FADE ** i * -(wanted * torch.log_softmax(logits, -1)).sum(-1).mean() for i, (logits, wanted) in enumerate(unroll(head, ids))]
-        optimizer.zero_grad()
-        sum(losses).backward()
-        torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
-        optimizer.step()
-        step, now = step + 1, [loss.item() / FADE ** i for i, loss in enumerate(losses)]
+        step, now = step + 1, [entropy.item() for entropy in entropies] + [latent.item()]
         mean = now if mean is None else [0.95 * m + 0.05 * n for m, n in zip(mean, now)]
         if step % 20 == 0 or step == 1:
             print(json.dumps({"step": step, "sec": round(time.time() - began), "loss": [round(m, 3) for m in mean]}), flush=True)
@@ -214,10 +240,10 @@ def train(head, a):
 @torch.no_grad()
 def agreement(head, a):
     """For each depth: how often the drafted token is the target's own, where the text before is the data's."""
-    data, found = Data(a.data, "held", 11), []
-    for _ in range(8):
-        ids, _ = data.batch(a.batch, a.window)
-        found.append([(logits.argmax(-1) == wanted.argmax(-1)).float().mean().item() for logits, wanted in unroll(head, ids)])
+    data, found = Data(a.data[-1], "held", 11), []
+    for _ in range(4):
+        ids, _ = data.batch(4, a.window)
+        found.append([(logits.argmax(-1) == wanted.argmax(-1)).float().mean().item() for logits, wanted, _ in unroll(head, ids, 6)])
     return [round(float(x), 3) for x in np.mean(found, 0)]
 
 
@@ -230,41 +256,16 @@ def keys_of(reader, writer, skip=()):
         writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=element)
 
 
-def add(writer, name, value):
-    value = np.ascontiguousarray(value.detach().float().numpy())
-    plain = value.ndim == 1 or "ffn_gate_inp" in name
-    kind = Q.F32 if plain else Q.Q8_0
-    writer.add_tensor(name, value if plain else gguf.quants.quantize(value, kind), raw_dtype=kind)
-
-
-def finish(writer):
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
 def write_eagle3(head, a):
     reader, writer, c = gguf.GGUFReader(str(a.target)), gguf.GGUFWriter(str(a.out), "eagle3"), TARGET
     keys_of(reader, writer, skip=[name for name in reader.fields if not name.startswith("tokenizer.")])
     writer.add_name("Outrider demo EAGLE-3 head")
-    writer.add_context_length(c.context)
-    writer.add_embedding_length(c.dim)
-    writer.add_block_count(1)
-    writer.add_feed_forward_length(EAGLE_FF)
-    writer.add_head_count(c.heads)
-    writer.add_head_count_kv(c.kv_heads)
-    writer.add_key_length(c.head_dim)
-    writer.add_value_length(c.head_dim)
-    writer.add_rope_dimension_count(c.head_dim)
-    writer.add_rope_freq_base(c.rope_base)
-    writer.add_layer_norm_rms_eps(c.eps)
-    writer.add_vocab_size(c.vocab)
+    sizes(writer, c, 1, EAGLE_FF)
     writer.add_array("eagle3.target_layers", list(TAPS))
     writer.add_uint32("eagle3.target_hidden_size", c.dim)
     for name, value in head.named_parameters():
-        own = name in ("fc", "output_norm", "output")
-        add(writer, f"{name}.weight" if own else f"blk.0.{name}.weight", value)
+        own = name in ("fc", "output_norm")
+        add(writer, f"{name}.weight" if own else f"blk.0.{name}.weight", value.detach().numpy(), Q.Q8_0)
     finish(writer)
 
 
@@ -277,12 +278,13 @@ def write_mtp(head, a):
         writer.add_tensor(t.name, t.data, raw_dtype=t.tensor_type)
     block = f"blk.{TARGET.layers}."
     for name, value in head.named_parameters():
+        value = value.detach().numpy()
         if name == "ffn_gu_exps":
-            add(writer, block + "ffn_gate_exps.weight", value[:, :TARGET.ffn])
-            add(writer, block + "ffn_up_exps.weight", value[:, TARGET.ffn:])
+            add(writer, block + "ffn_gate_exps.weight", value[:, :TARGET.ffn], Q.Q8_0)
+            add(writer, block + "ffn_up_exps.weight", value[:, TARGET.ffn:], Q.Q8_0)
         else:
             of_head = name in ("eh_proj", "enorm", "hnorm", "shared_head_norm")
-            add(writer, f"{block}{'nextn.' if of_head else ''}{name}.weight", value)
+            add(writer, f"{block}{'nextn.' if of_head else ''}{name}.weight", value, Q.Q8_0)
     finish(writer)
 
 
@@ -290,18 +292,20 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("kind", choices=("eagle3", "mtp"))
     p.add_argument("--target", type=Path, required=True)
-    p.add_argument("--data", type=Path, required=True)
+    p.add_argument("--data", type=Path, nargs="+", required=True)
     p.add_argument("--out", type=Path, required=True)
     p.add_argument("--minutes", type=float, default=25)
     p.add_argument("--steps", type=int, default=0, help="the schedule follows the steps, not the clock")
-    p.add_argument("--batch", type=int, default=6)
+    p.add_argument("--batch", type=int, default=4)
     p.add_argument("--window", type=int, default=256)
-    p.add_argument("--lr", type=float, default=1e-3)
+    p.add_argument("--lr", type=float, default=5e-3)
     a = p.parse_args()
     torch.manual_seed(3)
     target = Target(a.target)
-    head = (Eagle if a.kind == "eagle3" else Mtp)(target)
+    head, data = (Eagle if a.kind == "eagle3" else Mtp)(target), Data(a.data[-1], "train", 5)
+    head.fit((ids, *target(ids)) for ids, _ in (data.batch(4, a.window) for _ in range(12)))
     before = agreement(head, a)
+    print(json.dumps({"agreement_before": before}), flush=True)
     steps = train(head, a)
     print(json.dumps({"steps": steps, "agreement_before": before, "agreement_by_depth": agreement(head, a)}))
     (write_eagle3 if a.kind == "eagle3" else write_mtp)(head, a)

@@ -211,19 +211,26 @@ static void job_text(struct job *job, const char *text, size_t bytes)
 	grown[job->text_bytes] = '\0';
 }
 
+static json_t *counts(const uint32_t *values, size_t n)
+{
+	json_t *array = json_array();
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(array, json_integer(values[i]));
+	return array;
+}
+
 static json_t *usage_json(const struct outrider_stream *stream)
 {
 	struct outrider_usage usage;
 	check(outrider_usage(stream, &usage), "usage");
-	json_t *k_used = json_array();
-	for (size_t i = 0; i < usage.n_k_used; i++)
-		json_array_append_new(k_used, json_integer(usage.k_used[i]));
-	return json_pack("{s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:i,s:o,s:i}", "prompt_tokens",
+	return json_pack("{s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:i,s:o,s:o,s:o,s:i}", "prompt_tokens",
 		(int)usage.prompt_tokens, "output_tokens", (int)usage.output_tokens, "iterations",
 		(int)usage.iterations, "drafted", (int)usage.drafted, "accepted",
 		(int)usage.accepted, "decode_ns", (json_int_t)usage.decode_ns, "expert_hits",
 		(json_int_t)usage.expert_hits, "expert_misses", (json_int_t)usage.expert_misses,
-		"restarts", (int)usage.restarts, "k_used", k_used, "cached_tokens",
+		"restarts", (int)usage.restarts, "k_used", counts(usage.k_used, usage.n_k_used),
+		"drafted_at", counts(usage.drafted_at, usage.n_drafted_at), "accepted_at",
+		counts(usage.accepted_at, usage.n_accepted_at), "cached_tokens",
 		(int)usage.cached_tokens);
 }
 
