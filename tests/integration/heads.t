@@ -142,6 +142,23 @@ for target, head in PAIRS:
             tap.ok(not difference(automatic, expected[0, 2]) and int(details(service)["passes"]) > before + passes,
                    f"{name}: a request that names no method is drafted for by it", automatic)
 
+# The demo model's heads, on prompts of each kind: drafts are accepted, and the answers are the model's own.
+prompts = [json.loads(line)["input_ids"] for line in (ROOT / "models/golden/workload-outputs.jsonl").read_text().splitlines()[::32]]
+plain = None
+for name, method in (("outrider-demo-eagle3-q8_0.gguf", "eagle3"), ("outrider-demo-mtp-q8_0.gguf", "mtp")):
+    file = ROOT / "models" / name
+    with Service(model=ROOT / "models/outrider-demo-moe-q8_0.gguf" if method == "eagle3" else file,
+                 draft=file if method == "eagle3" else None, sets=("verifier.draft_wait=10s",)) as service:
+        found = until(lambda: details(service).get("head") == method)
+        asked = [{"tokens": p, "max_tokens": TOKENS, "seed": 5, "logits_hash": True} for p in prompts]
+        plain = plain or service.swarm([{**a, "k": 0} for a in asked], concurrent=4)
+        drafted = service.swarm([{**a, "k": 3, "draft_method": method, **shape} for a in asked
+                                 for shape in ({}, {"draft_nodes": 12, "draft_width": 4})], concurrent=4)
+        wrong = [what for i, r in enumerate(drafted) if (what := difference(r, plain[i // 2]))]
+        at = [sum(r["usage"][which][0] for r in drafted[::2]) for which in ("drafted_at", "accepted_at")]
+        tap.ok(found and not wrong and at[1] * 5 > at[0] > 20, f"{name}: tokens that it drafts are accepted, in answers of the model's own bytes",
+               (wrong, at))
+
 # The states that the verifier publishes: those of the reference, and the same to the bit, however a token was computed.
 for target, head, taps in (("target-llama", "eagle3-llama-own", 3), ("nextn-qwen3next", None, 1)):
     golden = json.loads((HEADS / f"{head or target}.json").read_text())["prompts"]
