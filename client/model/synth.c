@@ -9,6 +9,11 @@
  * hardly change. The router's row of the expert of rank r adds -S ln r times that to a random logit
  * with the deviation of a Gumbel variable (with Gumbel noise the first choice would follow rank^-S
  * exactly).
+ *
+ * With --countdown row t of the output matrix is the embedding of token t + 1. The residual stream
+ * stays near the embedding of the newest token, so each token is followed by the one before it in the
+ * vocabulary, whichever experts computed it: answers with an expert budget have the tokens of those
+ * without, and so the same drafts are accepted.
  */
 #include "client/model/args.h"
 #include "client/model/engine.h"
@@ -81,7 +86,7 @@ struct synth {
 	const char *path;
 	uint64_t seed;
 	float skew;
-	bool sparse, quiet, force;
+	bool sparse, quiet, force, countdown;
 	struct synth_tensors tensors;
 	struct gguf_write header;
 	FILE *file;
@@ -145,6 +150,16 @@ static float deviation(const struct synth *s, const struct synth_tensor *t)
 	return (float)((adds ? UPDATE_SCALE : 1) / sqrt((double)t->ne[0]));
 }
 
+static const struct synth_tensor *embedding_of(const struct synth *s)
+{
+	return &s->tensors.list[0];
+}
+
+static bool counts_down(const struct synth *s, const struct synth_tensor *t)
+{
+	return s->countdown && strcmp(t->name, "output.weight") == 0;
+}
+
 static int plan(struct synth *s, struct error *err)
 {
 	struct gguf_write *w = &s->header;
@@ -166,7 +181,7 @@ static int plan(struct synth *s, struct error *err)
 	for (size_t i = 0; i < s->tensors.n; i++) {
 		struct synth_tensor *t = &s->tensors.list[i];
 		if (t->fill == FILL_MATRIX || t->fill == FILL_EMBEDDING) {
-			t->type = matrix_type(s, t);
+			t->type = counts_down(s, t) ? embedding_of(s)->type : matrix_type(s, t);
 			const struct synth_type *type = synth_type_find(t->type);
 			t->bytes = t->ne[0] / type->block * type->bytes * t->rows;
 		}
@@ -207,6 +222,41 @@ static int write_blocks(struct synth *s, const struct synth_tensor *t, struct er
 		rc = write_bytes(s, s->chunk, n * row_bytes, err);
 	}
 	return rc;
+}
+
+/* Draws the n rows of the embedding that write_blocks draws together. */
+static void draw_embedding(
+	struct synth *s, const struct synth_blocks *blocks, struct synth_random *random, uint64_t n)
+{
+	const size_t per_row = embedding_of(s)->ne[0] / blocks->type->block;
+
+	synth_blocks_draw(blocks, random, s->chunk, n * per_row);
+	for (uint64_t r = 0; r < n; r++)
+		synth_blocks_anchor(blocks, s->chunk + r * per_row * blocks->type->bytes);
+}
+
+/* The rows of the embedding, from the second one on, and then the first one. */
+static int write_countdown(struct synth *s, struct error *err)
+{
+	const struct synth_tensor *t = embedding_of(s);
+	const struct synth_type *type = synth_type_find(t->type);
+	const size_t row_bytes = t->ne[0] / type->block * type->bytes;
+	const uint64_t most = CHUNK_BYTES / row_bytes, at_once = t->rows < most ? t->rows : most;
+	struct synth_random random;
+	struct synth_blocks blocks;
+	int rc = 0;
+
+	synth_blocks_init(&blocks, type, deviation(s, t));
+	synth_random_seed(&random, s->seed, t->name, t->type);
+	for (uint64_t row = 0; !rc && row < t->rows; row += at_once) {
+		uint64_t n = t->rows - row < at_once ? t->rows - row : at_once, skip = row == 0;
+
+		draw_embedding(s, &blocks, &random, n);
+		rc = write_bytes(s, s->chunk + skip * row_bytes, (n - skip) * row_bytes, err);
+	}
+	synth_random_seed(&random, s->seed, t->name, t->type);
+	draw_embedding(s, &blocks, &random, at_once);
+	return rc ? rc : write_bytes(s, s->chunk, row_bytes, err);
 }
 
 /* {columns, experts}: see the head of this file. */
@@ -268,7 +318,7 @@ static int write_tensors(struct synth *s, struct error *err)
 {
 	static const unsigned char zeros[GGUF_WRITE_ALIGNMENT];
 	struct synth_blocks blocks;
-	const struct synth_tensor *embedding = &s->tensors.list[0];
+	const struct synth_tensor *embedding = embedding_of(s);
 	int rc = 0;
 	/* A row of the embedding after normalisation: the anchor's share of its squares, and the
 	 * rest. */
@@ -278,7 +328,9 @@ static int write_tensors(struct synth *s, struct error *err)
 	for (size_t i = 0; !rc && i < s->tensors.n; i++) {
 		const struct synth_tensor *t = &s->tensors.list[i];
 		bool matrix = t->fill == FILL_MATRIX || t->fill == FILL_EMBEDDING;
-		rc = matrix ? write_blocks(s, t, err) : write_floats(s, t, err);
+		rc = counts_down(s, t) ? write_countdown(s, err)
+		     : matrix	       ? write_blocks(s, t, err)
+				       : write_floats(s, t, err);
 		if (!rc)
 			rc = write_bytes(s, zeros, -t->bytes % GGUF_WRITE_ALIGNMENT, err);
 	}
@@ -362,6 +414,9 @@ static int settle(struct synth *s, const struct wishes *wish, struct error *err)
 		s->shape.layers = wish->layers;
 	if (wish->vocab)
 		s->shape.vocab = wish->vocab;
+	if (s->countdown && shape->tied)
+		return error_set(err, EINVAL,
+			"--countdown: the output matrix of %s is its embedding", wish->shape);
 	if (s->skew < 0)
 		return error_set(
 			err, EINVAL, "--router-skew: %g, allowed are 0 and more", (double)s->skew);
@@ -388,6 +443,9 @@ int command_synth(int argc, char **argv)
 		{"seed", ARG_U64, &s.seed, 0, 0, "N", "default 1"},
 		{"router-skew", ARG_FLOAT, &s.skew, 0, 0, "S",
 			"experts' popularity falls about as rank^-S; 0 is uniform"},
+		{"countdown", ARG_FLAG, &s.countdown, 0, 0, NULL,
+			"each token is followed by the one before it, whatever the experts "
+			"compute"},
 		{"sparse", ARG_FLAG, &s.sparse, 0, 0, NULL,
 			"leave out the weights; the file has a hole instead"},
 		{"force", ARG_FLAG, &s.force, 0, 0, NULL, "replace the file"},

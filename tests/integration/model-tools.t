@@ -277,6 +277,12 @@ def share(*more):
 
 even, skewed = share(), share("--router-skew", "1.5")
 tap.ok(even < 0.45 < 0.75 < skewed, "synth: router skew makes some experts popular", f"{even:.2f}, {skewed:.2f}")
+run(MODEL, "synth", "olmoe-1b-7b", here / "down.gguf", "--layers", "2", "--vocabulary", "300", "--countdown")
+down = run_json(MODEL, "generate", "--model", here / "down.gguf", "--tokens", "7,2", "--max-tokens", "5", "--ignore-eos")["tokens"]
+tap.ok(down == [1, 0, 299, 298, 297], "synth: --countdown gives the tokens backwards", down)
+(here / "down.gguf").unlink()
+tied = run(MODEL, "synth", "qwen3-0.6b", here / "x", "--countdown")
+tap.ok(tied.returncode == 64 and "--countdown" in tied.stderr, "synth: --countdown needs an output matrix", tied.stderr)
 for name in ("mixtral-8x7b", "olmoe-1b-7b", "gpt-oss-20b", "deepseek-v2-lite", "phi-3.5-moe", "glm-4.5-air", "qwen1.5-moe"):
     path = here / "shape.gguf"
     result = run(MODEL, "synth", name, path, "--sparse", "--force")
