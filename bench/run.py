@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the benchmarks on the demo models and writes bench/results/*.txt (and pictures), each with the CPU's name, the date,
-the revision and the command. With names as arguments only those: kernels attention pool ipc price cache cache-policies speculation trees
-workloads matrix policy knobs controller syscalls gateway load goodput goodput-live; `matrix --help`, `price --help`, `speculation --help` and `trees --help` say what
+the revision and the command. With names as arguments only those: kernels attention pool ipc price cache cache-policies speculation spec trees
+workloads matrix policy knobs controller syscalls gateway load goodput goodput-live; `matrix --help`, `price --help`, `speculation --help`, `spec --help` and `trees --help` say what
 these take besides. Environment:
 B, where the programs are (build); OUTRIDER_BENCH_RESULTS, another folder for what is written; OUTRIDER_BENCH_ROUNDS (5).
 
@@ -21,6 +21,7 @@ import cache_policies
 import controller
 import facts
 import matrix
+import spec
 import speculation
 import trees
 
@@ -174,6 +175,15 @@ def bench_trees(*arguments):
     need_programs()
     write("trees", " ".join(["bench/run.py trees", *arguments]) + f": verifier on {options.threads} threads, the default cache policy",
           trees.run(outrider_test, options, ROOT))
+
+
+def bench_spec(*arguments):
+    """Trees of drafts by method, size and expert budget: speed, accepted length, experts, and what a budget changes."""
+    options = spec.parse(arguments)
+    need_programs()
+    name = "spec-quality" if options.quality else "spec" + (f"-{options.model.stem}" if options.model else "")
+    write(name, " ".join(["bench/run.py spec", *(Path(a).name for a in arguments)]) + f": verifier on {options.threads} threads, the default cache policy",
+          spec.run(outrider_test, options, ROOT))
 
 
 def bench_workloads():
@@ -374,10 +384,10 @@ def bench_load():
 
 
 BENCHES = {"kernels": bench_kernels, "attention": bench_attention, "pool": bench_pool, "ipc": bench_ipc,
-           "price": bench_price, "cache": bench_cache, "speculation": bench_speculation, "trees": bench_trees,
+           "price": bench_price, "cache": bench_cache, "speculation": bench_speculation, "trees": bench_trees, "spec": bench_spec,
            "cache-policies": bench_cache_policies, "workloads": bench_workloads, "matrix": bench_matrix, "policy": bench_policy, "knobs": bench_knobs, "controller": bench_controller,
            "syscalls": bench_syscalls, "gateway": bench_gateway, "load": bench_load, "goodput": bench_goodput, "goodput-live": bench_goodput_live}
-WITH_OPTIONS = ("matrix", "price", "speculation", "trees")
+WITH_OPTIONS = ("matrix", "price", "spec", "speculation", "trees")
 
 
 def main(arguments):

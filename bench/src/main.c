@@ -11,6 +11,7 @@
 #include "bench/src/model.h"
 #include "bench/src/policy.h"
 #include "bench/src/pool.h"
+#include "bench/src/spec.h"
 #include "bench/src/workload.h"
 #include "shared/base/standard.h"
 #include "shared/model/gguf/gguf_guard.h"
@@ -41,6 +42,8 @@ static const struct command {
 		bench_policy},
 	{"pool", "the cost of handing work to the threads of a pass, and of a busy CPU",
 		bench_pool},
+	{"spec", "trees of drafts: speed, accepted length, experts and quality, per budget",
+		bench_spec},
 	{"workload", "tokens/s, acceptance and experts of a served workload, per K",
 		bench_workload},
 };

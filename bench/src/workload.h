@@ -49,6 +49,8 @@ int bench_workload(int argc, char **argv);
 struct workload_prompts {
 	struct outrider_request **request; /* [n], owned */
 	size_t n;
+	/* [n], owned: the number that is the right answer, as text; NULL: the file names none */
+	char **answer;
 };
 
 /* workload_prompts.c. Reads up to `limit` prompts. The requests have their input and, as their most

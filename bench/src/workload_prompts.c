@@ -31,17 +31,23 @@ static int add(struct workload_prompts *prompts, const json_t *line)
 {
 	size_t bytes = (prompts->n + 1) * sizeof(struct outrider_request *);
 	struct outrider_request **grown = realloc(prompts->request, bytes);
+	const char *right = json_string_value(json_object_get(line, "answer"));
 
 	if (!grown)
 		return -ENOMEM;
 	prompts->request = grown;
 	grown[prompts->n] = NULL;
+	char **answers = realloc(prompts->answer, (prompts->n + 1) * sizeof(*answers));
+	if (!answers)
+		return -ENOMEM;
+	prompts->answer = answers;
 	int r = outrider_request_new(&grown[prompts->n]);
 	if (r < 0)
 		return r;
 	json_int_t own = json_integer_value(json_object_get(line, "max_tokens"));
 	outrider_request_set_max_tokens(
 		grown[prompts->n], own > 0 ? (uint32_t)own : TOKENS_DEFAULT);
+	answers[prompts->n] = right ? strdup(right) : NULL;
 	return add_input(grown[prompts->n++], line);
 }
 
@@ -82,6 +88,9 @@ void workload_prompts_free(struct workload_prompts *prompts)
 {
 	for (size_t i = 0; i < prompts->n; i++)
 		outrider_request_free(&prompts->request[i]);
+	for (size_t i = 0; i < prompts->n; i++)
+		free(prompts->answer[i]);
+	free(prompts->answer);
 	free(prompts->request);
 	*prompts = (struct workload_prompts){0};
 }

@@ -191,7 +191,8 @@ static int run_alternating(struct outrider *client, const struct workload_prompt
 	double ignored;
 	int r = 0;
 	for (size_t i = 0; r == 0 && i < prompts->n * options->n_ks; i++) {
-		struct workload_prompts one = {&prompts->request[i / options->n_ks], 1};
+		struct workload_prompts one = {
+			.request = &prompts->request[i / options->n_ks], .n = 1};
 		size_t k = (i + i / options->n_ks + round) % options->n_ks;
 		progress(options, round, k);
 		r = run_round(client, &one, options, rows[k].k, &totals[k], &ignored);

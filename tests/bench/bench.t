@@ -415,6 +415,28 @@ for arguments, status, words in (
     ok(result.returncode == status and words in result.stderr, f"{' '.join(arguments)} is refused",
        f"{result.returncode}: {result.stderr}")
 
+# Trees in a running service: exact ones are the model's answers, and a budget says what it changed.
+with outrider_test.Service(draft=outrider_test.DRAFTS["aligned"], options=("--budget", "30%")) as up:
+    asked = ("spec", "bench/workloads/math.jsonl", "--runtime-dir", up.runtime, "--limit", "2", "--max-tokens", "24", "--rounds", "1")
+    result = run(*asked, "--method", "model,replay:0.7", "--depth", "4", "--nodes", "3,24", "--budget-experts", "off,4/router/truncation", "--json")
+    rows = json.loads(result.stdout)["rows"] if result.returncode == 0 else []
+    by = {(r["method"], r["nodes"], r["budget"]): r for r in rows}
+    ok(set(by) == {("none", 0, "off"), *((m, n, b) for m in ("model", "replay:0.7") for n in (3, 24) for b in ("off", "4/router/truncation"))} and
+       all(r["changed_share"] == 0 and r["tokens_per_s"] > 0 for r in rows if r["budget"] == "off") and by["none", 0, "off"]["audit_changed"] == 0,
+       "spec measures every tree, and those without a budget change nothing", result.stderr)
+    if by:
+        exact, limited = by["replay:0.7", 24, "off"], by["replay:0.7", 24, "4/router/truncation"]
+        ok(exact["unique_experts_per_iteration"] > 1.5 * by["none", 0, "off"]["unique_experts_per_iteration"] and
+           limited["unique_experts_per_iteration"] < exact["unique_experts_per_iteration"] and exact["tokens_per_iteration"] > 1.2 and
+           limited["audited"] == limited["tokens"] and limited["audit_changed"] > 0 and limited["perplexity"] > by["none", 0, "off"]["perplexity"] > 1 and
+           by["none", 0, "off"]["asked"] == 2, "trees use more experts, a budget fewer; its answers are less likely to the model", (exact, limited))
+    result = run(*asked, "--nodes", "2", "--depth", "2")
+    ok(result.returncode == 0 and re.search(r"^ngram +2 +2 off ", result.stdout, re.M) and "right: answers" in result.stdout, "and prints a table", result)
+for more, words in ((("--method", "magic"), "replay:A"), (("--method", "replay:0"), "replay:A"), (("--nodes", "512"), "1 to 511"), (("--depth", "64"), "1 to 63"),
+                    (("--budget-experts", "few"), "off and B"), (("--budget-experts", "0"), "off and B"), (("--width", "256"), "1 to 255")):
+    result = run("spec", "bench/workloads/math.jsonl", *more)
+    ok(result.returncode == 64 and words in result.stderr, f"spec {' '.join(more)} is refused", result.stderr)
+
 # Before anything was built.
 with tempfile.TemporaryDirectory(prefix="outrider-bench-") as empty:
     for words, status, said in ((("--help",), 0, "cache-policies"), (("ipc", "--help"), 0, "cache-policies"),
