@@ -37,9 +37,10 @@ struct pick_row {
 	struct token_prob *best; /* [n_best] receives the most likely tokens; NULL if n_best is 0 */
 	uint32_t n_best; /* 0..PICK_BEST_MAX */
 	/* Log probabilities, from the unadjusted logits: of the n_top likeliest tokens, and of the
-	 * picked token, or of `next` where none is picked. */
+	 * picked token, or of `next` where none is picked or score_next is set. */
 	bool want_logprobs;
-	int32_t next; /* a token of the vocabulary; not used if params is set */
+	int32_t next; /* a token of the vocabulary; not used if params is set, unless score_next is */
+	bool score_next; /* the log probability of `next` in any case */
 	struct token_logprob *top; /* [n_top]; NULL if n_top is 0 */
 	uint32_t n_top; /* 0..LIMIT_TOP_LOGPROBS, at most the vocabulary */
 	bool want_p; /* pick_result.p is wanted */

@@ -12,7 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOOK_MS = 100 }; /* the delay until Ctrl-C is seen */
+enum {
+	LOOK_MS = 100, /* the delay until Ctrl-C is seen */
+	AUDIT_TEXT_MS = 1000,
+};
 /* How long the service has to confirm that an answer is cancelled. A service that is away, or
  * hangs, never will. */
 #define CANCEL_NS UINT64_C(1000000000)
@@ -80,6 +83,8 @@ static void collect(struct answer *answer, const struct outrider_event *event)
 		    answer->n_tokens + event->n_tokens, sizeof *answer->tokens) ||
 		!grow((void **)&answer->hashes, &answer->room_hashes,
 			answer->n_hashes + event->n_logits_hash, sizeof *answer->hashes) ||
+		!grow((void **)&answer->picked, &answer->room_picked,
+			answer->n_tokens + event->n_tokens, sizeof *answer->picked) ||
 		!grow((void **)&answer->text, &answer->room_text,
 			answer->text_bytes + event->text_bytes, 1)) {
 		answer->out_of_memory = true;
@@ -88,6 +93,9 @@ static void collect(struct answer *answer, const struct outrider_event *event)
 	if (event->n_tokens)
 		memcpy(answer->tokens + answer->n_tokens, event->tokens,
 			event->n_tokens * sizeof *answer->tokens);
+	if (event->picked)
+		memcpy(answer->picked + answer->n_tokens, event->picked,
+			event->n_tokens * sizeof *answer->picked);
 	if (event->n_logits_hash)
 		memcpy(answer->hashes + answer->n_hashes, event->logits_hash,
 			event->n_logits_hash * sizeof *answer->hashes);
@@ -215,7 +223,19 @@ static json_t *usage_json(const struct outrider_usage *u)
 		"lossy_tokens", (json_int_t)u->lossy_tokens);
 }
 
-void answer_print_json(const struct answer *answer, FILE *to)
+static json_t *audit_json(const struct answer *audit)
+{
+	json_t *changed = json_array();
+
+	for (size_t i = 0; i < audit->n_tokens; i++)
+		if (audit->picked[i] != audit->tokens[i])
+			json_array_append_new(changed,
+				json_pack("{s:I,s:i,s:i}", "index", (json_int_t)i, "token",
+					(int)audit->tokens[i], "picked", (int)audit->picked[i]));
+	return json_pack("{s:I,s:o}", "tokens", (json_int_t)audit->n_tokens, "changed", changed);
+}
+
+void answer_print_json(const struct answer *answer, const struct answer *audit, FILE *to)
 {
 	json_t *root = json_object(), *tokens = json_array();
 	size_t bytes;
@@ -239,6 +259,8 @@ void answer_print_json(const struct answer *answer, FILE *to)
 				hashes, json_sprintf("%016" PRIx64, answer->hashes[i]));
 		json_object_set_new(root, "logits_hash", hashes);
 	}
+	if (audit)
+		json_object_set_new(root, "audit", audit_json(audit));
 	if (answer->logprobs)
 		json_object_set(root, "logprobs", answer->logprobs);
 	json_dumpf(root, to, 0);
@@ -275,6 +297,41 @@ void answer_print_stats(const struct answer *answer, FILE *to)
 	fprintf(to, "; ended by %s\n", outrider_end_name(answer->end));
 }
 
+/* Quoted as JSON does it, since a token may be a newline; or its number. */
+static void print_token(struct outrider *client, int32_t token, FILE *to)
+{
+	char *text = NULL, *quoted = NULL;
+	size_t bytes = 0;
+
+	if (outrider_detokenize(client, &token, 1, true, AUDIT_TEXT_MS, &text, &bytes, NULL) == 0) {
+		json_t *json = json_text(text);
+
+		quoted = json_dumps(json, JSON_ENCODE_ANY);
+		json_decref(json);
+		outrider_free(text);
+	}
+	if (quoted)
+		fputs(quoted, to);
+	else
+		fprintf(to, "%d", token);
+	free(quoted);
+}
+
+void answer_print_audit(const struct answer *audit, struct outrider *client, FILE *to)
+{
+	fprintf(to, "audit: in the places of %u of %zu tokens the model picks another one\n",
+		audit->usage.changed_tokens, audit->n_tokens);
+	for (size_t i = 0; i < audit->n_tokens; i++) {
+		if (audit->picked[i] == audit->tokens[i])
+			continue;
+		fprintf(to, "  token %zu is ", i);
+		print_token(client, audit->tokens[i], to);
+		fputs(", the model picks ", to);
+		print_token(client, audit->picked[i], to);
+		fputc('\n', to);
+	}
+}
+
 void answer_say_full(const struct answer *answer, uint32_t max_tokens)
 {
 	size_t n = answer->n_tokens;
@@ -288,6 +345,7 @@ void answer_free(struct answer *answer)
 {
 	free(answer->tokens);
 	free(answer->hashes);
+	free(answer->picked);
 	json_decref(answer->logprobs);
 	free(answer->text);
 	memset(answer, 0, sizeof *answer);

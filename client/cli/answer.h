@@ -13,10 +13,11 @@ struct answer {
 	bool live; /* shows the live line, on a terminal */
 	int32_t *tokens;
 	uint64_t *hashes;
+	int32_t *picked; /* [n_tokens] of an audit; otherwise without meaning */
 	json_t *logprobs; /* an array with an object for each token; NULL: none came */
 	char *text;
 	size_t n_tokens, n_hashes, text_bytes;
-	size_t room_tokens, room_hashes, room_text;
+	size_t room_tokens, room_hashes, room_picked, room_text;
 	bool out_of_memory;
 	int write_error; /* errno of the first write that failed */
 	enum outrider_end end;
@@ -32,8 +33,10 @@ void answer_forget_interrupts(void);
  * second, the answer ends without it. 0 or -errno (outrider_error()). The caller keeps the stream.
  */
 int answer_read(struct answer *answer, struct outrider_stream *stream);
-/* {"tokens": ..., "text": ..., "end": ..., "usage": ...} */
-void answer_print_json(const struct answer *answer, FILE *to);
+/* {"tokens": ..., "text": ..., "end": ..., "usage": ...}; with "audit", unless that is NULL */
+void answer_print_json(const struct answer *answer, const struct answer *audit, FILE *to);
+/* The tokens that the audit found changed, a line for each. */
+void answer_print_audit(const struct answer *audit, struct outrider *client, FILE *to);
 /* Prints one line of statistics. */
 void answer_print_stats(const struct answer *answer, FILE *to);
 /* Prints a notice to stderr when the answer ended because the context is full, before max_tokens

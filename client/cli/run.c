@@ -21,6 +21,7 @@ enum {
 	FLAG_REPLAY,
 	FLAG_REPLAY_ERROR,
 	FLAG_LOGITS_HASH,
+	FLAG_AUDIT,
 	FLAG_LOGPROBS,
 	FLAG_FORMAT,
 	FLAG_JSON,
@@ -31,7 +32,7 @@ struct run {
 	struct outrider_request *request;
 	const char *file, *tokens, *messages, *replay, *prompt;
 	double replay_error;
-	bool chat, json, logits_hash, logprobs, has_replay_error;
+	bool chat, json, audit, logits_hash, logprobs, has_replay_error;
 };
 
 static void usage(FILE *to)
@@ -47,6 +48,10 @@ static void usage(FILE *to)
 	      "  --replay FILE|1,2,3   the tokens that --draft-method replay proposes\n"
 	      "  --replay-error P      replace each of those tokens by a wrong one with "
 	      "probability P\n"
+	      "  --audit               computes the answer again without an expert budget, and "
+	      "says "
+	      "which\n"
+	      "                        tokens that changes\n"
 	      "  --logits-hash         with --json: a hash of the logits behind each token\n"
 	      "  --logprobs N          with --json: the log probability of each token, and of the "
 	      "N most\n"
@@ -80,6 +85,9 @@ static int own_flag(struct run *run, int flag)
 		run->has_replay_error = true;
 		return cli_sampling(
 			"--replay-error", optarg, SAMPLING_REPLAY_ERROR, &run->replay_error);
+	case FLAG_AUDIT:
+		run->audit = true;
+		return 0;
 	case FLAG_LOGITS_HASH:
 		run->logits_hash = true;
 		outrider_request_set_logits_hash(run->request, true);
@@ -116,6 +124,9 @@ static int check_idle_flags(const struct run *run)
 		return cli_fail(EX_USAGE, "run: --logits-hash needs --json");
 	if (run->logprobs && !run->json)
 		return cli_fail(EX_USAGE, "run: --logprobs needs --json");
+	if (run->audit && run->flags.grammar)
+		return cli_fail(
+			EX_USAGE, "run: --audit cannot be combined with %s", run->flags.grammar);
 	if (run->has_replay_error && !run->replay)
 		return cli_fail(EX_USAGE, "run: --replay-error needs --replay");
 	if (run->replay && method && strcmp(method, "replay") != 0)
@@ -135,6 +146,7 @@ static int parse(struct run *run, int argc, char **argv, bool *help)
 		{"chat", no_argument, NULL, FLAG_CHAT},
 		{"replay", required_argument, NULL, FLAG_REPLAY},
 		{"replay-error", required_argument, NULL, FLAG_REPLAY_ERROR},
+		{"audit", no_argument, NULL, FLAG_AUDIT},
 		{"logits-hash", no_argument, NULL, FLAG_LOGITS_HASH},
 		{"logprobs", required_argument, NULL, FLAG_LOGPROBS},
 		{"format", required_argument, NULL, FLAG_FORMAT},
@@ -370,10 +382,47 @@ static int end_status(const struct answer *answer)
 	}
 }
 
+/* Has the answer's tokens checked without an expert budget. */
+static int audit(struct run *run, struct outrider *client, const struct answer *answer,
+	struct answer *audited, struct outrider_stream **stream)
+{
+	int code = outrider_request_set_audit(run->request, answer->tokens, answer->n_tokens);
+
+	if (code == 0)
+		code = outrider_request_set_budget(run->request, OUTRIDER_ALL_EXPERTS, NULL, NULL);
+	if (code == 0)
+		code = outrider_request_set_uid(run->request, 0);
+	if (code == 0)
+		code = outrider_start(client, run->request, stream);
+	return code == 0 ? answer_read(audited, *stream) : code;
+}
+
+/* Prints what is not the answer's text itself. */
+static void print_rest(struct run *run, struct outrider *client, struct answer *answer,
+	const struct answer *audited)
+{
+	if (run->json)
+		answer_print_json(answer, audited, stdout);
+	if (fflush(stdout) != 0 && !answer->write_error)
+		answer->write_error = errno;
+	bool says = run->flags.stats || (audited && !run->json);
+	/* If the answer does not end its last line, what follows still gets a line of its own when
+	 * both go to the same place. */
+	if (says && !run->json && answer->text_bytes && !isatty(STDOUT_FILENO) &&
+		answer->text[answer->text_bytes - 1] != '\n')
+		fputc('\n', stderr);
+	if (run->flags.stats)
+		answer_print_stats(answer, stderr);
+	if (audited && !run->json)
+		answer_print_audit(audited, client, stderr);
+	answer_say_full(answer, run->flags.max_tokens);
+}
+
 static int generate(struct run *run, struct outrider *client)
 {
 	struct answer answer = {.show = !run->json, .live = run->flags.stats && !run->json};
-	struct outrider_stream *stream;
+	struct answer audited = {0};
+	struct outrider_stream *stream, *second = NULL;
 	int status, code = outrider_start(client, run->request, &stream);
 
 	if (code == 0)
@@ -382,24 +431,22 @@ static int generate(struct run *run, struct outrider *client)
 	 * alone. */
 	if (!run->json && answer.text_bytes && isatty(STDOUT_FILENO))
 		putchar('\n');
+	bool whole = answer.end != OUTRIDER_END_ERROR && answer.end != OUTRIDER_END_CANCELLED &&
+		     !answer.out_of_memory;
+	bool again = run->audit && whole && answer.n_tokens > 0;
+	if (code == 0 && again)
+		code = audit(run, client, &answer, &audited, &second);
 	if (code < 0) {
 		status = cli_fail(request_exit_status(code), "%s", outrider_error());
 	} else {
-		if (run->json)
-			answer_print_json(&answer, stdout);
-		if (fflush(stdout) != 0 && !answer.write_error)
-			answer.write_error = errno;
-		/* If the answer does not end its last line, the statistics still get a line of
-		 * their own when both go to the same place. */
-		if (run->flags.stats && !run->json && answer.text_bytes && !isatty(STDOUT_FILENO) &&
-			answer.text[answer.text_bytes - 1] != '\n')
-			fputc('\n', stderr);
-		if (run->flags.stats)
-			answer_print_stats(&answer, stderr);
-		answer_say_full(&answer, run->flags.max_tokens);
+		print_rest(run, client, &answer, again ? &audited : NULL);
 		status = end_status(&answer);
+		if (status == EX_OK && again)
+			status = end_status(&audited);
 	}
 	answer_free(&answer);
+	answer_free(&audited);
+	outrider_stream_free(&second);
 	outrider_stream_free(&stream);
 	return status;
 }

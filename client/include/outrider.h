@@ -205,6 +205,14 @@ int outrider_request_set_budget(struct outrider_request *request, uint32_t exper
  * with probability `error`. */
 int outrider_request_set_replay(
 	struct outrider_request *request, const int32_t *tokens, size_t n, float error);
+/* Checks an answer instead of writing one: the output consists of these tokens (1 or more), events
+ * say which token the model itself picks in the place of each (outrider_event.picked), and
+ * outrider_usage.changed_tokens in how many places that is another one. With the prompt, sampling
+ * parameters and seed of an answer that was made with an expert budget, it shows what the budget
+ * changed; with log probabilities, how likely its tokens are. The service refuses it with an expert
+ * budget, a grammar and the coupling "maximal"; stop strings, k and drafts have no effect. n = 0: no
+ * audit, the default. */
+int outrider_request_set_audit(struct outrider_request *request, const int32_t *tokens, size_t n);
 /* Events then carry a 64-bit hash of the logits behind each token. */
 void outrider_request_set_logits_hash(struct outrider_request *request, bool wanted);
 /* Events then carry the log probability of each token, and of the `top` (0 to 20) most likely
@@ -271,6 +279,7 @@ struct outrider_event {
 	 * control tokens). Then come the most likely tokens, control tokens included. */
 	size_t n_logprobs;
 	const struct outrider_logprob *logprobs; /* [n_tokens][n_logprobs] */
+	const int32_t *picked; /* [n_tokens] of an audit; else NULL */
 };
 
 struct outrider_usage {
@@ -291,6 +300,7 @@ struct outrider_usage {
 	/* tokens that an expert budget affected: they were computed without an expert that they chose
 	 */
 	uint32_t lossy_tokens;
+	uint32_t changed_tokens; /* of an audit: in their places the model picks other tokens */
 };
 
 /* Sends the request; *stream then belongs to the caller. -EINVAL when the request has no input.

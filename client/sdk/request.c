@@ -82,6 +82,7 @@ void outrider_request_free(struct outrider_request **request)
 		return;
 	drop_input(&r->generate);
 	free_token_list(&r->generate.replay);
+	free_token_list(&r->generate.audit);
 	for (size_t i = 0; i < r->generate.n_stop; i++)
 		free(r->generate.stop[i]);
 	free(r->generate.stop);
@@ -733,6 +734,20 @@ int outrider_request_set_replay(
 	free_token_list(&request->generate.replay);
 	request->generate.replay = list;
 	request->generate.replay_error = error;
+	return 0;
+}
+
+int outrider_request_set_audit(struct outrider_request *request, const int32_t *tokens, size_t n)
+{
+	Outrider__TokenList *list = NULL;
+	int code = check_given(request, n ? (const void *)tokens : request, "list of tokens");
+
+	if (code == 0 && n > 0)
+		code = make_token_list(tokens, n, &list);
+	if (code < 0)
+		return code;
+	free_token_list(&request->generate.audit);
+	request->generate.audit = list;
 	return 0;
 }
 

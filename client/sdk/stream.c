@@ -207,6 +207,7 @@ static void show_tokens(struct outrider_event *event, const Outrider__Tokens *to
 	event->text_bytes = tokens->text.len;
 	event->n_logits_hash = tokens->n_logits_hash;
 	event->logits_hash = tokens->logits_hash;
+	event->picked = tokens->n_picked > 0 ? tokens->picked : NULL;
 	if (!tokens->live)
 		return;
 	event->live = (struct outrider_live){
@@ -433,6 +434,7 @@ int outrider_usage(const struct outrider_stream *stream, struct outrider_usage *
 		.restarts = u->restarts > stream->restarts ? u->restarts : stream->restarts,
 		.cached_tokens = u->cached_tokens,
 		.lossy_tokens = u->lossy_tokens,
+		.changed_tokens = u->changed_tokens,
 	};
 	return 0;
 }

@@ -221,7 +221,7 @@ static void handle_tokens(struct outrider_stream *stream, Outrider__Envelope **e
 		return;
 	if (tokens->first != stream->arrived || end > UINT32_MAX ||
 		(tokens->n_logits_hash && tokens->n_logits_hash != tokens->n_ids) ||
-		!logprobs_fit(tokens)) {
+		(tokens->n_picked && tokens->n_picked != tokens->n_ids) || !logprobs_fit(tokens)) {
 		/* Only once for a series of them; otherwise there would be as many answers. */
 		if (!stream->gap)
 			send_resume(stream);

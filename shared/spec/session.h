@@ -26,7 +26,7 @@
 #include <stddef.h>
 
 #define SESSIONS_REGION "sessions"
-#define SESSIONS_LAYOUT 14
+#define SESSIONS_LAYOUT 15
 
 enum session_state {
 	SESSION_FREE = 0,
@@ -80,6 +80,9 @@ struct session_request {
 	uint32_t budget_default; /* before admission: as the service is set then */
 	uint32_t n_replay; /* tokens of replay[] (the recorded continuation) */
 	float replay_error; /* probability that a proposed token is replaced */
+	/* 1: the output tokens came with the request, and are computed to see which the model picks
+	 * in their places. The page has them, and its end, from the beginning. */
+	uint32_t audit;
 	uint32_t control_text; /* control tokens are part of the text */
 	uint32_t logits_hash; /* the client wants a hash of each position's logits */
 	/* entries of log probabilities per token: its own, then those of the likeliest tokens; 0:

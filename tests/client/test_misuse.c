@@ -120,6 +120,8 @@ static void null_is_refused_by_every_function_that_returns_a_code(void **state)
 	REFUSED(outrider_request_set_coupling(s->request, NULL));
 	REFUSED(outrider_request_set_replay(NULL, ids, 1, 0));
 	REFUSED(outrider_request_set_replay(s->request, NULL, 1, 0));
+	REFUSED(outrider_request_set_audit(NULL, ids, 1));
+	REFUSED(outrider_request_set_audit(s->request, NULL, 1));
 	REFUSED(outrider_start(NULL, s->request, &stream));
 	assert_null(stream);
 	REFUSED(outrider_start(s->sdk, NULL, &stream));
@@ -260,6 +262,7 @@ static void values_out_of_range_are_refused(void **state)
 	REFUSED(outrider_request_set_variables(s->request, ""));
 	REFUSED(outrider_request_set_tokens(s->request, negative, 1));
 	REFUSED(outrider_request_set_replay(s->request, negative, 1, 0));
+	REFUSED(outrider_request_set_audit(s->request, negative, 1));
 	REFUSED(outrider_set_window(s->sdk, 0));
 	REFUSED(outrider_set_window(s->sdk, 65537));
 	REFUSED(outrider_set_wait(s->sdk, -1, 0));

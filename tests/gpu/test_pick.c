@@ -135,6 +135,7 @@ static void random_row(struct rig *rig, struct world *w, uint32_t i)
 		.n_best = below(rig, 2) ? 0 : below(rig, PICK_BEST_MAX + 1),
 		.want_logprobs = below(rig, 3) == 0,
 		.next = (int32_t)below(rig, w->n_vocab),
+		.score_next = below(rig, 2) == 0,
 		.n_top = below(rig, LIMIT_TOP_LOGPROBS + 1),
 		.want_p = below(rig, 2),
 		.want_hash = below(rig, 3) == 0,

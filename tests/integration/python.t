@@ -144,6 +144,13 @@ def answers(service):
                     assert answer.end == "length" and answer.usage.output_tokens == N and answer.usage.prompt_tokens == len(ids[i])
 
     @tap.test
+    def an_audit_says_what_the_model_picks():
+        with outrider.Client(service.runtime) as client:
+            wrong = [*greedy[0]["tokens"][:5], (greedy[0]["tokens"][5] + 1) % 1000]
+            audit = client.generate(tokens=ids[0], audit=wrong, **OPEN)
+            assert list(audit.tokens) == wrong and list(audit.picked) == greedy[0]["tokens"][:6] and audit.usage.changed_tokens == 1, audit
+
+    @tap.test
     def a_text_is_answered_as_by_outrider_run():
         with outrider.Client(service.runtime) as client:
             for more, flags in (({}, ()), ({"temperature": 0.8, "top_p": 0.95, "seed": 3}, ("--temperature", 0.8, "--top-p", 0.95, "--seed", 3)),

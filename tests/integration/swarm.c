@@ -7,7 +7,7 @@
  * "logprobs", "coupling", "grammar": [kind, source], "ignore_eos", "logits_hash", "stop": [...], "replay": [...], "draft_nodes", "draft_width",
  * "replay_error", "cancel_after": tokens, "deadline_ms", "class": name, "repeat_window", "logit_bias": {"id": bias}, "window": tokens
  * the service may send ahead, "resume": "uid" and "have" (the session of another process, from that token on),
- * "progress": true (a line {"job", "uid", "have", "tokens"} on stderr whenever tokens come)}. A result: {"tokens",
+ * "audit": [tokens] (checks an answer; the result then has "picked"), "progress": true (a line {"job", "uid", "have", "tokens"} on stderr whenever tokens come)}. A result: {"tokens",
  * "text", "logits_hash", "logprobs", "end", "usage"} or {"error", "code"}.
  */
 #include "client/include/outrider.h"
@@ -22,7 +22,7 @@
 
 struct job {
 	json_t *spec, *result;
-	json_t *tokens, *hashes, *logprobs;
+	json_t *tokens, *hashes, *logprobs, *picked;
 	char *text;
 	size_t text_bytes;
 	struct outrider_stream *stream;
@@ -142,6 +142,12 @@ static void set_speculation(struct outrider_request *request, const json_t *spec
 	if ((v = json_object_get(spec, "draft_method")))
 		check(outrider_request_set_draft_method(request, json_string_value(v)),
 			"draft_method");
+	if ((v = json_object_get(spec, "audit"))) {
+		size_t n;
+		int32_t *ids = ids_of(v, &n);
+		check(outrider_request_set_audit(request, ids, n), "audit");
+		free(ids);
+	}
 	if ((v = json_object_get(spec, "replay"))) {
 		size_t n;
 		int32_t *ids = ids_of(v, &n);
@@ -186,6 +192,7 @@ static void job_start(struct outrider *client, struct job *job)
 	job->tokens = json_array();
 	job->hashes = json_array();
 	job->logprobs = json_array();
+	job->picked = json_array();
 	if (window)
 		check(outrider_set_window(client, (uint32_t)json_integer_value(window)), "window");
 	if (uid) {
@@ -223,15 +230,16 @@ static json_t *usage_json(const struct outrider_stream *stream)
 {
 	struct outrider_usage usage;
 	check(outrider_usage(stream, &usage), "usage");
-	return json_pack("{s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:i,s:o,s:o,s:o,s:i}", "prompt_tokens",
-		(int)usage.prompt_tokens, "output_tokens", (int)usage.output_tokens, "iterations",
-		(int)usage.iterations, "drafted", (int)usage.drafted, "accepted",
-		(int)usage.accepted, "decode_ns", (json_int_t)usage.decode_ns, "expert_hits",
-		(json_int_t)usage.expert_hits, "expert_misses", (json_int_t)usage.expert_misses,
-		"restarts", (int)usage.restarts, "k_used", counts(usage.k_used, usage.n_k_used),
-		"drafted_at", counts(usage.drafted_at, usage.n_drafted_at), "accepted_at",
+	return json_pack("{s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:i,s:o,s:o,s:o,s:i,s:i}",
+		"prompt_tokens", (int)usage.prompt_tokens, "output_tokens",
+		(int)usage.output_tokens, "iterations", (int)usage.iterations, "drafted",
+		(int)usage.drafted, "accepted", (int)usage.accepted, "decode_ns",
+		(json_int_t)usage.decode_ns, "expert_hits", (json_int_t)usage.expert_hits,
+		"expert_misses", (json_int_t)usage.expert_misses, "restarts", (int)usage.restarts,
+		"k_used", counts(usage.k_used, usage.n_k_used), "drafted_at",
+		counts(usage.drafted_at, usage.n_drafted_at), "accepted_at",
 		counts(usage.accepted_at, usage.n_accepted_at), "cached_tokens",
-		(int)usage.cached_tokens);
+		(int)usage.cached_tokens, "changed_tokens", (int)usage.changed_tokens);
 }
 
 static void job_finish(struct job *job, const struct outrider_event *event)
@@ -251,6 +259,10 @@ static void job_finish(struct job *job, const struct outrider_event *event)
 		json_object_set_new(job->result, "logprobs", job->logprobs);
 	else
 		json_decref(job->logprobs);
+	if (json_object_get(job->spec, "audit"))
+		json_object_set_new(job->result, "picked", job->picked);
+	else
+		json_decref(job->picked);
 	if (event->end == OUTRIDER_END_ERROR)
 		json_object_set_new(job->result, "error", json_string(event->message));
 	json_object_set_new(job->result, "usage", usage_json(job->stream));
@@ -294,6 +306,8 @@ static void job_take(struct job *job, const struct outrider_event *event)
 	}
 	for (size_t i = 0; i < event->n_tokens; i++)
 		json_array_append_new(job->tokens, json_integer(event->tokens[i]));
+	for (size_t i = 0; event->picked && i < event->n_tokens; i++)
+		json_array_append_new(job->picked, json_integer(event->picked[i]));
 	job_logprobs(job, event);
 	for (size_t i = 0; i < event->n_logits_hash; i++) {
 		char hex[17];

@@ -256,6 +256,7 @@ static void a_digest_tells_requests_apart_that_differ_in_their_answers(void **st
 	DIFFERS(g.ignore_eos = 1);
 	DIFFERS(g.logits_hash = 1);
 	DIFFERS(g.control_text = 1);
+	DIFFERS(g.audit = &tokens);
 	DIFFERS(g.n_stop = 2; g.stop = stops);
 	DIFFERS(g.n_stop = 2; g.stop = moved);
 	DIFFERS(g.n_stop = 1; g.stop = stops);

@@ -63,6 +63,8 @@ class Usage:
     """Tokens of the prompt that were there from other requests that begin alike."""
     lossy_tokens: int = 0
     """Tokens that an expert budget affected."""
+    changed_tokens: int = 0
+    """Of an audit: in the places of so many tokens the model picks another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,8 @@ class Tokens:
     """One for each token, where the request asked for them."""
     logprobs: Sequence[Logprob] = field(default=(), repr=False)
     """Likewise."""
+    picked: Sequence[int] = field(default=(), repr=False)
+    """Of an audit: what the model picks in the place of each token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,7 @@ class Answer:
     """The number that names the session."""
     logits_hash: Sequence[int] = field(default=(), repr=False)
     logprobs: Sequence[Logprob] = field(default=(), repr=False)
+    picked: Sequence[int] = field(default=(), repr=False)
 
     def __str__(self) -> str:
         return self.text
@@ -145,7 +150,7 @@ def tokens_event(message: client_pb2.Tokens) -> Tokens:
     return Tokens(message.first, tuple(message.ids), _text(message.text),
                   Live(live.k, live.drafted, live.accepted, live.iterations, live.utility, live.expert_hits, live.expert_misses,
                        live.policy, live.drafter_alive, live.cache_alive, live.policy_alive),
-                  tuple(message.logits_hash), _logprobs(message))
+                  tuple(message.logits_hash), _logprobs(message), tuple(message.picked))
 
 
 def usage_of(u: client_pb2.Usage, restarts: int) -> Usage:
@@ -153,7 +158,7 @@ def usage_of(u: client_pb2.Usage, restarts: int) -> Usage:
     return Usage(u.prompt_tokens, u.output_tokens, u.iterations, u.drafted, u.accepted, u.queue_ns, u.prefill_ns, u.decode_ns,
                  u.draft_ns, u.verify_ns, u.sample_ns, tuple(u.k_used), tuple(u.drafted_at), tuple(u.accepted_at), u.unique_experts,
                  u.expert_hits, u.expert_misses, tuple(u.lossy), max(u.restarts, restarts), u.cached_tokens,
-                 u.lossy_tokens)
+                 u.lossy_tokens, u.changed_tokens)
 
 
 def done_event(message: client_pb2.Done, end: End, restarts: int) -> Done:
@@ -169,6 +174,7 @@ class Collector:
         self._tokens: list[int] = []
         self._hashes: list[int] = []
         self._logprobs: list[Logprob] = []
+        self._picked: list[int] = []
 
     def add(self, event: Event) -> None:
         """The next event."""
@@ -177,8 +183,9 @@ class Collector:
             self._tokens.extend(event.tokens)
             self._hashes.extend(event.logits_hash)
             self._logprobs.extend(event.logprobs)
+            self._picked.extend(event.picked)
 
     def answer(self, done: Done, uid: int) -> Answer:
         """All of them, of which this was the last."""
         return Answer("".join(self._text), tuple(self._tokens), done.end, done.stop, done.usage, uid, tuple(self._hashes),
-                      tuple(self._logprobs))
+                      tuple(self._logprobs), tuple(self._picked))

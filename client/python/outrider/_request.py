@@ -132,6 +132,9 @@ class Options(TypedDict, total=False):
     """What the method "replay" proposes: a recorded continuation."""
     replay_error: float
     """With this probability each of its tokens is wrong, 0 to 1."""
+    audit: Sequence[int]
+    """Checks these tokens of an answer instead of writing one: Tokens.picked says which token the model itself picks in the place of each,
+    Usage.changed_tokens in how many places that is another one. Not with an expert budget, a grammar or the coupling "maximal"."""
     logprobs: int
     """Events then carry the log probability of each token and of so many likely ones (0 to 20) at its place: the model's own, before
     biases, penalties, temperature and filters. None or -1 (the default): none."""
@@ -395,6 +398,10 @@ def _set_draft(generate: client_pb2.Generate, given: Mapping[str, object]) -> No
     if "replay" in given:
         generate.replay.SetInParent()
         generate.replay.ids.extend(_ids("replay", given["replay"]))
+    if "audit" in given:
+        tokens = _ids("audit", given["audit"])
+        if tokens:
+            generate.audit.ids.extend(tokens)
     if "replay_error" in given:
         generate.replay_error = _real("replay_error", given["replay_error"], 0, 1, "0 to 1")
 

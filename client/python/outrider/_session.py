@@ -231,7 +231,8 @@ class Session:
         if n and end <= self.arrived:
             return
         scored = {n * tokens.logprobs_each} == {len(tokens.logprob_ids), len(tokens.logprobs), len(tokens.logprob_texts)}
-        if tokens.first != self.arrived or end > _UINT32_MAX or len(tokens.logits_hash) not in (0, n) or not scored:
+        if tokens.first != self.arrived or end > _UINT32_MAX or len(tokens.logits_hash) not in (0, n) or not scored or \
+                len(tokens.picked) not in (0, n):
             # Once for a series of them, or the answers would be as many.
             if not self._gap:
                 self._send_resume()

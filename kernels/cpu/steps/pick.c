@@ -69,7 +69,7 @@ static void score(struct sampler *sampler, const struct pick_row *row, const flo
 	struct pick_result *result)
 {
 	result->log_sum = sampler_score(sampler, logits, row->top, row->n_top);
-	if (!row->params)
+	if (!row->params || row->score_next)
 		result->logprob = sampler_logprob(logits[row->next], result->log_sum);
 }
 
@@ -108,7 +108,7 @@ static void pick_item(void *arg, uint32_t item, uint32_t thread)
 	result->none = choice.none;
 	result->finite = choice.finite;
 	result->n_best = choice.n_best;
-	if (row->want_logprobs)
+	if (row->want_logprobs && !row->score_next)
 		result->logprob = sampler_logprob(logits[choice.token], result->log_sum);
 }
 

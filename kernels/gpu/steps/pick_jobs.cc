@@ -88,6 +88,12 @@ static void choice_of(const struct pick_row *rows, uint32_t at, uint32_t n_vocab
 	sampler_changes(marks, params, &input, add_change, &to);
 }
 
+/* Whether the log probability that is wanted is that of `next`, not of the picked token. */
+static bool scores_next(const struct pick_row *row)
+{
+	return !row->params || row->score_next;
+}
+
 void pick_jobs_of(const struct pick_row *rows, uint32_t at, uint32_t n_vocab,
 	struct sampler_marks *marks, pick_change *changes, pick_row_jobs *jobs)
 {
@@ -99,7 +105,7 @@ void pick_jobs_of(const struct pick_row *rows, uint32_t at, uint32_t n_vocab,
 		jobs->score.divisor = 1;
 		jobs->score.flags = row->want_logprobs ? PICK_SCORES | PICK_SUM_FIRST : PICK_LOOKS;
 		jobs->score.n_top = row->want_logprobs ? row->n_top : 0;
-		jobs->score.next = row->params || !row->want_logprobs ? 0 : row->next;
+		jobs->score.next = row->want_logprobs && scores_next(row) ? row->next : 0;
 	}
 	pick_job *first = row->params ? &jobs->choice : &jobs->score;
 	first->flags |= row->want_hash ? PICK_HASHES : 0;
@@ -115,7 +121,8 @@ void pick_result_of(const struct pick_row *row, const pick_out *choice, const pi
 		result->hash = first->hash;
 	if (row->want_logprobs) {
 		result->log_sum = score->log_sum;
-		result->logprob = sampler_logprob_of(first->logit, score->log_sum);
+		result->logprob = sampler_logprob_of(
+			scores_next(row) ? score->logit : first->logit, score->log_sum);
 		memcpy(row->top, score->top, row->n_top * sizeof(*row->top));
 	}
 	if (!row->params)

@@ -37,8 +37,11 @@ static int make_records(const struct front *front, struct slot *slot)
 		slot->hashes = calloc(n, sizeof(*slot->hashes));
 	if (request->logprobs != 0)
 		slot->logprobs = calloc(n * request->logprobs, sizeof(*slot->logprobs));
+	if (request->audit != 0)
+		slot->picked = calloc(n, sizeof(*slot->picked));
 	return (request->logits_hash != 0 && slot->hashes == NULL) ||
-			       (request->logprobs != 0 && slot->logprobs == NULL)
+			       (request->logprobs != 0 && slot->logprobs == NULL) ||
+			       (request->audit != 0 && slot->picked == NULL)
 		       ? -ENOMEM
 		       : 0;
 }
@@ -82,6 +85,7 @@ static void session_release(struct front *front, uint32_t index)
 	free(front->sessions[index].pending);
 	free(front->slots[index].hashes);
 	free(front->slots[index].logprobs);
+	free(front->slots[index].picked);
 	stop_match_free(&front->slots[index].match);
 	constraint_free(&front->slots[index].constraint);
 	free(front->slots[index].page);
@@ -279,17 +283,31 @@ static void default_budget(const struct front *front, struct session_request *re
 	request->budget_default = 0;
 }
 
+static void admit(
+	struct front *front, struct slot *slot, uint64_t uid, const struct reading *reading)
+{
+	const struct sessions_header *header = &front->regions->header;
+	const struct session_request *request = &reading->request;
+	const struct request_input *input = &reading->input;
+	uint32_t n_prompt = (uint32_t)input->n_prompt;
+
+	front->admitted++;
+	if (request->audit)
+		journal_admit_audit(header, slot->page, slot->shared, uid, front->admitted, request,
+			input->prompt, n_prompt, input->audit);
+	else
+		journal_admit(header, slot->page, slot->shared, uid, front->admitted, request,
+			input->prompt, n_prompt, input->replay);
+}
+
 int front_begin(struct front *front, uint32_t index, uint64_t uid, struct reading *reading,
 	struct error *err)
 {
 	struct slot *slot = &front->slots[index];
-	const struct request_input *input = &reading->input;
 
 	default_budget(front, &reading->request);
 	if (slot_open(front, index, 0) == 0) {
-		journal_admit(&front->regions->header, slot->page, slot->shared, uid,
-			++front->admitted, &reading->request, input->prompt,
-			(uint32_t)input->n_prompt, input->replay);
+		admit(front, slot, uid, reading);
 		if (slot_prepare(front, index, &reading->match, &reading->constraint) == 0) {
 			session_open(front, index);
 			return 0;

@@ -239,6 +239,24 @@ static int copy_replay(
 	return 0;
 }
 
+static int copy_audit(const Outrider__Generate *generate, const struct request_limits *limits,
+	struct request_input *input, struct error *err)
+{
+	size_t n = generate->audit != NULL ? generate->audit->n_ids : 0;
+
+	if (n == 0)
+		return 0;
+	if (input->n_prompt + n > limits->n_context)
+		return error_set(err, EINVAL,
+			"audit: %zu tokens behind a prompt of %zu, the context holds %u", n,
+			input->n_prompt, limits->n_context);
+	input->audit = malloc(n * sizeof(*input->audit));
+	if (input->audit == NULL)
+		return error_set(err, ENOMEM, "no memory for %zu tokens of audit", n);
+	memcpy(input->audit, generate->audit->ids, n * sizeof(*input->audit));
+	return 0;
+}
+
 static int read_breakers(const Outrider__Sampling *s, struct sampler_params *out, struct error *err)
 {
 	size_t at = 0;
@@ -347,13 +365,35 @@ static int read_replay(const Outrider__Generate *generate, const struct request_
 	struct session_request *out, struct error *err)
 {
 	out->replay_error = generate->replay_error;
-	if (generate->replay == NULL)
+	if (generate->replay == NULL || out->audit)
 		return 0;
 	if (generate->replay->n_ids > limits->n_context)
 		return error_set(err, EINVAL, "replay: %zu tokens, the context holds %u",
 			generate->replay->n_ids, limits->n_context);
 	out->n_replay = (uint32_t)generate->replay->n_ids;
 	return request_check_ids("replay", generate->replay->ids, generate->replay->n_ids,
+		limits->model->config.n_vocab, err);
+}
+
+/* An audit is of the model as it is, and has its tokens. */
+static int read_audit(const Outrider__Generate *generate, const struct request_limits *limits,
+	struct session_request *out, struct error *err)
+{
+	const char *without = generate->grammar_kind != GRAMMAR_NONE ? "a grammar"
+			      : out->budget_experts > 0 ? "an expert budget (budget_experts)"
+			      : out->sampling.coupling == COUPLING_MAXIMAL ? "coupling = maximal"
+									   : NULL;
+
+	if (generate->audit == NULL)
+		return 0;
+	if (without != NULL)
+		return error_set(err, EINVAL, "audit: not with %s", without);
+	if (generate->audit->n_ids == 0 || generate->audit->n_ids >= limits->n_context)
+		return error_set(err, EINVAL, "audit: %zu tokens, allowed are 1..%u",
+			generate->audit->n_ids, limits->n_context - 1);
+	out->audit = 1;
+	out->budget_default = 0;
+	return request_check_ids("audit", generate->audit->ids, generate->audit->n_ids,
 		limits->model->config.n_vocab, err);
 }
 
@@ -425,6 +465,9 @@ int request_parameters(const Outrider__Generate *generate, const struct request_
 	if (rc == 0)
 		rc = read_budget(generate, limits, out, err);
 	if (rc == 0)
+		rc = read_audit(generate, limits, out, err);
+	/* The tokens of an audit are all there: nothing ends them. */
+	if (rc == 0 && !out->audit)
 		rc = read_stops(generate, out, err);
 	if (rc == 0)
 		rc = read_grammar(generate, out, err);
@@ -481,6 +524,8 @@ int request_read(const Outrider__Generate *generate, const struct request_limits
 		rc = read_prompt(generate, limits, input, err);
 	if (rc == 0)
 		rc = copy_replay(generate, input, err);
+	if (rc == 0)
+		rc = copy_audit(generate, limits, input, err);
 	if (rc != 0) {
 		request_input_free(input);
 		return rc;
@@ -490,6 +535,8 @@ int request_read(const Outrider__Generate *generate, const struct request_limits
 	out->max_tokens = generate->max_tokens != 0 && generate->max_tokens < room
 				  ? generate->max_tokens
 				  : room;
+	if (out->audit)
+		out->max_tokens = (uint32_t)generate->audit->n_ids;
 	return 0;
 }
 
@@ -497,5 +544,6 @@ void request_input_free(struct request_input *input)
 {
 	free(input->prompt);
 	free(input->replay);
+	free(input->audit);
 	memset(input, 0, sizeof(*input));
 }

@@ -27,6 +27,7 @@ struct request_input {
 	int32_t *prompt; /* malloc'd */
 	size_t n_prompt, capacity;
 	int32_t *replay; /* malloc'd: session_request.n_replay tokens; NULL: none */
+	int32_t *audit; /* malloc'd: session_request.max_tokens of an audit; NULL: it is none */
 };
 
 /* request_read checks the whole message; request_parameters only what costs next to nothing, which

@@ -219,6 +219,10 @@ static int send_tokens(struct front *front, uint32_t index, bool recorded)
 	}
 	if (recorded && slot->logprobs != NULL)
 		fill_logprobs(front, slot, &tokens);
+	if (recorded && slot->picked != NULL) {
+		tokens.n_picked = tokens.n_ids;
+		tokens.picked = slot->picked + fs->sent;
+	}
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_TOKENS;
 	envelope.tokens = &tokens;
 	int rc = send_to(front, index, &envelope);
@@ -276,6 +280,9 @@ static void fill_usage(const struct slot *slot, uint32_t n_out, Outrider__Usage 
 	out->expert_misses = u->expert_misses;
 	out->restarts = slot->restarts;
 	out->cached_tokens = atomic_load_explicit(&slot->page->cached, memory_order_relaxed);
+	for (uint32_t i = 0; slot->picked != NULL && i < n_out; i++)
+		out->changed_tokens +=
+			slot->picked[i] != slot->page->tokens[slot->page->n_prompt + i];
 }
 
 static void note_end(struct front *front, uint64_t now_ns)

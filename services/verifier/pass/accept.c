@@ -87,6 +87,8 @@ static void record(const struct engine_session *s, uint32_t n, const struct pick
 
 	if (s->slot->hashes != NULL)
 		s->slot->hashes[n] = result->hash;
+	if (s->slot->picked != NULL)
+		s->slot->picked[n] = result->token;
 	if (s->slot->logprobs == NULL)
 		return;
 	struct token_logprob *to = s->slot->logprobs + (size_t)n * each;

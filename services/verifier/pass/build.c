@@ -142,6 +142,12 @@ static uint32_t reach_of(const struct engine *engine, const struct pass *pass,
 		pass->picks[(int32_t)root + node->parent + 1].dry_reach, node->token);
 }
 
+/* The same behind the first n tokens of a page. */
+static uint32_t reach_at(const struct engine *engine, const struct session_page *page, uint32_t n)
+{
+	return breakers_reach(engine->o.tokenizer, &page->request.sampling, page->tokens, n);
+}
+
 /* Adds what is picked from the rows of a part: a token behind the newest committed one and behind
  * each draft; only the records for committed tokens that are computed again. */
 static void add_picks(const struct engine *engine, struct pass *pass, struct pass_part *part)
@@ -156,6 +162,8 @@ static void add_picks(const struct engine *engine, struct pass *pass, struct pas
 
 	for (uint32_t i = 0; i < n + part->n_drafts; i++) {
 		bool picked = i + 1 >= n && part_accepts(part);
+		/* Its history is what was there before the token that follows it. */
+		bool audited = slot->picked != NULL && rows[i].position + 1 < part->n_tokens;
 
 		if (!(i + 1 >= n && part->emits) &&
 			!(recorded && rows[i].position + 1 >= page->n_prompt))
@@ -164,11 +172,13 @@ static void add_picks(const struct engine *engine, struct pass *pass, struct pas
 		if (i + 1 == n)
 			root = pass->n_picks;
 		pass->picks[pass->n_picks] = (struct pick_row){
-			.params = picked ? &page->request.sampling : NULL,
+			.params = picked || audited ? &page->request.sampling : NULL,
 			.history = page->tokens,
-			.n_history = part->n_tokens,
+			.n_history = audited ? (uint32_t)rows[i].position + 1 : part->n_tokens,
 			.n_prompt = page->n_prompt,
-			.dry_reach = picked ? reach_of(engine, pass, part, i, root) : 0,
+			.dry_reach = audited  ? reach_at(engine, page, rows[i].position + 1)
+				     : picked ? reach_of(engine, pass, part, i, root)
+					      : 0,
 			.parent = i < n ? -1 : (int32_t)root + part->draft->node[i - n].parent + 1,
 			.token = rows[i].token,
 			.source = part->row + i,
@@ -176,6 +186,7 @@ static void add_picks(const struct engine *engine, struct pass *pass, struct pas
 			.allowed = constrained && i + 1 >= n ? pass->allowed[i + 1 - n] : NULL,
 			.want_hash = slot->hashes != NULL,
 			.want_logprobs = slot->logprobs != NULL,
+			.score_next = audited,
 			.next = rows[i].position + 1 < part->n_tokens
 					? page->tokens[rows[i].position + 1]
 					: 0,

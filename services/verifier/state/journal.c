@@ -231,6 +231,33 @@ void journal_finish(struct session_page *page, struct session_page *shared, enum
 	end_page(page, now_ns, (uint32_t)end, sum);
 }
 
+/* Stores the end of an audit, which has not come yet: it is still to be computed. */
+static void preset_end(struct session_page *page, struct session_page *shared)
+{
+	int now = sum_in_force(page, journal_n_tokens(page));
+
+	assert(now >= 0);
+	uint64_t sum = sum_of_end(atomic_load_explicit(&page->sums[now].sum, memory_order_relaxed),
+		SESSION_END_LENGTH);
+	atomic_store_explicit(&page->end_sum, sum, memory_order_relaxed);
+	atomic_store_explicit(&shared->end_sum, sum, memory_order_relaxed);
+	atomic_store_explicit(&page->end, SESSION_END_LENGTH, memory_order_relaxed);
+	atomic_store_explicit(&shared->end, SESSION_END_LENGTH, memory_order_relaxed);
+}
+
+void journal_admit_audit(const struct sessions_header *header, struct session_page *page,
+	struct session_page *shared, uint64_t uid, uint64_t admitted,
+	const struct session_request *request, const int32_t *prompt, uint32_t n_prompt,
+	const int32_t *audit)
+{
+	assert(request->audit && n_prompt + request->max_tokens <= header->n_context);
+	fill(header, page, shared, uid, admitted, request, prompt, n_prompt, NULL);
+	memcpy(page->tokens + n_prompt, audit, request->max_tokens * sizeof(*audit));
+	journal_append(page, shared, request->max_tokens);
+	preset_end(page, shared);
+	publish(page, shared, uid);
+}
+
 void journal_number(struct session_page *page, struct session_page *shared, uint64_t admitted)
 {
 	page->admitted = shared->admitted = admitted;
@@ -312,6 +339,8 @@ void journal_restore(const struct sessions_header *header, struct session_page *
 	if (journal_state(kept) == SESSION_DONE)
 		journal_finish(page, shared,
 			(enum session_end)atomic_load_explicit(&kept->end, memory_order_relaxed));
+	else if (kept->request.audit)
+		preset_end(page, shared);
 	publish(page, shared, uid);
 }
 

@@ -26,6 +26,13 @@ void journal_admit(const struct sessions_header *header, struct session_page *pa
 	const struct session_request *request, const int32_t *prompt, uint32_t n_prompt,
 	const int32_t *replay);
 
+/* The same for an audit: the request's max_tokens tokens of output are there from the beginning, and
+ * the end. n_prompt + max_tokens <= n_context. */
+void journal_admit_audit(const struct sessions_header *header, struct session_page *page,
+	struct session_page *shared, uint64_t uid, uint64_t admitted,
+	const struct session_request *request, const int32_t *prompt, uint32_t n_prompt,
+	const int32_t *audit);
+
 /* Writes the indices of those of n pages that are used into order[n], in the order of their
  * admission. Returns how many. */
 uint32_t journal_order(struct session_page *const *pages, uint32_t n, uint32_t *order);

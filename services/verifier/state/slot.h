@@ -29,10 +29,12 @@ struct slot {
 	struct stop_match *match;
 	/* for the request's grammar, or NULL; the engine uses it as it does match */
 	struct constraint *constraint;
-	/* The records of each output token: a hash of the logits, or NULL; and request.logprobs log
-	 * probabilities, the token's own first, or NULL. */
+	/* The records of each output token: a hash of the logits, or NULL; request.logprobs log
+	 * probabilities, the token's own first, or NULL; of an audit the token that the model
+	 * picks, or NULL. */
 	uint64_t *hashes; /* [n_context] */
 	struct token_logprob *logprobs; /* [n_context][request.logprobs] */
+	int32_t *picked; /* [n_context] */
 	uint32_t restarts;
 
 	/* From the front to the engine, which looks at them in each iteration. */
@@ -57,5 +59,5 @@ struct slot {
  * logits are computed again. */
 static inline bool slot_records(const struct slot *slot)
 {
-	return slot->hashes != NULL || slot->logprobs != NULL;
+	return slot->hashes != NULL || slot->logprobs != NULL || slot->picked != NULL;
 }

@@ -220,6 +220,56 @@ class CacheStatsRequest(_message.Message):
     per_layer: bool
     def __init__(self, per_layer: bool = ...) -> None: ...
 
+class DraftTree(_message.Message):
+    __slots__ = ["expert_ns", "iteration", "load_ns", "method", "nodes", "row_ns", "session_uid", "token_ns"]
+    EXPERT_NS_FIELD_NUMBER: _ClassVar[int]
+    ITERATION_FIELD_NUMBER: _ClassVar[int]
+    LOAD_NS_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    ROW_NS_FIELD_NUMBER: _ClassVar[int]
+    SESSION_UID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_NS_FIELD_NUMBER: _ClassVar[int]
+    expert_ns: float
+    iteration: int
+    load_ns: float
+    method: str
+    nodes: _containers.RepeatedCompositeFieldContainer[DraftTreeNode]
+    row_ns: float
+    session_uid: int
+    token_ns: float
+    def __init__(self, session_uid: _Optional[int] = ..., iteration: _Optional[int] = ..., method: _Optional[str] = ..., token_ns: _Optional[float] = ..., row_ns: _Optional[float] = ..., expert_ns: _Optional[float] = ..., load_ns: _Optional[float] = ..., nodes: _Optional[_Iterable[_Union[DraftTreeNode, _Mapping]]] = ...) -> None: ...
+
+class DraftTreeNode(_message.Message):
+    __slots__ = ["chance", "confidence", "cost_ns", "in_flight", "in_slots", "parent", "text", "to_load", "token", "why"]
+    CHANCE_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    COST_NS_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    IN_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TO_LOAD_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    chance: float
+    confidence: float
+    cost_ns: float
+    in_flight: int
+    in_slots: int
+    parent: int
+    text: bytes
+    to_load: int
+    token: int
+    why: int
+    def __init__(self, token: _Optional[int] = ..., text: _Optional[bytes] = ..., parent: _Optional[int] = ..., confidence: _Optional[float] = ..., chance: _Optional[float] = ..., cost_ns: _Optional[float] = ..., in_slots: _Optional[int] = ..., in_flight: _Optional[int] = ..., to_load: _Optional[int] = ..., why: _Optional[int] = ...) -> None: ...
+
+class DraftTreeRequest(_message.Message):
+    __slots__ = ["session_uid"]
+    SESSION_UID_FIELD_NUMBER: _ClassVar[int]
+    session_uid: int
+    def __init__(self, session_uid: _Optional[int] = ...) -> None: ...
+
 class HintQuality(_message.Message):
     __slots__ = ["found", "hinted", "late", "lead_ns", "passes", "source", "used"]
     FOUND_FIELD_NUMBER: _ClassVar[int]

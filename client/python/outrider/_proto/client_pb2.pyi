@@ -88,8 +88,9 @@ class Done(_message.Message):
     def __init__(self, session_uid: _Optional[int] = ..., end: _Optional[int] = ..., stop: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., message: _Optional[str] = ..., text: _Optional[bytes] = ...) -> None: ...
 
 class Generate(_message.Message):
-    __slots__ = ["arithmetic", "budget_coverage", "budget_experts_plus_one", "budget_ranking", "budgeted", "class_name", "control_text", "conversation", "credit", "deadline_ms", "draft_method", "draft_nodes", "draft_width", "grammar", "grammar_kind", "have", "ignore_eos", "k_plus_one", "logits_hash", "logprobs_plus_one", "max_tokens", "prefix_domain", "prompt", "replay", "replay_error", "sampling", "session_uid", "stop", "tokens"]
+    __slots__ = ["arithmetic", "audit", "budget_coverage", "budget_experts_plus_one", "budget_ranking", "budgeted", "class_name", "control_text", "conversation", "credit", "deadline_ms", "draft_method", "draft_nodes", "draft_width", "grammar", "grammar_kind", "have", "ignore_eos", "k_plus_one", "logits_hash", "logprobs_plus_one", "max_tokens", "prefix_domain", "prompt", "replay", "replay_error", "sampling", "session_uid", "stop", "tokens"]
     ARITHMETIC_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_FIELD_NUMBER: _ClassVar[int]
     BUDGETED_FIELD_NUMBER: _ClassVar[int]
     BUDGET_COVERAGE_FIELD_NUMBER: _ClassVar[int]
     BUDGET_EXPERTS_PLUS_ONE_FIELD_NUMBER: _ClassVar[int]
@@ -119,6 +120,7 @@ class Generate(_message.Message):
     STOP_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     arithmetic: int
+    audit: TokenList
     budget_coverage: int
     budget_experts_plus_one: int
     budget_ranking: int
@@ -147,7 +149,7 @@ class Generate(_message.Message):
     session_uid: int
     stop: _containers.RepeatedScalarFieldContainer[str]
     tokens: TokenList
-    def __init__(self, session_uid: _Optional[int] = ..., prompt: _Optional[str] = ..., tokens: _Optional[_Union[TokenList, _Mapping]] = ..., conversation: _Optional[_Union[Conversation, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: bool = ..., stop: _Optional[_Iterable[str]] = ..., deadline_ms: _Optional[int] = ..., credit: _Optional[int] = ..., k_plus_one: _Optional[int] = ..., draft_method: _Optional[int] = ..., replay: _Optional[_Union[TokenList, _Mapping]] = ..., replay_error: _Optional[float] = ..., logits_hash: bool = ..., draft_nodes: _Optional[int] = ..., draft_width: _Optional[int] = ..., have: _Optional[int] = ..., grammar_kind: _Optional[int] = ..., grammar: _Optional[str] = ..., budget_experts_plus_one: _Optional[int] = ..., budget_ranking: _Optional[int] = ..., budget_coverage: _Optional[int] = ..., budgeted: bool = ..., control_text: bool = ..., logprobs_plus_one: _Optional[int] = ..., prefix_domain: _Optional[int] = ..., arithmetic: _Optional[int] = ..., class_name: _Optional[str] = ...) -> None: ...
+    def __init__(self, session_uid: _Optional[int] = ..., prompt: _Optional[str] = ..., tokens: _Optional[_Union[TokenList, _Mapping]] = ..., conversation: _Optional[_Union[Conversation, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: bool = ..., stop: _Optional[_Iterable[str]] = ..., deadline_ms: _Optional[int] = ..., credit: _Optional[int] = ..., k_plus_one: _Optional[int] = ..., draft_method: _Optional[int] = ..., replay: _Optional[_Union[TokenList, _Mapping]] = ..., replay_error: _Optional[float] = ..., logits_hash: bool = ..., draft_nodes: _Optional[int] = ..., draft_width: _Optional[int] = ..., have: _Optional[int] = ..., grammar_kind: _Optional[int] = ..., grammar: _Optional[str] = ..., budget_experts_plus_one: _Optional[int] = ..., budget_ranking: _Optional[int] = ..., budget_coverage: _Optional[int] = ..., budgeted: bool = ..., control_text: bool = ..., logprobs_plus_one: _Optional[int] = ..., prefix_domain: _Optional[int] = ..., arithmetic: _Optional[int] = ..., class_name: _Optional[str] = ..., audit: _Optional[_Union[TokenList, _Mapping]] = ...) -> None: ...
 
 class Live(_message.Message):
     __slots__ = ["accepted", "cache_alive", "drafted", "drafter_alive", "expert_hits", "expert_misses", "iterations", "k", "policy", "policy_alive", "utility"]
@@ -306,7 +308,7 @@ class Tokenize(_message.Message):
     def __init__(self, text: _Optional[str] = ..., bos: bool = ..., special: bool = ...) -> None: ...
 
 class Tokens(_message.Message):
-    __slots__ = ["first", "ids", "live", "logits_hash", "logprob_ids", "logprob_texts", "logprobs", "logprobs_each", "session_uid", "text"]
+    __slots__ = ["first", "ids", "live", "logits_hash", "logprob_ids", "logprob_texts", "logprobs", "logprobs_each", "picked", "session_uid", "text"]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     LIVE_FIELD_NUMBER: _ClassVar[int]
@@ -315,6 +317,7 @@ class Tokens(_message.Message):
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     LOGPROB_IDS_FIELD_NUMBER: _ClassVar[int]
     LOGPROB_TEXTS_FIELD_NUMBER: _ClassVar[int]
+    PICKED_FIELD_NUMBER: _ClassVar[int]
     SESSION_UID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     first: int
@@ -325,15 +328,17 @@ class Tokens(_message.Message):
     logprob_texts: _containers.RepeatedScalarFieldContainer[bytes]
     logprobs: _containers.RepeatedScalarFieldContainer[float]
     logprobs_each: int
+    picked: _containers.RepeatedScalarFieldContainer[int]
     session_uid: int
     text: bytes
-    def __init__(self, session_uid: _Optional[int] = ..., first: _Optional[int] = ..., ids: _Optional[_Iterable[int]] = ..., text: _Optional[bytes] = ..., live: _Optional[_Union[Live, _Mapping]] = ..., logits_hash: _Optional[_Iterable[int]] = ..., logprobs_each: _Optional[int] = ..., logprob_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ..., logprob_texts: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, session_uid: _Optional[int] = ..., first: _Optional[int] = ..., ids: _Optional[_Iterable[int]] = ..., text: _Optional[bytes] = ..., live: _Optional[_Union[Live, _Mapping]] = ..., logits_hash: _Optional[_Iterable[int]] = ..., logprobs_each: _Optional[int] = ..., logprob_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ..., logprob_texts: _Optional[_Iterable[bytes]] = ..., picked: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Usage(_message.Message):
-    __slots__ = ["accepted", "accepted_at", "cached_tokens", "decode_ns", "draft_ns", "drafted", "drafted_at", "expert_hits", "expert_misses", "iterations", "k_used", "lossy", "lossy_tokens", "output_tokens", "prefill_ns", "prompt_tokens", "queue_ns", "restarts", "sample_ns", "unique_experts", "verify_ns"]
+    __slots__ = ["accepted", "accepted_at", "cached_tokens", "changed_tokens", "decode_ns", "draft_ns", "drafted", "drafted_at", "expert_hits", "expert_misses", "iterations", "k_used", "lossy", "lossy_tokens", "output_tokens", "prefill_ns", "prompt_tokens", "queue_ns", "restarts", "sample_ns", "unique_experts", "verify_ns"]
     ACCEPTED_AT_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DECODE_NS_FIELD_NUMBER: _ClassVar[int]
     DRAFTED_AT_FIELD_NUMBER: _ClassVar[int]
     DRAFTED_FIELD_NUMBER: _ClassVar[int]
@@ -355,6 +360,7 @@ class Usage(_message.Message):
     accepted: int
     accepted_at: _containers.RepeatedScalarFieldContainer[int]
     cached_tokens: int
+    changed_tokens: int
     decode_ns: int
     draft_ns: int
     drafted: int
@@ -373,4 +379,4 @@ class Usage(_message.Message):
     sample_ns: int
     unique_experts: int
     verify_ns: int
-    def __init__(self, prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., iterations: _Optional[int] = ..., drafted: _Optional[int] = ..., accepted: _Optional[int] = ..., queue_ns: _Optional[int] = ..., prefill_ns: _Optional[int] = ..., decode_ns: _Optional[int] = ..., draft_ns: _Optional[int] = ..., verify_ns: _Optional[int] = ..., sample_ns: _Optional[int] = ..., k_used: _Optional[_Iterable[int]] = ..., drafted_at: _Optional[_Iterable[int]] = ..., accepted_at: _Optional[_Iterable[int]] = ..., unique_experts: _Optional[int] = ..., expert_hits: _Optional[int] = ..., expert_misses: _Optional[int] = ..., lossy: _Optional[_Iterable[str]] = ..., lossy_tokens: _Optional[int] = ..., restarts: _Optional[int] = ..., cached_tokens: _Optional[int] = ...) -> None: ...
+    def __init__(self, prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., iterations: _Optional[int] = ..., drafted: _Optional[int] = ..., accepted: _Optional[int] = ..., queue_ns: _Optional[int] = ..., prefill_ns: _Optional[int] = ..., decode_ns: _Optional[int] = ..., draft_ns: _Optional[int] = ..., verify_ns: _Optional[int] = ..., sample_ns: _Optional[int] = ..., k_used: _Optional[_Iterable[int]] = ..., drafted_at: _Optional[_Iterable[int]] = ..., accepted_at: _Optional[_Iterable[int]] = ..., unique_experts: _Optional[int] = ..., expert_hits: _Optional[int] = ..., expert_misses: _Optional[int] = ..., lossy: _Optional[_Iterable[str]] = ..., lossy_tokens: _Optional[int] = ..., changed_tokens: _Optional[int] = ..., restarts: _Optional[int] = ..., cached_tokens: _Optional[int] = ...) -> None: ...
