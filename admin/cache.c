@@ -192,26 +192,35 @@ static void layers_text(const Outrider__CacheStats *s)
 
 static void device_text(const Outrider__CacheDevice *d)
 {
-	char a[UNITS_BYTES], rate[16];
+	char a[UNITS_BYTES], b[UNITS_BYTES], c[UNITS_BYTES], e[UNITS_BYTES], rate[16];
 
 	if (!d)
 		return;
 	say("device", "%s, budget %s: %u slots of %.2f MiB, %u in use, %u pinned%s", d->name,
 		d->budget, d->slots, ctl_mib(d->slot_bytes), d->in_use, d->pinned,
 		d->all_pinned ? "; every expert stays there" : "");
+	say("", "%s of %s for experts, %s for the verifier%s, %s in reserve; %s free now",
+		units_size(d->slots * d->slot_bytes, a), units_size(d->memory_bytes, b),
+		units_size(d->verifier_bytes, c), d->verifier_said ? "" : " (estimated)",
+		units_size(d->reserve_bytes, e), units_size(d->free_bytes, (char[UNITS_BYTES]){0}));
 	say("",
-		"%" PRIu64 " hits, %" PRIu64 " being copied, %" PRIu64
-		" misses: %s hits; %.1f ms until misses got a slot",
+		"%" PRIu64 " hits, %" PRIu64 " being copied, %" PRIu64 " misses: %s hits; %" PRIu64
+		" layer%s waited for a slot, %.1f ms in all",
 		d->hits, d->waits, d->misses,
 		ctl_share((double)d->hits, (double)(d->hits + d->waits + d->misses), 1, rate,
 			sizeof rate),
-		(double)d->wait_ns / 1e6);
+		d->slot_waits, plural(d->slot_waits), (double)d->wait_ns / 1e6);
 	say("",
-		"%" PRIu64 " copies (%s), %" PRIu64 " ahead of use, %.2f ms each; %" PRIu64
-		" evictions; %" PRIu64 " miss%s served and %" PRIu64
-		" waits ended by the verifier itself",
-		d->loads, units_size(d->bytes_loaded, a), d->prefetched, (double)d->load_ns / 1e6,
-		d->evictions, d->self_served, d->self_served == 1 ? "" : "es", d->rescued);
+		"%" PRIu64 " copies (%s): %" PRIu64 " for demands, %" PRIu64
+		" ahead of use; %.2f ms in flight, %.2f GB/s; %u now",
+		d->loads, units_size(d->bytes_loaded, a), d->demanded, d->prefetched,
+		d->loads > 0 ? (double)d->flight_ns / (double)d->loads / 1e6 : 0,
+		ctl_device_rate(d->bytes_loaded, d->busy_ns) / 1e9, d->in_flight);
+	say("",
+		"%" PRIu64 " evictions; %" PRIu64 " miss%s served and %" PRIu64
+		" wait%s ended by the verifier itself",
+		d->evictions, d->self_served, d->self_served == 1 ? "" : "es", d->rescued,
+		plural(d->rescued));
 }
 
 static int stats_text(const struct ctl *ctl, const Outrider__CacheStats *s)

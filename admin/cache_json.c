@@ -96,6 +96,20 @@ static json_t *device_json(const Outrider__CacheDevice *d)
 	put(to, "evictions", d->evictions);
 	put(to, "bytes_loaded", d->bytes_loaded);
 	put(to, "load_ns", d->load_ns);
+	put(to, "demanded", d->demanded);
+	put(to, "in_flight", d->in_flight);
+	put(to, "flight_ns", d->flight_ns);
+	put(to, "busy_ns", d->busy_ns);
+	json_object_set_new(to, "copied_bytes_per_second",
+		ctl_measured_json(ctl_device_rate(d->bytes_loaded, d->busy_ns)));
+	put(to, "slot_waits", d->slot_waits);
+	put(to, "memory_bytes", d->memory_bytes);
+	put(to, "free_bytes", d->free_bytes);
+	put(to, "budget_bytes", d->slots * d->slot_bytes);
+	put(to, "verifier_bytes", d->verifier_bytes);
+	json_object_set_new(to, "verifier_said", json_boolean(d->verifier_said));
+	put(to, "reserve_bytes", d->reserve_bytes);
+	put(to, "room_bytes", d->room_bytes);
 	return to;
 }
 

@@ -139,6 +139,12 @@ json_t *ctl_decision_json(const Outrider__PolicyDecision *d);
 /* Prints and frees root. An exit status; if root is NULL because memory was exhausted, prints a
  * message instead. */
 int ctl_print_json(json_t *root);
+/* Bytes per second while there was something to copy; 0: not known. */
+static inline double ctl_device_rate(uint64_t bytes, uint64_t busy_ns)
+{
+	return busy_ns > 0 ? (double)bytes * 1e9 / (double)busy_ns : 0;
+}
+
 /* How many prefetched experts were neither used nor evicted yet. The counters may be out of step,
  * as they are read one after the other. */
 static inline uint64_t ctl_unused(uint64_t came, uint64_t used, uint64_t wasted)

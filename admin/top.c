@@ -88,16 +88,26 @@ static void draw_device(
 	struct sink *sink, const Outrider__CacheDevice *d, const Outrider__CacheDevice *before)
 {
 	uint64_t hits = d->hits, others = d->waits + d->misses;
-	char now[16], loaded[UNITS_BYTES];
+	uint64_t bytes = d->bytes_loaded, busy_ns = d->busy_ns;
+	char now[16], loaded[UNITS_BYTES], memory[UNITS_BYTES], free_now[UNITS_BYTES];
 
 	if (before && d->hits >= before->hits && others >= before->waits + before->misses &&
 		hits + others > before->hits + before->waits + before->misses) {
 		hits -= before->hits;
 		others -= before->waits + before->misses;
 	}
-	line(sink, false, "device  %s, %u/%u slots, hits %s, %s copied%s", d->name, d->in_use,
-		d->slots, ctl_share((double)hits, (double)(hits + others), 1, now, sizeof now),
-		units_size(d->bytes_loaded, loaded), d->all_pinned ? ", every expert" : "");
+	if (before && bytes > before->bytes_loaded && busy_ns > before->busy_ns) {
+		bytes -= before->bytes_loaded;
+		busy_ns -= before->busy_ns;
+	}
+	line(sink, false,
+		"device  %s, %u/%u slots%s, hits %s, %s copied, %.2f GB/s, %" PRIu64
+		" layers waited, %s of %s free",
+		d->name, d->in_use, d->slots, d->all_pinned ? ", every expert" : "",
+		ctl_share((double)hits, (double)(hits + others), 1, now, sizeof now),
+		units_size(d->bytes_loaded, loaded), ctl_device_rate(bytes, busy_ns) / 1e9,
+		d->slot_waits, units_size(d->free_bytes, free_now),
+		units_size(d->memory_bytes, memory));
 }
 
 static void draw_cache(struct sink *sink, const struct look *look, const struct look *before)

@@ -64,8 +64,9 @@ static void name_lane(struct picture *picture, struct source *source, uint32_t l
 {
 	const char *what = strcmp(source->process, PEER_VERIFIER) == 0	? "passes"
 			   : strcmp(source->process, PEER_DRAFTER) == 0 ? "drafts"
-			   : strcmp(source->process, PEER_CACHE) == 0	? "link"
-									: "decisions";
+			   : strcmp(source->process, PEER_CACHE) != 0	? "decisions"
+			   : lane < TIMELINE_DEVICE_LANE		? "link"
+									: "device";
 	if (lane >= LANES_MAX || source->named[lane])
 		return;
 	source->named[lane] = true;

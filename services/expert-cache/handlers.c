@@ -1,4 +1,5 @@
 #include "services/expert-cache/live.h"
+#include "services/expert-cache/live_device.h"
 #include "services/expert-cache/stats.h"
 
 #include "kernels/kernels.h"
@@ -68,6 +69,12 @@ static void on_detail(void *arg, struct daemon_details *to)
 	if (service->device != NULL) {
 		struct device_header *device = service->device->slots.header;
 		daemon_detail(to, "device", "%s", service->backend->ops->name);
+		daemon_detail(to, "device_memory_bytes", "%llu",
+			(unsigned long long)service->device_share.memory);
+		daemon_detail(to, "device_verifier_bytes", "%llu",
+			(unsigned long long)service->device_share.needs);
+		daemon_detail(to, "device_verifier_from", "%s",
+			service->device_share.said ? "verifier" : "estimate");
 		daemon_detail(to, "device_slots", "%u", service->device->slots.n_slots);
 		daemon_detail(to, "device_in_use", "%u", atomic_load(&device->in_use));
 		daemon_detail(
@@ -76,6 +83,10 @@ static void on_detail(void *arg, struct daemon_details *to)
 			(unsigned long long)stats_load(&device->misses));
 		daemon_detail(to, "device_bytes_loaded", "%llu",
 			(unsigned long long)stats_load(&device->bytes_loaded));
+		daemon_detail(to, "device_busy_ns", "%llu",
+			(unsigned long long)stats_load(&device->busy_ns));
+		daemon_detail(to, "device_wait_ns", "%llu",
+			(unsigned long long)stats_load(&device->wait_ns));
 	}
 	daemon_detail(to, "load_failures", "%llu",
 		(unsigned long long)stats_load(&service->transfer.loads.failures));
@@ -92,8 +103,10 @@ static void on_state(void *arg)
 {
 	struct service *service = arg;
 	/* This waits for the worker. */
-	if (worker_alive(service))
-		live_follow(service);
+	if (!worker_alive(service))
+		return;
+	live_follow(service);
+	live_device_follow(service);
 }
 
 static int open_knobs(struct service *service, const struct options *options, struct error *err)
@@ -129,7 +142,9 @@ static void on_peer(void *arg, const struct peer *peer)
 		.kv = told->kv,
 		.rest = told->rest,
 		.there = told->there,
-		.files = told->files};
+		.files = told->files,
+		.device = told->device,
+		.device_there = told->device_there};
 	slots_say_needs(service->store.slots.header, &needs);
 }
 

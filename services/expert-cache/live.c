@@ -349,10 +349,12 @@ int live_fits(void *arg, const void *next, struct error *err)
 		return 0;
 	int status = 0;
 	uint32_t device_slots;
+	struct device_share share;
 	if (strcmp(config->budget, now->budget) != 0)
 		status = fit_budget(service, config->budget, err);
-	if (status == 0)
-		status = live_device_slots(service, config->device_budget, &device_slots, err);
+	if (status == 0 && strcmp(config->device_budget, now->device_budget) != 0)
+		status = live_device_slots(
+			service, config->device_budget, UINT64_MAX, &device_slots, &share, err);
 	if (status == 0 && config->profile[0] != '\0' && strcmp(config->profile, now->profile) != 0)
 		status = fit_profile(service, config->profile, err);
 	return status;
@@ -387,13 +389,8 @@ int live_apply(void *arg, const void *next, struct error *err)
 	bool other_device = change.device != NULL;
 	struct device *device = change.device;
 	status = transfer_apply(&service->transfer, &change, err);
-	if (status == 0 && other_device) {
-		log_notice("device_budget: %u slots, were %u", device->slots.n_slots,
-			service->device->slots.n_slots);
-		/* Before those that were in use are closed: the broker lends from them. */
-		service->device = device;
-		live_device_offer(service);
-	}
+	if (status == 0 && other_device)
+		live_device_use(service, device);
 	finish(&change);
 	if (status != 0)
 		return status;
@@ -423,6 +420,13 @@ void live_means(void *arg, const struct config_key *key, char *out, size_t bytes
 {
 	const struct service *service = arg;
 	const struct room_needs *needs = &service->needs;
+	if (service->device != NULL && strcmp(key->name, "device_budget") == 0 &&
+		budget_is_auto(service->config.device_budget))
+		snprintf(out, bytes, "%.0fM beside %.0fM of weights and passes",
+			(double)(service->device->slots.n_slots *
+				 service->device->slots.slot_bytes) /
+				1048576,
+			(double)service->device_share.needs / 1048576);
 	if (service->budget == 0 || strcmp(key->name, "budget") != 0 ||
 		!budget_is_auto(service->config.budget))
 		return;

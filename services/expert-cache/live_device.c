@@ -1,13 +1,21 @@
 #include "services/expert-cache/live_device.h"
 
+#include "services/expert-cache/live.h"
 #include "shared/base/log.h"
 #include "shared/base/units.h"
+#include "shared/model/arch/place.h"
+#include "shared/model/pass/forward.h"
+#include "shared/spec/device_spare.h"
+#include "shared/spec/kv_plan.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* An automatic budget grows by at least this part: all experts are copied again. */
+#define WORTH_PART 8
 
 /* The experts that passes of the verifier use, as they lie on the device. */
 static void device_geometry(const struct slots_geometry *from, struct slots_geometry *out)
@@ -18,21 +26,55 @@ static void device_geometry(const struct slots_geometry *from, struct slots_geom
 		out->n_total -= from->n_experts;
 }
 
-int live_device_slots(
-	const struct service *service, const char *text, uint32_t *n_slots, struct error *err)
+/* The verifier's memory of the device with its default settings. */
+static uint64_t default_needs(const struct service *service)
+{
+	const struct model *model = service->model;
+	uint32_t rows = kv_plan_rows(KV_PLAN_SESSIONS, 0);
+	const struct forward_limits limits = {
+		.n_batch = kv_plan_rows(KV_PLAN_SESSIONS, KV_PLAN_PREFILL),
+		.n_logits = rows < LIMIT_KEPT_LOGITS ? rows : LIMIT_KEPT_LOGITS,
+		.n_picks = rows,
+		.n_drafts = rows,
+		.n_context = kv_plan_context(model),
+		.n_budgets = KV_PLAN_SESSIONS,
+	};
+	return model_place_bytes(model) + forward_bytes(model, service->backend, &limits) +
+	       device_spare_bytes(&service->geometry);
+}
+
+/* What there is of the device's memory for experts. */
+static void find_share(const struct service *service, uint64_t had, struct device_share *out)
+{
+	const struct slots_needs *needs = &service->needs.of;
+	bool said = service->needs.said && needs->device > 0;
+	struct backend_memory memory;
+	service->backend->ops->memory(service->backend, &memory);
+	device_share_find(service->backend, &memory, said ? needs->device : default_needs(service),
+		said && !service->verifier_left ? needs->device_there : 0, had, out);
+	out->said = said;
+}
+
+int live_device_slots(const struct service *service, const char *text, uint64_t had,
+	uint32_t *n_slots, struct device_share *share, struct error *err)
 {
 	static struct slots_geometry geometry;
 	struct budget budget;
-	if (budget_is_auto(text))
-		return error_set(err, ENOEXEC,
-			"device_budget: auto is not allowed; it takes all, min, a share of the "
-			"experts such as 30%%, or bytes such as 8G");
+	uint64_t room = UINT64_MAX;
+	if (service->backend != NULL) {
+		find_share(service, had, share);
+		room = share->bytes;
+	}
 	device_geometry(&service->geometry, &geometry);
-	int status = budget_slots(text, &geometry, UINT64_MAX, &budget, err);
+	int status = budget_slots(text, &geometry, room, &budget, err);
 	if (status != 0)
 		return error_prefix(err, status, "device_budget");
 	*n_slots = budget.n_slots;
-	return 0;
+	if (service->backend == NULL)
+		return 0;
+	uint64_t bytes = budget.asked_bytes < budget.bytes ? budget.bytes : budget.asked_bytes;
+	return device_share_check(share, budget_is_auto(text) ? budget.bytes : bytes,
+		budget_automatic(&geometry, share->bytes), err);
 }
 
 static struct device_options options_of(
@@ -54,6 +96,14 @@ static struct device_options options_of(
 	};
 }
 
+/* Of the slots in use. */
+static uint64_t slots_bytes(const struct service *service)
+{
+	return service->device != NULL
+		       ? service->device->slots.n_slots * service->device->slots.slot_bytes
+		       : 0;
+}
+
 static int make(const struct service *service, const struct device_options *options,
 	struct device **out, struct error *err)
 {
@@ -72,37 +122,55 @@ int live_device_make(const struct service *service, const struct cache_config *n
 	struct device **out, struct error *err)
 {
 	uint32_t n_slots;
-	int status = live_device_slots(service, next->device_budget, &n_slots, err);
+	struct device_share share;
+	int status = live_device_slots(
+		service, next->device_budget, slots_bytes(service), &n_slots, &share, err);
 	if (status != 0)
 		return status;
 	const struct device_options options = options_of(service, next, n_slots);
-	return make(service, &options, out, err);
+	status = make(service, &options, out, err);
+	/* They are made beside those in use, which are given back afterwards. */
+	return status == -ENOMEM ? error_set(err, ENOMEM,
+					   "%.180s; while the budget changes, slots of the former "
+					   "size are there too",
+					   err->text)
+				 : status;
 }
 
-/* Continues with the budget that a predecessor with these settings was changed to. */
-static void recall(struct service *service, int fd)
+/* Continues with the budget that a predecessor with these settings was changed to. An automatic one
+ * has its slots, if the device can hold them: what is free now tells little. Returns the slots; 0:
+ * nothing to continue with. */
+static uint32_t recall(struct service *service, int fd)
 {
 	struct region region;
+	struct device_share share;
 	struct error err;
 	int own = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
 	if (own < 0 ||
 		region_attach(own, DEVICE_REGION, DEVICE_LAYOUT,
 			REGION_DATA + sizeof(struct device_header), false, &region, &err) != 0)
-		return;
+		return 0;
 	struct device_header *header = region_payload(&region);
 	char configured[LIMIT_NAME], budget[LIMIT_NAME];
-	uint32_t n_slots;
+	uint32_t n_slots, had = header->n_slots;
+	uint64_t slot_bytes = device_slot_bytes(&service->geometry);
 	snprintf(configured, sizeof(configured), "%.*s", LIMIT_NAME - 1, header->configured);
 	snprintf(budget, sizeof(budget), "%.*s", LIMIT_NAME - 1, header->budget);
 	region_close(&region);
 	if (strcmp(configured, service->config.device_budget) != 0 ||
-		strcmp(budget, configured) == 0 ||
 		strlen(budget) >= sizeof(service->config.device_budget) ||
-		live_device_slots(service, budget, &n_slots, &err) != 0)
-		return;
-	snprintf(
-		service->config.device_budget, sizeof(service->config.device_budget), "%s", budget);
-	log_notice("keeping device_budget %s, to which the predecessor was changed", budget);
+		live_device_slots(service, budget, had * slot_bytes, &n_slots, &share, &err) != 0)
+		return 0;
+	if (strcmp(budget, configured) != 0) {
+		snprintf(service->config.device_budget, sizeof(service->config.device_budget), "%s",
+			budget);
+		log_notice(
+			"keeping device_budget %s, to which the predecessor was changed", budget);
+	}
+	return budget_is_auto(budget) && had >= slots_min(&service->geometry) &&
+			       had <= service->geometry.n_total && had * slot_bytes <= share.whole
+		       ? had
+		       : 0;
 }
 
 static void abandon(void *arg)
@@ -124,11 +192,12 @@ void live_device_recover(struct service *service)
 
 int live_device_open(struct service *service, struct error *err)
 {
-	uint32_t n_slots;
-	recall(service, service->device_fd);
-	int status = live_device_slots(service, service->config.device_budget, &n_slots, err);
+	uint32_t n_slots, before = recall(service, service->device_fd);
+	int status = live_device_slots(
+		service, service->config.device_budget, 0, &n_slots, &service->device_share, err);
 	if (status != 0)
 		return status;
+	n_slots = before > 0 ? before : n_slots;
 	struct device_options options = options_of(service, &service->config, n_slots);
 	options.recovered_fd = service->device_fd;
 	options.recovered_memory_fd = service->device_memory_fd;
@@ -139,15 +208,65 @@ int live_device_open(struct service *service, struct error *err)
 	if (status != 0)
 		return status;
 	const struct device *device = service->device;
-	log_notice("device %s: %u of %u experts fit (%s)", service->backend->ops->name, n_slots,
+	log_notice("device %s: %u of %u experts fit (%s), beside %s for weights and passes of the "
+		   "verifier%s",
+		service->backend->ops->name, n_slots,
 		service->geometry.n_total -
 			(service->geometry.drafting ? service->geometry.n_experts : 0),
-		UNITS_SIZE(n_slots * device->slots.slot_bytes));
+		UNITS_SIZE(n_slots * device->slots.slot_bytes),
+		UNITS_SIZE(service->device_share.needs),
+		service->device_share.said ? "" : ", as estimated");
 	if (device->adopted)
 		log_notice("took over %u experts on the device; given up: %u loads that were cut "
 			   "off, %u without their seal",
 			device->found.ready, device->found.loading, device->found.wrong);
 	return 0;
+}
+
+void live_device_use(struct service *service, struct device *device)
+{
+	log_notice("device_budget: %u slots, were %u", device->slots.n_slots,
+		service->device->slots.n_slots);
+	/* Before those that were in use are closed: the broker lends from them. */
+	service->device = device;
+	live_device_offer(service);
+}
+
+/* True when the slots of auto have to be others now: fewer if there is too little memory, more if it
+ * is worth the copies. */
+static bool worth_it(const struct service *service, uint32_t n_slots)
+{
+	uint32_t now = service->device->slots.n_slots;
+	return n_slots < now || n_slots > now + now / WORTH_PART;
+}
+
+void live_device_follow(struct service *service)
+{
+	const struct cache_config *config = &service->config;
+	struct device_share share;
+	struct transfer_change change = {.budget = service->budget};
+	struct error err;
+	uint32_t n_slots;
+	if (service->device == NULL || !service->needs.said || service->needs.of.device == 0 ||
+		(service->device_share.said &&
+			service->device_share.needs == service->needs.of.device))
+		return;
+	int status = live_device_slots(
+		service, config->device_budget, slots_bytes(service), &n_slots, &share, &err);
+	service->device_share = share;
+	if (status == 0 && budget_is_auto(config->device_budget) && worth_it(service, n_slots)) {
+		change.options = live_options(service, config, service->budget);
+		status = live_device_make(service, config, &change.device, &err);
+		if (status == 0) {
+			struct device *device = change.device;
+			status = transfer_apply(&service->transfer, &change, &err);
+			if (status == 0)
+				live_device_use(service, device);
+		}
+		live_device_free(&change.device);
+	}
+	if (status != 0)
+		log_error("%s", err.text);
 }
 
 void live_device_offer(struct service *service)

@@ -5,9 +5,10 @@
 
 #include "services/expert-cache/service.h"
 
-/* The slots that a budget means. */
-int live_device_slots(
-	const struct service *service, const char *budget, uint32_t *n_slots, struct error *err);
+/* The slots that a budget means. had: bytes that slots have already. *share: what it was computed
+ * from; untouched when there is no device. -ENOMEM: the device can never hold them. */
+int live_device_slots(const struct service *service, const char *budget, uint64_t had,
+	uint32_t *n_slots, struct device_share *share, struct error *err);
 /* Before the broker is opened: fetches a predecessor's regions. */
 void live_device_recover(struct service *service);
 /* Opens service->device, over service->backend: with the regions of a dead predecessor, or with new
@@ -16,6 +17,11 @@ int live_device_open(struct service *service, struct error *err);
 /* Makes the slots for another budget, which are not used yet. */
 int live_device_make(const struct service *service, const struct cache_config *next,
 	struct device **out, struct error *err);
+/* Uses these slots from now on; the worker does already. The caller closes the others, which are
+ * service->device before. */
+void live_device_use(struct service *service, struct device *device);
+/* From time to time: a budget of auto follows what the verifier takes of the device's memory. */
+void live_device_follow(struct service *service);
 /* Offers the regions to the peers. */
 void live_device_offer(struct service *service);
 /* Closes slots that nobody uses. */

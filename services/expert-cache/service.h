@@ -5,6 +5,7 @@
 #include "proto/admin.pb-c.h"
 #include "services/expert-cache/budget.h"
 #include "services/expert-cache/config.h"
+#include "services/expert-cache/device/share.h"
 #include "services/expert-cache/model_file.h"
 #include "services/expert-cache/reader/reader.h"
 #include "services/expert-cache/store/store.h"
@@ -40,6 +41,7 @@ struct service {
 	struct store store;
 	struct backend *backend; /* of the device; NULL: none, and so with the next */
 	struct device *device;
+	struct device_share device_share; /* as counted in the device's budget */
 	int device_fd, device_memory_fd; /* a predecessor's, until they are taken over; -1 */
 	struct reader *reader;
 	struct transfer transfer;

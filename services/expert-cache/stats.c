@@ -124,6 +124,19 @@ static bool fill_device(const struct service *service, Outrider__CacheStats *sta
 	to->evictions = stats_load(&header->evictions);
 	to->bytes_loaded = stats_load(&header->bytes_loaded);
 	to->load_ns = stats_load(&header->load_ns);
+	to->demanded = stats_load(&header->demanded);
+	to->in_flight = atomic_load_explicit(&header->in_flight, memory_order_relaxed);
+	to->flight_ns = stats_load(&header->flight_ns);
+	to->busy_ns = stats_load(&header->busy_ns);
+	to->slot_waits = stats_load(&header->slot_waits);
+	struct backend_memory memory;
+	service->backend->ops->memory(service->backend, &memory);
+	to->memory_bytes = memory.bytes;
+	to->free_bytes = memory.free;
+	to->verifier_bytes = service->device_share.needs;
+	to->verifier_said = service->device_share.said;
+	to->reserve_bytes = service->device_share.reserve;
+	to->room_bytes = service->device_share.whole;
 	return true;
 }
 

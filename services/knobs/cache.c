@@ -8,7 +8,6 @@ static const char *const policy_names[] = {CACHE_POLICY_EACH(LISTED, LISTED) NUL
 static const char *const io_names[] = {"auto", "io_uring", "pread", NULL};
 
 static const char *const device_names[] = {"cpu", "simt", "cuda", NULL};
-static const char *const device_budget_names[] = {"all", "min", NULL};
 
 #define AT(field) offsetof(struct cache_config, field), sizeof(((struct cache_config *)0)->field)
 
@@ -27,10 +26,10 @@ const struct config_key cache_config_keys[] = {
 		"are kept in the device's memory too. simt: the kernels for GPUs, emulated on the "
 		"CPU, for tests.",
 		KNOB_AT_START, KNOB_GLOBAL},
-	{"", "device_budget", CONFIG_STRING, AT(device_budget), 0, 0, device_budget_names, "all",
-		"all, min, above 0% to 100%, or bytes as 2G",
-		"The device's memory for experts, as in budget. It is allocated at the start. "
-		"Without a device it has no effect.",
+	{"", "device_budget", CONFIG_STRING, AT(device_budget), 0, 0, budget_names, "auto",
+		"auto, all, min, above 0% to 100%, or bytes as 2G",
+		"The device's memory for experts, as in budget. auto: what the verifier leaves of "
+		"it, less a 16th. It is allocated at the start. Without a device it has no effect.",
 		KNOB_LIVE, KNOB_MODEL},
 	{"", "policy", CONFIG_STRING, AT(policy), 0, 0, policy_names, "outrider",
 		CACHE_POLICY_NAMES,

@@ -47,7 +47,9 @@ static void say_needs(struct front *front, uint64_t there)
 			.kv = needs->kv,
 			.rest = needs->rest,
 			.there = there,
-			.files = needs->files}};
+			.files = needs->files,
+			.device = needs->device,
+			.device_there = needs->device_there}};
 	registry_tell(front->daemon, PEER_CACHE, &settings);
 }
 

@@ -208,6 +208,9 @@ static int start(struct verifier *v, struct error *err)
 		return rc;
 	front_recover(front);
 	regions_needs(&v->regions, &v->packed, v->model, &front->needs);
+	/* All of it has been allocated. */
+	front->needs.device = front->needs.device_there =
+		resources_device(&v->config, v->model, v->backend);
 	broker_offer(front->broker, &v->regions.sessions);
 	/* Before the draft rings, which refer to it: a drafter that has only the rings sends empty
 	 * drafts. */

@@ -14,12 +14,16 @@ static const struct timeline_info infos[TIMELINE_KINDS] = {
 	[TIMELINE_FORWARD] = {"verify", {"tokens", "distinct experts"}},
 	[TIMELINE_SAMPLE] = {"sample", {"emitted"}},
 	[TIMELINE_EXPERT_WAIT] = {"wait for experts", {"layer", "missing"}},
+	[TIMELINE_DEVICE_WAIT] = {"wait for the device", {NULL}},
 	[TIMELINE_DRAFT] = {"draft", {"requests", "drafted"}},
 	[TIMELINE_DRAFT_IDLE] = {"read up, draft ahead", {NULL}},
 	[TIMELINE_LOAD_DEMAND] = {"demand", {"layer", "expert"}},
 	[TIMELINE_LOAD_PREFETCH] = {"prefetch", {"layer", "expert"}},
 	[TIMELINE_LOAD_PRELOAD] = {"preload", {"layer", "expert"}},
 	[TIMELINE_PACK] = {"pack", {"layer", "expert"}},
+	[TIMELINE_COPY_DEMAND] = {"copy, demand", {"layer", "expert"}},
+	[TIMELINE_COPY_PREFETCH] = {"copy, prefetch", {"layer", "expert"}},
+	[TIMELINE_COPY_PRELOAD] = {"copy, preload", {"layer", "expert"}},
 	[TIMELINE_DECISION] = {"decision", {"K before", "K now"}},
 };
 

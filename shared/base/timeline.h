@@ -19,6 +19,7 @@ enum timeline_kind {
 	TIMELINE_FORWARD, /* tokens of the batch, distinct experts over all layers */
 	TIMELINE_SAMPLE, /* tokens emitted */
 	TIMELINE_EXPERT_WAIT, /* layer, experts missing */
+	TIMELINE_DEVICE_WAIT, /* the host has queued the pass, and waits for the device's kernels */
 	/* drafter: the draft thread */
 	TIMELINE_DRAFT, /* requests of the round, tokens drafted */
 	TIMELINE_DRAFT_IDLE, /* work that nobody waits for: reading new tokens, drafting ahead */
@@ -27,10 +28,16 @@ enum timeline_kind {
 	TIMELINE_LOAD_PREFETCH,
 	TIMELINE_LOAD_PRELOAD,
 	TIMELINE_PACK, /* layer, expert */
+	/* the same: one lane for each copy to a device, from TIMELINE_DEVICE_LANE on */
+	TIMELINE_COPY_DEMAND, /* layer, expert */
+	TIMELINE_COPY_PREFETCH,
+	TIMELINE_COPY_PRELOAD,
 	/* policy-controller */
 	TIMELINE_DECISION, /* K before, K now */
 	TIMELINE_KINDS
 };
+
+enum { TIMELINE_DEVICE_LANE = 128 };
 
 struct timeline_span {
 	uint64_t start_ns, end_ns; /* equal: a point in time */

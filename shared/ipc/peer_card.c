@@ -64,7 +64,9 @@ void peer_settings_read(const Outrider__PeerSettings *from, struct peer_settings
 		.kv = needs->kv,
 		.rest = needs->rest,
 		.there = needs->there,
-		.files = needs->files};
+		.files = needs->files,
+		.device = needs->device,
+		.device_there = needs->device_there};
 }
 
 static int read_layouts(const Outrider__PeerCard *from, struct peer_card *out, struct error *err)
@@ -143,6 +145,8 @@ void peer_settings_write(const struct peer_settings *settings, struct peer_setti
 	out->needs.rest = needs->rest;
 	out->needs.there = needs->there;
 	out->needs.files = needs->files;
+	out->needs.device = needs->device;
+	out->needs.device_there = needs->device_there;
 	out->settings.needs = &out->needs;
 }
 

@@ -35,7 +35,7 @@
 #include "shared/spec/slots.h"
 
 #define DEVICE_REGION "experts.dev"
-#define DEVICE_LAYOUT 1
+#define DEVICE_LAYOUT 2
 /* Not a region: the name under which the memory's descriptor travels. */
 #define DEVICE_MEMORY "experts.mem"
 
@@ -60,15 +60,19 @@ struct device_header {
 	_Atomic uint32_t
 		closed; /* it gets no more loads: another region has taken its place, or copies fail */
 	_Atomic uint32_t in_use; /* slots that are not EMPTY */
-	_Atomic uint64_t loads, evictions, bytes_loaded, prefetched;
+	/* Copies that have ended: all, and for demands and prefetches. */
+	_Atomic uint64_t loads, demanded, prefetched, bytes_loaded, evictions;
+	_Atomic uint32_t in_flight; /* copies now */
+	/* Time with copies in flight, and the sum of the times that each was in flight. */
+	_Atomic uint64_t busy_ns, flight_ns;
 	_Atomic uint64_t load_ns; /* time of one copy when the link always has work; 0: not known */
 
 	/* Written by the verifier. */
 	alignas(CACHE_LINE) _Atomic uint32_t verifier_epoch;
 	/* Look-ups: READY; LOADING, so that its queue waits; absent. self_served: of these, taken by
-	 * the verifier itself. rescued: waits that it ended itself. wait_ns: time asleep until an
-	 * absent expert got a slot. */
-	_Atomic uint64_t hits, waits, misses, self_served, rescued, wait_ns;
+	 * the verifier itself. rescued: waits that it ended itself. slot_waits, wait_ns: layers that
+	 * slept until an absent expert got a slot, and how long. */
+	_Atomic uint64_t hits, waits, misses, self_served, rescued, slot_waits, wait_ns;
 	_Atomic uint32_t resident; /* 1: every expert is pinned for good */
 
 	alignas(CACHE_LINE) struct doorbell arrivals; /* rung when a load begins */

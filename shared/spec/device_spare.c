@@ -5,14 +5,25 @@
 /* Memory for them, and as much of the device's; at least two experts. */
 #define BYTES (64u << 20)
 
+static uint64_t spares(uint64_t slot_bytes)
+{
+	uint64_t n = BYTES / slot_bytes;
+	return n < 2 ? 2 : n > DEVICE_SPARES ? DEVICE_SPARES : n;
+}
+
+uint64_t device_spare_bytes(const struct slots_geometry *geometry)
+{
+	uint64_t slot_bytes = device_slot_bytes(geometry);
+	return slot_bytes > 0 ? spares(slot_bytes) * slot_bytes : 0;
+}
+
 int device_spare_init(struct device_spare *spare, struct backend *backend,
 	const struct slots_geometry *geometry, struct error *err)
 {
 	*spare = (struct device_spare){.slot_bytes = device_slot_bytes(geometry)};
 	if (spare->slot_bytes == 0)
 		return 0;
-	uint64_t n = BYTES / spare->slot_bytes;
-	n = n < 2 ? 2 : n > DEVICE_SPARES ? DEVICE_SPARES : n;
+	uint64_t n = spares(spare->slot_bytes);
 	size_t bytes = (size_t)(n * spare->slot_bytes);
 	int status = backend->ops->alloc(backend, bytes, BUFFER_OWN, &spare->memory, err);
 	if (status == 0)

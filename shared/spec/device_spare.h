@@ -16,6 +16,8 @@ struct device_spare {
 	uint32_t n_free, free[DEVICE_SPARES];
 };
 
+/* Bytes of the device's memory that they take. */
+uint64_t device_spare_bytes(const struct slots_geometry *geometry);
 int device_spare_init(struct device_spare *spare, struct backend *backend,
 	const struct slots_geometry *geometry, struct error *err);
 void device_spare_exit(struct device_spare *spare);

@@ -30,5 +30,7 @@ bool slots_needs_said(const struct slots_header *header, struct slots_needs *out
 	out->rest = at_most(said.rest, SLOTS_NEEDS_BYTES_MAX);
 	out->there = at_most(said.there, out->weights + out->kv + out->rest);
 	out->files = said.files;
+	out->device = at_most(said.device, SLOTS_NEEDS_BYTES_MAX);
+	out->device_there = at_most(said.device_there, out->device);
 	return true;
 }

@@ -75,6 +75,7 @@ struct experts_cached {
 	} held[2 * LIMIT_EXPERTS];
 	struct queue *q; /* that issued the tickets */
 	uint64_t progress_ns; /* time of the last arrival */
+	uint64_t slept; /* the iteration of the last layer that slept until something arrived */
 };
 
 /* True when a region is attached and its cache process lives. */

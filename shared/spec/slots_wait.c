@@ -82,8 +82,12 @@ void slots_wait_or_give_up(struct experts_cached *cached, uint32_t seen)
 	uint64_t slept = clock_ns() - start;
 	cached->source.stats.wait_ns += slept;
 	counter_add(&cached->slots.counts[cached->layer].wait_ns, slept);
-	if (device_tier_used(cached))
-		counter_add(&cached->device.slots.header->wait_ns, slept);
+	if (device_tier_used(cached)) {
+		struct device_header *header = cached->device.slots.header;
+		counter_add(&header->wait_ns, slept);
+		counter_add(&header->slot_waits, cached->slept != cached->iteration);
+		cached->slept = cached->iteration;
+	}
 	if (timeline_on())
 		timeline_end(start, TIMELINE_EXPERT_WAIT, 0, cached->layer, cached->n_missing);
 }

@@ -129,8 +129,9 @@ static void needs_of_any_numbers_leave_no_room_and_overflow_nothing(void **state
 	const uint64_t values[] = {UINT64_MAX, UINT64_MAX - GIB, UINT64_MAX / 2 + 1, 33 * GIB};
 	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
 		uint64_t v = values[i];
-		const struct slots_needs any[] = {{v, 0, 0, 0, 0}, {0, v, 0, 0, 0}, {0, 0, v, 0, 0},
-			{v, v, v, 0, 0}, {v, v, 0, v, 0}, {1, v, GIB, UINT64_MAX, 0}};
+		const struct slots_needs any[] = {{.weights = v}, {.kv = v}, {.rest = v},
+			{.weights = v, .kv = v, .rest = v}, {.weights = v, .kv = v, .there = v},
+			{.weights = 1, .kv = v, .rest = GIB, .there = UINT64_MAX}};
 		for (size_t j = 0; j < sizeof(any) / sizeof(any[0]); j++) {
 			struct room_needs bad = {.of = any[j], .said = true};
 			struct room room = room_beside(&bad, UINT64_MAX);

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Experts in a device's memory (the emulated one): in fewer slots than there are experts, above fewer slots in memory than that,
 over a slow link. The bytes are the CPU's, whatever is killed, and while the device's budget changes."""
+import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import DRAFTS, SAMPLED, TARGET_Q4, Service, Tap, difference, prompts, reference, seeded, until
+from outrider_test import DRAFTS, SAMPLED, TARGET_Q4, Service, Tap, difference, program, prompts, reference, seeded, until
 
 TOKENS = 5
 tap = Tap()
@@ -53,14 +55,35 @@ with Service(TARGET_Q4, DRAFTS["small"], [*DEVICE, "expert-cache.device_budget=3
              env=slow("40e6,100")) as service:
     want, asked = requests()
     wrong = compare(service.swarm(asked, concurrent=4), want)
+    until(lambda: device(service)["verifier_said"])
     now = device(service)
     tap.ok(not wrong, "greedy and sampled, K 0 and 3: the CPU's bytes", wrong)
     tap.ok(now["slots"] == 64 and now["in_use"] <= 64 and now["hits"] and now["misses"] and now["evictions"] and
            not now["all_pinned"], "experts came and went, and others were found", now)
     tap.ok(now["self_served"] * 10 < now["misses"], "misses were served by the expert-cache", now)
-    text = service.ctl("cache", "stats").stdout
-    tap.ok("device     simt, budget 33%: 64 slots" in text and "device  simt, " in service.ctl("top").stdout,
-           "outriderctl cache stats and top show the device", text)
+    text, top = (" ".join(service.ctl(*words).stdout.split()) for words in (("cache", "stats"), ("top",)))
+    tap.ok("device simt, budget 33%: 64 slots" in text and " GB/s; " in text and " for the verifier, " in text and
+           "device simt, " in top and " layers waited, " in top, "outriderctl cache stats and top show the device", f"{text}\n{top}")
+    tap.ok(now["demanded"] and now["demanded"] + now["prefetched"] <= now["loads"] and now["flight_ns"] >= now["busy_ns"] > 0 and
+           0 < now["copied_bytes_per_second"] <= 40e6, "copies, their time, and what the link gave", now)
+    tap.ok(now["slot_waits"] and now["wait_ns"] and now["verifier_said"] and now["verifier_bytes"] and
+           now["room_bytes"] + now["verifier_bytes"] + now["reserve_bytes"] == now["memory_bytes"], "waits, and the memory", now)
+    path = Path(service.runtime) / "trace.json"
+    spans = {"copy, demand", "wait for the device", "wait for experts"}
+    for seconds in ("1s", "5s", "20s"):  # a busy machine has few passes in a second
+        tracing = subprocess.Popen([program("outriderctl"), "--runtime-dir", str(service.runtime), "trace", seconds, str(path)],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while tracing.poll() is None:
+            service.swarm(asked[:2], concurrent=2)
+        events = json.loads(path.read_text())["traceEvents"]
+        names = {e["name"] for e in events}
+        if spans <= names:
+            break
+    lanes = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    tap.ok(spans <= names and any(n.startswith("device 1") for n in lanes), "outriderctl trace shows copies and waits", f"{names} {lanes}")
+    details = next(p["details"] for p in service.status() if p["name"] == "expert-cache")
+    tap.ok(details["device"] == "simt" and details["device_memory_bytes"] == now["memory_bytes"] and details["device_busy_ns"] >= now["busy_ns"] and
+           "device memory: " in service.ctl("status", "--all").stdout, "outriderctl status shows the device", details)
 
     wrong = under_kills(service, "expert-cache", 2)
     now = device(service)
@@ -79,7 +102,7 @@ with Service(TARGET_Q4, DRAFTS["small"], [*DEVICE, "expert-cache.device_budget=3
     tap.ok(not wrong and all(c.returncode == 0 for c in changes), "the device's budget changed in mid-answer: the same bytes",
            f"{wrong} {changes}")
     tap.ok(now["slots"] == 135 and now["budget"] == "70%", "it has as many slots as it was told", now)
-    refused = [service.ctl("knob", "set", f"cache.device_budget={budget}") for budget in ("auto", "1M", "101%")]
+    refused = [service.ctl("knob", "set", f"cache.device_budget={budget}") for budget in ("1M", "101%")]
     tap.ok(all(r.returncode and "device_budget" in r.stderr for r in refused), "budgets that are not possible are refused", refused)
 
     service.ctl("knob", "set", "cache.device_budget=all", "cache.budget=all")
@@ -90,6 +113,19 @@ with Service(TARGET_Q4, DRAFTS["small"], [*DEVICE, "expert-cache.device_budget=3
         wrong.append(compare(service.swarm(asked[:1]), want[:1]))
         return wrong[-1] or device(service)["all_pinned"]
     tap.ok(until(pinned) and not any(wrong), "when all experts fit, all are pinned: the same bytes", f"{wrong} {device(service)}")
+
+# The device has little memory: what the verifier takes of it decides how many experts it keeps.
+with Service(TARGET_Q4, sets=DEVICE, env={**os.environ, "OUTRIDER_SIMT_MEMORY": "64M"}) as service:
+    until(lambda: device(service)["verifier_said"])
+    now = device(service)
+    want, asked = requests(2)
+    wrong = compare(service.swarm(asked), want)
+    tap.ok(not wrong and now["budget"] == "auto" and now["memory_bytes"] == 64 << 20 and
+           now["budget_bytes"] <= now["room_bytes"] < now["budget_bytes"] + now["slot_bytes"] or now["slots"] == 192,
+           "an automatic budget takes what the verifier leaves", f"{wrong} {now}")
+    refused = service.ctl("knob", "set", "cache.device_budget=60M")
+    tap.ok(refused.returncode and "device_budget: 60.0 MiB for experts, but of the 64.0 MiB that the emulated GPU has the verifier takes" in
+           refused.stderr and "is the largest allowed" in refused.stderr, "more than fits is refused, with what fits", refused.stderr)
 
 # A copy takes a fiftieth of a second: there is always one in flight.
 with Service(TARGET_Q4, sets=[*DEVICE, "expert-cache.device_budget=33%"], env=slow("2e6")) as service:

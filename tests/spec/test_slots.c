@@ -601,7 +601,7 @@ static void the_owner_learns_what_the_verifier_takes(void **state)
 	(void)state;
 	fixture_init(&f);
 	struct slots_header *header = f.slots.header;
-	const struct slots_needs large = {1, 2, 3, 4, 9}, small = {5, 6, 7, 8, 0};
+	const struct slots_needs large = {1, 2, 3, 4, 9, 11, 10}, small = {5, 6, 7, 8, 0, 1, 0};
 	struct slots_needs got;
 	assert_false(slots_needs_said(header, &got));
 	slots_say_needs(header, &large);
@@ -628,13 +628,20 @@ static void what_is_said_is_bounded_whatever_was_written(void **state)
 	const uint64_t values[] = {UINT64_MAX, most + 1, (uint64_t)1 << 63, 1, 0};
 	struct slots_needs got;
 	for (size_t i = 0; i < 5 * 5 * 5 * 5; i++) {
-		const struct slots_needs any = {
-			values[i % 5], values[i / 5 % 5], values[i / 25 % 5], values[i / 125], i};
+		const struct slots_needs any = {.weights = values[i % 5],
+			.kv = values[i / 5 % 5],
+			.rest = values[i / 25 % 5],
+			.there = values[i / 125],
+			.files = i,
+			.device = values[i % 5],
+			.device_there = values[i / 5 % 5]};
 		slots_say_needs(header, &any);
 		assert_true(slots_needs_said(header, &got));
 		assert_int_equal(got.weights, any.weights < most ? any.weights : most);
 		assert_int_equal(got.kv, any.kv < most ? any.kv : most);
 		assert_int_equal(got.rest, any.rest < most ? any.rest : most);
+		assert_int_equal(got.device, any.device < most ? any.device : most);
+		assert_true(got.device_there <= any.device_there && got.device_there <= got.device);
 		assert_true(got.there <= any.there && got.there <= got.weights + got.kv + got.rest);
 	}
 	/* Any sequence: even is a whole page, odd is none, and neither waits for ever. */

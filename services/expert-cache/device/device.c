@@ -77,6 +77,7 @@ void device_loaded(struct device *device, const struct device_copy *copy)
 	struct device_header *header = slots->header;
 	uint32_t layer = copy->want.layer, expert = copy->want.expert;
 	counter_add(&header->loads, 1);
+	counter_add(&header->demanded, copy->why == LOAD_DEMAND);
 	counter_add(&header->prefetched, copy->why == LOAD_PREFETCH);
 	counter_add(&header->bytes_loaded, device_expert_bytes(&device->geometry->layers[layer]));
 	atomic_store_explicit(&slots->used[copy->slot], ++device->stamp, memory_order_relaxed);
@@ -86,6 +87,7 @@ void device_loaded(struct device *device, const struct device_copy *copy)
 			copy->slot);
 		return;
 	}
+	device->notes[copy->slot].ready = true;
 	device->policy->on_load(device->policy_state, copy->slot, layer, expert, copy->why);
 }
 
@@ -162,8 +164,7 @@ static void tell(struct device *device, const struct cache_policy_ops *policy, v
 	struct device_resident *of = device->order;
 	uint32_t n = 0;
 	for (uint32_t slot = 0; slot < slots->n_slots; slot++)
-		if (slot_state(atomic_load_explicit(&slots->state[slot], memory_order_relaxed)) ==
-			SLOT_READY)
+		if (device->notes[slot].ready)
 			of[n++] = (struct device_resident){
 				atomic_load_explicit(&slots->used[slot], memory_order_relaxed),
 				slot};
@@ -190,15 +191,25 @@ void device_switch_policy(
 	*state = old_state;
 }
 
+/* The words lie where others can write, and were read before. */
+static bool is_ready(const struct device *device, uint64_t word)
+{
+	const struct slots_geometry *geometry = device->geometry;
+	return slot_state(word) == SLOT_READY && slot_layer(word) < geometry->n_layers &&
+	       slot_expert(word) < geometry->n_experts && geometry->layers[slot_layer(word)].moe;
+}
+
 void device_take_stock(struct device *device)
 {
 	/* Backwards, so that the lowest free slot is on top. */
 	for (uint32_t slot = device->slots.n_slots; slot-- > 0;) {
 		uint64_t word =
 			atomic_load_explicit(&device->slots.state[slot], memory_order_relaxed);
+		bool ready = is_ready(device, word);
 		device->notes[slot] = (struct device_note){.demand = DEMAND_NONE,
-			.layer = (uint16_t)slot_layer(word),
-			.expert = (uint16_t)slot_expert(word)};
+			.ready = ready,
+			.layer = ready ? (uint16_t)slot_layer(word) : 0,
+			.expert = ready ? (uint16_t)slot_expert(word) : 0};
 		if (slot_state(word) == SLOT_EMPTY)
 			device->free_slots[device->n_free++] = slot;
 		else if (slot_state(word) == SLOT_LOADING)

@@ -24,6 +24,7 @@ struct device_link {
 	struct queue *q;
 	struct buffer staging; /* [n] experts */
 	uint32_t n, first, busy; /* a ring of copies; busy: those in it */
+	uint32_t lane; /* of the first, for outriderctl trace */
 	struct device_copy {
 		uint32_t slot;
 		struct cache_prefetch want;
@@ -51,6 +52,7 @@ struct device {
 	uint32_t n_held, *held;
 	struct device_note {
 		uint16_t layer, expert;
+		bool ready; /* it holds this expert, whatever the state word says */
 		uint64_t demand; /* iteration that demanded it */
 		uint64_t hint_until_ns;
 	} * notes; /* [n_slots] */
@@ -71,6 +73,7 @@ struct device {
 	uint32_t look; /* the next of the store's slots whose expert may fill a free slot */
 	bool failed; /* a copy has: nothing is copied any more */
 	double copy_ns; /* time of one copy, smoothed; 0: not measured */
+	uint64_t busy_since_ns; /* up to when copies in flight were counted; 0: none are */
 };
 
 struct device_options {

@@ -3,6 +3,7 @@
 #include "shared/base/clock.h"
 #include "shared/base/counter.h"
 #include "shared/base/log.h"
+#include "shared/base/timeline.h"
 
 #include <string.h>
 
@@ -57,6 +58,21 @@ void device_link_copy(struct device_link *link, struct device *device, const str
 	link->busy++;
 }
 
+/* For `outriderctl trace`. */
+static void draw(const struct device_link *link, const struct device_copy *copy, uint64_t now_ns)
+{
+	static const enum timeline_kind kinds[] = {
+		[LOAD_DEMAND] = TIMELINE_COPY_DEMAND,
+		[LOAD_PREFETCH] = TIMELINE_COPY_PREFETCH,
+		[LOAD_PRELOAD] = TIMELINE_COPY_PRELOAD,
+	};
+	timeline_add(&(struct timeline_span){.start_ns = copy->start_ns,
+		.end_ns = now_ns,
+		.kind = kinds[copy->why],
+		.lane = link->lane + (uint32_t)(copy - link->copy),
+		.value = {copy->want.layer, copy->want.expert}});
+}
+
 /* Smooths the time that a copy takes: since the one before it, if that one was in flight too. */
 static void measure(struct device_link *link, struct device *device, const struct device_copy *copy,
 	uint64_t now_ns)
@@ -64,6 +80,7 @@ static void measure(struct device_link *link, struct device *device, const struc
 	uint64_t from_ns = link->ended_ns > copy->start_ns ? link->ended_ns : copy->start_ns;
 	double took_ns = (double)(now_ns - from_ns);
 	link->ended_ns = now_ns;
+	counter_add(&device->slots.header->flight_ns, now_ns - copy->start_ns);
 	device->copy_ns =
 		device->copy_ns == 0 ? took_ns : device->copy_ns * 0.875 + took_ns * 0.125;
 	atomic_store_explicit(&device->slots.header->load_ns, (uint64_t)device->copy_ns + 1,
@@ -92,6 +109,8 @@ void device_link_collect(struct device_link *link, struct device *device, uint64
 			failed(link, device, copy->until))
 			return;
 		measure(link, device, copy, now_ns);
+		if (timeline_on())
+			draw(link, copy, now_ns);
 		device_loaded(device, copy);
 		link->first = (link->first + 1) % link->n;
 		link->busy--;

@@ -4,6 +4,7 @@
 
 #include "shared/base/clock.h"
 #include "shared/base/counter.h"
+#include "shared/base/timeline.h"
 
 #include <string.h>
 
@@ -19,6 +20,8 @@ int device_begin(struct device *device, struct error *err)
 		status = device_link_open(&device->prefetches, device, DEVICE_PREFETCHES, err);
 	if (status != 0)
 		device_end(device);
+	device->demands.lane = TIMELINE_DEVICE_LANE;
+	device->prefetches.lane = TIMELINE_DEVICE_LANE + DEVICE_COPIES;
 	return status;
 }
 
@@ -208,14 +211,27 @@ void device_measure(struct device *device, const struct store *store)
 	device->policy->on_measure(device->policy_state, &measures);
 }
 
+/* Counts the time with copies in flight. */
+static void keep_time(struct device *device, uint64_t now_ns)
+{
+	struct device_header *header = device->slots.header;
+	if (device->busy_since_ns != 0 && now_ns > device->busy_since_ns)
+		counter_add(&header->busy_ns, now_ns - device->busy_since_ns);
+	device->busy_since_ns = device_busy(device) ? now_ns : 0;
+	atomic_store_explicit(&header->in_flight, device->demands.busy + device->prefetches.busy,
+		memory_order_relaxed);
+}
+
 void device_work(struct device *device, struct loads *loads, uint64_t now_ns)
 {
 	device_link_collect(&device->demands, device, now_ns);
 	device_link_collect(&device->prefetches, device, now_ns);
+	keep_time(device, now_ns);
 	device_release_held(device);
 	if (device->failed)
 		return;
 	start_demands(device, loads, now_ns);
 	start_prefetches(device, loads->store, now_ns);
 	fill(device, loads->store, now_ns);
+	keep_time(device, now_ns);
 }

@@ -10,7 +10,9 @@
 #include "shared/base/units.h"
 #include "shared/ipc/peers.h"
 #include "shared/model/pass/forward.h"
+#include "shared/model/arch/place.h"
 #include "shared/model/arch/router_copies.h"
+#include "shared/spec/device_spare.h"
 #include "shared/spec/draft.h"
 #include "shared/spec/kv_plan.h"
 #include "shared/spec/session.h"
@@ -83,6 +85,23 @@ void resources_needs(const struct verifier_config *config, const struct model *m
 	experts_needs(config, model, out);
 	if (getenv(PEERS_TOGETHER) != NULL)
 		out->others = OTHERS_BYTES + out->experts / OTHERS_PART;
+}
+
+uint64_t resources_device(
+	const struct verifier_config *config, const struct model *model, struct backend *backend)
+{
+	const struct forward_limits limits = pass_limits(config->sessions_max,
+		config->prefill_chunk, config->context, config->budget_oracle);
+	struct slots_geometry geometry;
+
+	if (backend->device == NULL)
+		return 0;
+	uint64_t bytes = model_place_bytes(model) + forward_bytes(model, backend, &limits);
+	if (model->config.n_experts == 0)
+		return bytes;
+	slots_geometry_init(&geometry, model);
+	return bytes + (config->experts == VERIFIER_EXPERTS_MAPPED ? model->expert_bytes_total
+								   : device_spare_bytes(&geometry));
 }
 
 /* What the other processes take where the expert cache shares the limit, its least number of

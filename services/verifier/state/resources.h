@@ -29,6 +29,11 @@ struct resources_needs {
 void resources_needs(const struct verifier_config *config, const struct model *model,
 	struct backend *backend, uint64_t kv_bytes, struct resources_needs *out);
 
+/* What the process takes of the device's memory: weights, passes, and spare slots for experts; 0
+ * where it computes in the host's. The KV cache lies in the host's memory, which the device reads. */
+uint64_t resources_device(
+	const struct verifier_config *config, const struct model *model, struct backend *backend);
+
 /* The least limit of a control group under which one session can be served; it includes experts
  * where the expert cache is in the same group. */
 uint64_t resources_least(const struct resources_needs *needs);

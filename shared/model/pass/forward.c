@@ -1,6 +1,7 @@
 #include "shared/model/pass/delta_net.h"
 #include "shared/model/pass/forward_internal.h"
 #include "shared/base/clock.h"
+#include "shared/base/timeline.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -492,7 +493,9 @@ int forward_begin(struct forward *forward, const struct batch_token *tokens, uin
 int forward_wait(struct forward *forward)
 {
 	struct forward *f = forward;
+	uint64_t start_ns = f->queue->ops->behind ? timeline_start() : 0;
 	int rc = f->queue->ops->wait(f->queue, f->end);
+	timeline_end(start_ns, TIMELINE_DEVICE_WAIT, 0, 0, 0);
 	/* Releases what its steps read. */
 	if (f->experts)
 		f->experts->ops->end(f->experts);
