@@ -204,10 +204,16 @@ bool device_pin(struct device_slots *slots, uint32_t epoch, uint32_t layer, uint
 			    make_word(slot_state(word), pins + 1, epoch, content_of(word)),
 			    memory_order_acq_rel, memory_order_relaxed))
 			continue;
-		/* Pinned: the slot gets no other load. */
+		/* Pinned: the slot gets no other load. A READY slot whose flag is behind was made so
+		 * by somebody else. */
 		*out = (struct device_pin){slot,
 			atomic_load_explicit(&slots->load[slot], memory_order_relaxed), coming};
-		return true;
+		out->coming |=
+			atomic_load_explicit(&slots->flag[slot], memory_order_relaxed) != out->load;
+		if (!out->coming || coming_too)
+			return true;
+		(void)device_unpin(slots, slot, epoch, layer, expert);
+		return false;
 	}
 }
 

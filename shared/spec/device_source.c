@@ -284,9 +284,12 @@ void device_tier_release(struct experts_cached *cached, const struct held_view *
 {
 	struct device_tier *device = &cached->device;
 	struct device_slots *slots = &device->slots;
-	/* Somebody else who wrote the flag would have ended the wait for the bytes. */
-	cached->damaged |= atomic_load_explicit(&slots->flag[view->slot], memory_order_relaxed) !=
-			   atomic_load_explicit(&slots->load[view->slot], memory_order_relaxed);
+	/* Somebody else who wrote the flag would have ended the wait for the bytes. What a pass that
+	 * stopped half-way has not used may still be on its way. */
+	cached->damaged |=
+		view->until != 0 &&
+		atomic_load_explicit(&slots->flag[view->slot], memory_order_relaxed) !=
+			atomic_load_explicit(&slots->load[view->slot], memory_order_relaxed);
 	if (view->kind == HELD_DEVICE)
 		cached->damaged |=
 			!device_unpin(slots, view->slot, device->epoch, view->layer, view->expert);

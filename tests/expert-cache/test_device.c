@@ -1,6 +1,7 @@
 /* Experts on a device (the emulated one) above slots in memory above the file: what the verifier's source gets is the file's, when
  * the slots are short, when copies fail, and when somebody else writes to the table. */
 #include "kernels/gpu/backend.h"
+#include "services/expert-cache/device/share.h"
 #include "tests/expert-cache/transfer_rig.h"
 
 #include "shared/base/log.h"
@@ -27,7 +28,8 @@ static struct backend *simt(void)
 	return backend;
 }
 
-static void begin(struct tiers *t, uint32_t slots, uint32_t device_slots)
+static void begin_patiently(
+	struct tiers *t, uint32_t slots, uint32_t device_slots, uint64_t patience_ns)
 {
 	struct error err = {""};
 	struct rig *rig = &t->rig;
@@ -61,7 +63,7 @@ static void begin(struct tiers *t, uint32_t slots, uint32_t device_slots)
 		0);
 	const struct experts_cached_options cached = {
 		.backend = t->verifiers,
-		.patience_ns = 30000000000ull,
+		.patience_ns = patience_ns,
 		.generation = 5,
 		.cache_alive = rig_alive,
 		.arg = rig,
@@ -74,6 +76,11 @@ static void begin(struct tiers *t, uint32_t slots, uint32_t device_slots)
 		    rig->cached, &t->device.region, t->device.memory_fd, &err) != 0)
 		fail_msg("%s", err.text);
 	rig->source = experts_cached_source(rig->cached);
+}
+
+static void begin(struct tiers *t, uint32_t slots, uint32_t device_slots)
+{
+	begin_patiently(t, slots, device_slots, 30000000000ull);
 }
 
 static void end(struct tiers *t)
@@ -134,7 +141,9 @@ static int layer_of(struct tiers *t, uint32_t layer, uint32_t first, uint32_t n)
 	while ((k = source->ops->ready(source, views)) > 0) {
 		for (int i = 0; i < k; i++)
 			wrong += !as_in_file(t, layer, experts[views[i].index], &views[i]);
-		source->ops->used(source, t->q, t->q->ops->ticket(t->q));
+		ticket until = t->q->ops->ticket(t->q);
+		source->ops->used(source, t->q, until);
+		(void)t->q->ops->wait(t->q, until);
 		got += k;
 	}
 	source->ops->end(source);
@@ -251,11 +260,150 @@ static void a_wait_ends_whatever_the_state_says(void **state)
 	end(&t);
 }
 
+static uint64_t random_next(uint64_t *state)
+{
+	uint64_t z = *state += 0x9e3779b97f4a7c15u;
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+	return z ^ z >> 31;
+}
+
+/* Words of chance, ones, zeros and single bits, anywhere in the table of experts and in the states,
+ * numbers, stamps and seals of slots. */
+static void scribble(const struct tiers *t, uint64_t *random)
+{
+	const struct device_slots *slots = &t->device.slots;
+	unsigned char *first = (unsigned char *)slots->table;
+	unsigned char *end = (unsigned char *)(slots->seal + slots->n_slots);
+	size_t bytes = (size_t)1 << random_next(random) % 7;
+	unsigned char *at = first + random_next(random) % ((size_t)(end - first) - bytes);
+	uint64_t kind = random_next(random) % 4;
+	for (size_t i = 0; i < bytes; i++) {
+		unsigned char *flags = (unsigned char *)slots->flag;
+		if (at + i >= flags && at + i < flags + slots->n_slots * sizeof(uint32_t))
+			continue;
+		if (kind == 3)
+			at[i] ^= (unsigned char)(i == 0 ? 1u << random_next(random) % 8 : 0);
+		else
+			at[i] = kind == 0   ? (unsigned char)random_next(random)
+				: kind == 1 ? 0xff
+					    : 0;
+	}
+}
+
+static void nobody_believes_rubbish_in_the_table(void **state)
+{
+	(void)state;
+	need_model();
+	uint32_t least = slots_min(&geometry), found = 0;
+	for (uint64_t seed = 1; seed <= 12; seed++) {
+		struct tiers t;
+		uint64_t random = seed;
+		begin_patiently(&t, least + 2, least + 4, 2000000);
+		assert_int_equal(passes(&t, 1, 8), 0);
+		for (uint32_t i = 0; i < 20; i++) {
+			uint32_t layer = (uint32_t)random_next(&random) % geometry.n_layers;
+			scribble(&t, &random);
+			if (!geometry.layers[layer].moe)
+				continue;
+			int wrong = layer_of(&t, layer, (uint32_t)random_next(&random) % 32, 8);
+			bool damaged = experts_cached_damaged(t.rig.cached);
+			assert_true(wrong == 0 || damaged);
+			found += damaged;
+		}
+		/* A policy gets the slots that the owner knows, and a successor those that are
+		 * whole. */
+		void *policy = NULL;
+		const struct cache_policy_ops *other = cache_policy_find("outrider");
+		struct error err;
+		transfer_stop(&t.rig.transfer);
+		assert_int_equal(
+			device_policy_create(&t.device, other, 64, NULL, &policy, &err), 0);
+		device_switch_policy(&t.device, &other, &policy);
+		other->destroy(policy);
+		struct device_adopted adopted;
+		int status = device_adopt(&t.device.slots, &geometry, &adopted, &err);
+		assert_true(status == 0 || status == -EUCLEAN);
+		end(&t);
+	}
+	print_message("# %u of 240 layers were found to be damaged\n", found);
+}
+
+/* Before the bytes are there, somebody else says that they are. */
+static void a_flag_that_others_wrote_is_found(void **state)
+{
+	(void)state;
+	need_model();
+	struct tiers t;
+	begin(&t, geometry.n_total, geometry.n_total);
+	struct device_slots *slots = &t.device.slots;
+	transfer_stop(&t.rig.transfer);
+	uint32_t slot = device_find(slots, geometry.n_layers - 1, 0);
+	assert_int_equal(slot, SLOT_NONE);
+	slot = slots->n_slots - 1;
+	uint32_t load = device_load_begin(slots, slot, geometry.n_layers - 1, 0);
+	atomic_store(&slots->flag[slot], load + 5);
+	assert_int_not_equal(layer_of(&t, geometry.n_layers - 1, 0, 1), 0);
+	assert_true(experts_cached_damaged(t.rig.cached));
+	/* And READY is not believed while the flag is behind. */
+	load = device_load_begin(slots, slot - 1, geometry.n_layers - 1, 1);
+	assert_true(device_load_end(slots, slot - 1, geometry.n_layers - 1, 1));
+	struct device_pin pin;
+	uint32_t epoch = atomic_load(&slots->header->verifier_epoch);
+	assert_false(device_pin(slots, epoch, geometry.n_layers - 1, 1, false, &pin));
+	assert_true(device_pin(slots, epoch, geometry.n_layers - 1, 1, true, &pin));
+	assert_true(pin.coming && pin.load == load);
+	end(&t);
+}
+
+static void the_device_is_shared_out(void **state)
+{
+	(void)state;
+	const uint64_t gib = (uint64_t)1 << 30;
+	struct backend *backend = simt();
+	struct backend_memory memory = {.bytes = 16 * gib, .free = 16 * gib};
+	struct device_share share;
+	struct error err = {""};
+	/* A fresh device, and an estimate. */
+	device_share_find(backend, &memory, 3 * gib, 0, 0, &share);
+	assert_int_equal(share.reserve, gib);
+	assert_int_equal(share.whole, 12 * gib);
+	assert_int_equal(share.bytes, 12 * gib);
+	assert_int_equal(device_share_check(&share, 13 * gib, 12 * gib, &err), 0);
+	assert_int_equal(device_share_check(&share, 17 * gib, 12 * gib, &err), -ENOMEM);
+	assert_non_null(strstr(err.text, "is estimated to take 3072.0 MiB"));
+	/* The verifier has 2 of its 3, slots have 6, another program has 4. */
+	memory.free = 4 * gib;
+	device_share_find(backend, &memory, 3 * gib, 2 * gib, 6 * gib, &share);
+	assert_int_equal(share.whole, 12 * gib);
+	assert_int_equal(share.bytes, 8 * gib);
+	share.said = true;
+	assert_int_equal(device_share_check(&share, 12 * gib, 8 * gib, &err), 0);
+	assert_int_equal(device_share_check(&share, 13 * gib, 8 * gib, &err), -ENOMEM);
+	assert_non_null(strstr(err.text, "device_budget: 13.0 GiB for experts"));
+	assert_non_null(strstr(err.text, "the emulated GPU has the verifier takes 3072.0 MiB"));
+	assert_non_null(strstr(err.text, "12.0G is the largest allowed, auto takes 8192.0 MiB"));
+	/* Not even the least. */
+	memory.bytes = 2 * gib;
+	device_share_find(backend, &memory, 3 * gib, 0, 0, &share);
+	share.said = true;
+	assert_int_equal(share.bytes, 0);
+	assert_int_equal(device_share_check(&share, gib, gib, &err), -ENOMEM);
+	assert_non_null(strstr(err.text, "one layer may need 1024.0 MiB of them"));
+	/* Any numbers. */
+	memory = (struct backend_memory){UINT64_MAX, UINT64_MAX};
+	device_share_find(backend, &memory, UINT64_MAX, UINT64_MAX, UINT64_MAX, &share);
+	assert_int_equal(share.bytes, 0);
+	backend->ops->destroy(backend);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(three_tiers_give_the_files_bytes),
 		cmocka_unit_test(copies_that_fail_give_nothing_to_the_verifier),
+		cmocka_unit_test(the_device_is_shared_out),
+		cmocka_unit_test(nobody_believes_rubbish_in_the_table),
+		cmocka_unit_test(a_flag_that_others_wrote_is_found),
 		cmocka_unit_test(a_wait_ends_whatever_the_state_says),
 	};
 	log_init("test", 0);
