@@ -103,6 +103,10 @@ struct kv_cells {
 struct step_embed {
 	struct rows tokens; /* struct step_token */
 	struct matrix table; /* [vocabulary][n_embd] */
+	/* For tokens from the vocabulary's size on, which are masks of an adapter: their embeddings,
+	 * mask_stride floats apart (0: all have the same). NULL: there are none. */
+	const float *masks;
+	size_t mask_stride;
 	struct rows x; /* out: [n_embd] */
 	uint32_t n_rot; /* 0: no rotation is needed */
 	const double *frequency; /* [n_rot / 2] radians per position */
@@ -139,6 +143,33 @@ struct step_products {
 	uint32_t n;
 	bool alone; /* too little work to be divided among threads, as the caller knows */
 	struct step_next next;
+};
+
+/* Low-rank additions to products that have been made. */
+struct step_adapt_one {
+	struct low_rank w;
+	struct rows x; /* [w.a.cols] float32 */
+	struct rows y; /* [w.b.rows] */
+};
+
+/* For rows that a gated adapter applies to (shared/model/arch/adapter.h); the others stay. Optional:
+ * a back end without it takes no adapters. */
+struct step_adapt {
+	const struct step_adapt_one *of;
+	uint32_t n;
+	struct rows which; /* uint32_t: rows of x and y */
+};
+
+/* Of a sampler of drafts: out = norm(silu(y)) * w, to which add is added, and then skip * z, as
+ * out = fma(skip, z, out). y is overwritten. Optional, as step_adapt. */
+struct step_silu_norm {
+	uint32_t width;
+	struct rows y;
+	const float *w;
+	float eps;
+	struct rows add, z; /* [width], or absent; no z: nothing is skipped */
+	float skip;
+	struct rows out;
 };
 
 /* Attention, from the results of the products on. It adds the biases, normalises and rotates each
@@ -261,6 +292,11 @@ struct ffn {
 	enum activation_kind activation;
 };
 
+/* Low-rank additions to a feed-forward's products, before the biases. */
+struct ffn_adapt {
+	struct low_rank gate, up, down;
+};
+
 /* A feed-forward that every row goes through. Computes y; if there is an x, then x += y + bias. */
 struct step_dense_ffn {
 	struct ffn ffn;
@@ -268,6 +304,9 @@ struct step_dense_ffn {
 	struct rows y; /* out: [ffn.down.rows] */
 	struct rows x;
 	const float *bias; /* [ffn.down.rows], or NULL; used only with x */
+	/* NULL: no row has additions; otherwise rows with a nonzero entry in gated, [in] uint8_t */
+	const struct ffn_adapt *adapt;
+	struct place gated;
 	struct step_next next;
 };
 
@@ -369,6 +408,7 @@ struct step_expert {
 	enum matrix_layout layout;
 	float gate_scale, up_scale, down_scale; /* used where the matrix is scaled */
 	const float *gate_bias, *up_bias; /* or NULL */
+	const struct ffn_adapt *adapt; /* or NULL; for the rows that step_experts.gated marks */
 	uint32_t first, n; /* its pairs, as in struct expert_use */
 };
 
@@ -383,6 +423,7 @@ struct step_experts {
 	struct place pairs; /* expert_order.pairs */
 	struct inputs in;
 	struct rows y; /* out: [shape.down.rows], the result of pair p at row p */
+	struct place gated; /* as in struct step_dense_ffn; used where an expert has additions */
 	struct step_next next;
 };
 

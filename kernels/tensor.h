@@ -89,6 +89,13 @@ struct matrix {
 	float scale;
 };
 
+/* A low-rank addition to a product: y = fma(scale, b * (a * x), y). Both matrices are of a plain
+ * type. a without data: there is none. */
+struct low_rank {
+	struct matrix a, b; /* {rank, inputs}, {outputs, rank} */
+	float scale;
+};
+
 /* True when products with the matrix take quantised inputs: all types but the plain ones. */
 static inline bool matrix_quantised(const struct matrix *w)
 {

@@ -68,6 +68,10 @@ enum {
 	/* descriptors that clients and admins leave free, for files and peers */
 	LIMIT_RESERVE = 16,
 	LIMIT_RESERVE_PEERS = 8, /* descriptors that peers leave free, for files */
+	LIMIT_MTP_DRAFT = 15, /* masks behind a token, with a gated adapter */
+	/* masks of a session in a pass: behind its newest token and each of its drafts */
+	LIMIT_MASKS = LIMIT_MTP_DRAFT * (LIMIT_DRAFT_DEPTH + 1),
+	LIMIT_LORA_RANK = 256, /* of an adapter's matrices */
 	LIMIT_TAPS = 3, /* layers of a model whose hidden states others may read */
 	LIMIT_REGIONS = 8, /* regions one process owns */
 	LIMIT_PEERS =
@@ -85,6 +89,7 @@ static_assert(LIMIT_RUNNING <= LIMIT_SESSIONS, "a session that runs has a page")
 static_assert(LIMIT_DRAFT_NODES < LIMIT_BATCH, "a batch holds a full draft of one session");
 static_assert(LIMIT_DRAFT_NODES <= INT16_MAX, "the index of a node is an int16_t");
 static_assert(LIMIT_DRAFT_DEPTH <= LIMIT_DRAFT_NODES, "a full chain is a draft");
+static_assert(LIMIT_MTP_DRAFT <= LIMIT_DRAFT_DEPTH, "what masks draft is a draft");
 static_assert(LIMIT_DRAFT_DEPTH < UINT8_MAX, "a depth, and a depth plus one, fit in a byte");
 static_assert(LIMIT_CONTEXT * sizeof(int32_t) <= LIMIT_MESSAGE_BYTES,
 	"a full prompt must fit one message");

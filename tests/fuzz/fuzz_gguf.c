@@ -1,7 +1,8 @@
 /* Any bytes as a model file: parsed, listed, loaded as a model, its tokenizer and its chat template used; and checked,
- * which goes on past what loading refuses. */
+ * which goes on past what loading refuses. And as an adapter of a small model. */
 #include "shared/model/text/chat.h"
 #include "shared/model/gguf/gguf_scan.h"
+#include "shared/model/arch/adapter.h"
 #include "shared/model/arch/model.h"
 #include "shared/model/arch/pack.h"
 
@@ -118,9 +119,58 @@ static void touch_experts(const struct model *model)
 	(void)sink;
 }
 
+static void touch(const struct low_rank *w, uint32_t n)
+{
+	static volatile unsigned char sink;
+	const struct matrix *const parts[] = {&w->a, &w->b};
+	for (int i = 0; w->a.data && i < 2; i++) {
+		const unsigned char *p = parts[i]->data;
+		sink = p[0] ^ p[(size_t)n * parts[i]->rows * parts[i]->row_bytes - 1];
+	}
+	(void)sink;
+}
+
+/* Every matrix of an adapter lies in the mapping. */
+static void load_adapter(const uint8_t *data, size_t bytes)
+{
+	static struct model target;
+	static struct layer layers[2];
+	struct error err = {""};
+	struct gguf *gguf;
+	struct adapter *adapter;
+	const uint32_t d = 32, experts = 2;
+	target.config = (struct model_config){
+		.arch = arch_find("qwen3moe", 8), .n_layers = 2, .n_embd = d, .n_experts = experts};
+	target.layers = layers;
+	for (int i = 0; i < 2; i++) {
+		const struct matrix square = {.rows = d, .cols = d};
+		layers[i].q = layers[i].k = layers[i].v = layers[i].o = square;
+		layers[i].gate.shape = layers[i].up.shape = layers[i].down.shape = square;
+	}
+	if (gguf_open_memory(data, bytes, &gguf, &err))
+		return;
+	if (adapter_load_gguf(&gguf, &target, &adapter, &err) != 0) {
+		if (!err.text[0] || adapter)
+			abort();
+		return;
+	}
+	for (int i = 0; i < 2; i++) {
+		const struct adapter_layer *l = &adapter->layers[i];
+		touch(&l->q, 1);
+		touch(&l->k, 1);
+		touch(&l->v, 1);
+		touch(&l->o, 1);
+		touch(&l->experts.gate, experts);
+		touch(&l->experts.up, experts);
+		touch(&l->experts.down, experts);
+	}
+	adapter_free(&adapter);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
 	check(data, bytes);
+	load_adapter(data, bytes);
 	struct error err = {""};
 	struct gguf *gguf;
 	struct model *model;

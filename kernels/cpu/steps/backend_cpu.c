@@ -76,6 +76,10 @@ static void layout(struct cpu_queue *q, struct carve *c)
 	CARVE(c, q->act_q8, (size_t)limits->ffn_pairs * (limits->ffn_width / Q8_BLOCK));
 	CARVE(c, q->act_rows, limits->ffn_pairs);
 	CARVE(c, q->gate_up, (size_t)q->n_threads * 2 * WORK_FFN_FLOATS);
+	if (limits->adapt_rank > 0) {
+		CARVE(c, q->gated, limits->ffn_pairs);
+		CARVE(c, q->adapted, (size_t)limits->ffn_pairs * 2 * limits->adapt_rank);
+	}
 	CARVE(c, q->selection, (size_t)q->n_threads * limits->n_experts);
 	CARVE(c, q->ends, (size_t)limits->n_experts + 1);
 	CARVE(c, q->attention_tokens, limits->n_tokens);
@@ -324,6 +328,8 @@ static const struct backend_ops cpu_ops = {
 	.combine = cpu_combine,
 	.logits = cpu_logits,
 	.pick = cpu_pick,
+	.adapt = cpu_adapt,
+	.silu_norm = cpu_silu_norm,
 };
 
 int backend_cpu_create(

@@ -20,10 +20,18 @@ static void run_ffn(struct cpu_queue *q, uint32_t n, const struct step_next *nex
 		q->products[i] = (struct work_product){task->ffn.down, q->act_rows + task->first,
 			q->y_rows + task->first, task->n};
 	}
+	bool adapts = false;
+
+	for (uint32_t i = 0; i < n; i++)
+		adapts |= q->ffn[i].adapt != NULL;
+	if (adapts)
+		adapt_begin(q, n);
 	work_ahead(q, q->products, n);
 	work_ffn(q, n);
 	work_next(q, next);
 	work_products(q, n, false);
+	if (adapts)
+		adapt_end(q, n);
 }
 
 /* ---- Feed-forwards that every row takes. ---- */
@@ -56,7 +64,9 @@ void cpu_dense_ffn(struct queue *queue, const struct step_dense_ffn *step)
 	input_rows(&step->in, 0, n, q->x_rows);
 	for (uint32_t t = 0; t < n; t++)
 		q->y_rows[t] = floats_at(&step->y, t);
-	q->ffn[0] = (struct work_ffn){step->ffn, 0, n};
+	q->ffn[0] = (struct work_ffn){step->ffn, 0, n, step->adapt};
+	for (uint32_t t = 0; step->adapt && t < n; t++)
+		q->gated[t] = ((const uint8_t *)place_at(step->gated))[t];
 	run_ffn(q, 1, &step->next);
 	if (step->x.buffer)
 		work_items(q, n, n * 2 * step->ffn.down.rows * sizeof(float), dense_row, &d);
@@ -99,8 +109,13 @@ void cpu_experts(struct queue *queue, const struct step_experts *step)
 		ffn->up_bias = e->up_bias;
 		task->first = at;
 		task->n = e->n;
+		task->adapt = e->adapt;
 		for (uint32_t p = e->first; p < e->first + e->n; p++, at++) {
-			input_rows(&step->in, pairs[p] / step->n_used, 1, &q->x_rows[at]);
+			uint32_t row = pairs[p] / step->n_used;
+
+			input_rows(&step->in, row, 1, &q->x_rows[at]);
+			if (e->adapt)
+				q->gated[at] = ((const uint8_t *)place_at(step->gated))[row];
 			q->y_rows[at] = floats_at(&step->y, pairs[p]);
 		}
 	}

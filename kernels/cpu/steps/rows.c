@@ -2,6 +2,8 @@
 #include "kernels/cpu/steps/steps.h"
 #include "kernels/kernels.h"
 
+#include <string.h>
+
 /* ---- The start of a pass. ---- */
 
 struct embed {
@@ -13,9 +15,16 @@ static void embed_row(void *arg, uint32_t t, uint32_t thread)
 {
 	const struct embed *e = arg;
 
+	const struct step_embed *step = e->step;
+	uint32_t id = token_at(&step->tokens, t)->id;
+
 	(void)thread;
-	e->kernels->dequantise_row(
-		&e->step->table, token_at(&e->step->tokens, t)->id, floats_at(&e->step->x, t));
+	if (step->masks && id >= step->table.rows)
+		memcpy(floats_at(&step->x, t),
+			step->masks + (id - step->table.rows) * step->mask_stride,
+			step->table.cols * sizeof(float));
+	else
+		e->kernels->dequantise_row(&step->table, id, floats_at(&step->x, t));
 }
 
 static void angles_row(void *arg, uint32_t t, uint32_t thread)

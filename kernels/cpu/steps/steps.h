@@ -33,6 +33,7 @@ struct work_product {
 struct work_ffn {
 	struct ffn ffn;
 	uint32_t first, n;
+	const struct ffn_adapt *adapt; /* NULL: it has no additions */
 };
 
 struct cpu_backend {
@@ -64,6 +65,10 @@ struct cpu_queue {
 	struct q8_block *act_q8;
 	struct activation *act_rows; /* [limits.ffn_pairs]: the same, by row */
 	float *gate_up; /* [threads][2][WORK_FFN_FLOATS] */
+	/* [limits.ffn_pairs]: the pair takes its feed-forward's additions; then [2][adapt_rank]
+	 * between the two products of gate and of up */
+	uint8_t *gated;
+	float *adapted;
 	/* For attention: */
 	struct attention_memory attention;
 	struct attention_token *attention_tokens; /* [limits.n_tokens] */
@@ -164,6 +169,16 @@ void work_quantise(struct cpu_queue *q, uint32_t n, uint32_t width, const struct
 void work_products(struct cpu_queue *q, uint32_t n, bool alone);
 /* Computes the first n of q->ffn, with inputs q->x_rows, to q->act and q->act_q8. */
 void work_ffn(struct cpu_queue *q, uint32_t n);
+/* adapt.c. Adds the rows first..last-1 of b times the rows t, n <= ADAPT_ROWS; y[i] points to the
+ * first of them. */
+enum { ADAPT_ROWS = 16, ADAPT_OUT = 64 };
+void adapt_add(const struct kernels *kernels, const struct low_rank *w, const struct activation *t,
+	uint32_t n, uint32_t first, uint32_t last, float *const *y);
+/* For the first n of q->ffn: computes q->adapted, before work_ffn; and adds to q->y_rows, behind the
+ * last products. */
+void adapt_begin(struct cpu_queue *q, uint32_t n);
+void adapt_end(struct cpu_queue *q, uint32_t n);
+
 /* Announce the products that follow: while threads wait for them, they prefetch the weights that
  * they will read first. Only w and n of the products are used. */
 void work_ahead(struct cpu_queue *q, const struct work_product *products, uint32_t n);
@@ -201,3 +216,5 @@ void cpu_experts(struct queue *q, const struct step_experts *step);
 void cpu_combine(struct queue *q, const struct step_combine *step);
 void cpu_logits(struct queue *q, const struct step_logits *step);
 void cpu_pick(struct queue *q, const struct step_pick *step);
+void cpu_adapt(struct queue *q, const struct step_adapt *step);
+void cpu_silu_norm(struct queue *q, const struct step_silu_norm *step);

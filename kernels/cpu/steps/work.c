@@ -235,6 +235,16 @@ static void activate(const struct cpu_queue *q, const struct work_ffn *task, uin
 	size_t at = (size_t)a * q->limits.ffn_width + row;
 	bool quantise = matrix_quantised(&task->ffn.down);
 	float *act = q->act ? q->act + at : gate;
+	if (task->adapt && q->gated[a]) {
+		const float *t = q->adapted + (size_t)a * 2 * q->limits.adapt_rank;
+		if (task->adapt->gate.a.data)
+			adapt_add(kernels, &task->adapt->gate, &(struct activation){t, NULL}, 1,
+				row, row + rows, &gate);
+		if (task->adapt->up.a.data)
+			adapt_add(kernels, &task->adapt->up,
+				&(struct activation){t + q->limits.adapt_rank, NULL}, 1, row,
+				row + rows, &up);
+	}
 	if (task->ffn.gate_bias)
 		kernels->add(gate, task->ffn.gate_bias + row, rows);
 	if (task->ffn.up_bias)

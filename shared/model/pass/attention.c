@@ -32,7 +32,9 @@ static int place_token(struct forward *f, uint32_t t)
 	const struct batch_token *token = &f->tokens[t];
 	struct step_token *step = &f->step_tokens[t];
 	struct kv_seq *seq = token->seq;
-	*step = (struct step_token){.id = (uint32_t)token->token,
+	*step = (struct step_token){
+		.id = token->token >= 0 ? (uint32_t)token->token
+					: f->model->config.n_vocab - (uint32_t)(token->token + 1),
 		.position = token->position,
 		.parent = token->parent,
 		.cell = token->cell};
@@ -93,7 +95,7 @@ int attention_prepare(struct forward *f)
 		const struct batch_token *token = &f->tokens[t];
 		if (!token->seq || token->parent < -1 || token->parent >= (int32_t)t ||
 			token->position >= f->limits.n_context || token->cell >= n_cells ||
-			(uint32_t)token->token >= f->model->config.n_vocab ||
+			(token->token >= 0 && (uint32_t)token->token >= f->model->config.n_vocab) ||
 			!kv_windows_has(f->kv, token->cell))
 			return -EINVAL;
 		int rc = place_token(f, t);
@@ -159,6 +161,9 @@ void mixer_out(struct forward *f, const struct matrix *w, struct inputs in)
 	struct step_products step = {.of = &product, .n = 1};
 	next_ffn(f, &step.next);
 	f->queue->ops->products(f->queue, &step);
+	if (f->n_gated > 0)
+		masks_adapt(f, (const struct low_rank *[]){&f->limits.adapter->layers[f->layer].o},
+			&in.f32, &product.y, 1);
 }
 
 static size_t q_width(const struct model_config *config)
@@ -179,6 +184,13 @@ static void project(struct forward *f, struct inputs in)
 	struct step_products step = {.of = products, .n = 3};
 	next_matrix(f, &layer->o, &step.next);
 	f->queue->ops->products(f->queue, &step);
+	if (f->n_gated == 0)
+		return;
+	const struct adapter_layer *a = &f->limits.adapter->layers[f->layer];
+	const struct low_rank *const w[] = {&a->q, &a->k, &a->v};
+	const struct rows x[] = {in.f32, in.f32, in.f32};
+	const struct rows y[] = {products[0].y, products[1].y, products[2].y};
+	masks_adapt(f, w, x, y, 3);
 }
 
 void attention_from(struct forward *f, struct inputs in)

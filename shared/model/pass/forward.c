@@ -66,6 +66,7 @@ static void layout(struct forward *f, struct carve *c)
 	f->oracle_rest = carve_at(c, f->limits.n_oracle * D, one);
 	if (f->limits.n_logits == 0)
 		layout_logits(f, c);
+	masks_layout(f, c);
 	if (f->model->head)
 		head_layout(f, c);
 	if (f->delta)
@@ -88,6 +89,7 @@ static void layout_batch(struct forward *f, struct carve *c)
 	CARVE(c, f->oracle_pairs, (size_t)f->limits.n_oracle * f->model->config.n_experts);
 	if (f->limits.n_logits > 0)
 		layout_logits(f, c);
+	masks_layout_batch(f, c);
 	if (f->model->head)
 		head_layout_batch(f, c);
 	if (f->delta)
@@ -111,6 +113,7 @@ static void layout_tables(struct forward *f, struct carve *c)
 	CARVE(c, f->pick_row, f->limits.n_picks);
 	CARVE(c, f->budgets, f->limits.n_budgets);
 	CARVE(c, f->groups, f->limits.n_budgets);
+	masks_layout_tables(f, c);
 	if (f->delta)
 		delta_layout_tables(f, c);
 }
@@ -131,6 +134,9 @@ static int check(const struct forward *f, struct error *err)
 			f->limits.n_context, LIMIT_CONTEXT);
 	if (config->n_experts > 0 && !f->experts)
 		return error_set(err, EINVAL, "a model with experts needs an expert source");
+	int rc = masks_check(f, err);
+	if (rc < 0)
+		return rc;
 	struct kv_layout wanted = kv_layout_of(f->model, kv->type, kv->n_pages);
 	if (kv->n_layers != wanted.n_layers || kv->n_kv_heads != wanted.n_kv_heads ||
 		kv->k_dim != wanted.k_dim || kv->v_dim != wanted.v_dim)
@@ -163,13 +169,15 @@ static struct queue_limits queue_limits(const struct forward *f)
 		ff = config->n_shared_ff;
 	const struct mla_config *mla = &config->mla;
 	const struct delta_config *delta = &config->delta;
+	const struct adapter *adapter = f->limits.adapter;
 	return (struct queue_limits){
 		.products = config->n_experts > STEP_NEXT ? config->n_experts : STEP_NEXT,
 		/* Up to six products read the same rows: in a layer with a delta net. */
 		.pairs = (k > STEP_NEXT ? k : STEP_NEXT) * f->limits.n_batch,
 		.ffn_pairs = k * f->limits.n_batch,
 		.ffn_width = (ff + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK,
-		.ffn_plain = plain_down(f->model),
+		.ffn_plain = plain_down(f->model) || (adapter && adapter->in_down),
+		.adapt_rank = adapter && adapter->in_ffn ? adapter->rank : 0,
 		.n_experts = config->n_experts,
 		.n_tokens = f->limits.n_batch,
 		.n_kv_heads = mla->kv_rank ? 1 : config->n_kv_heads,
@@ -328,6 +336,9 @@ static void embed(struct forward *f)
 		.tokens = batch_rows(f, f->step_tokens, sizeof(*f->step_tokens), f->n),
 		.table = f->model->embedding,
 		.x = floats_of(f, f->x, config->n_embd),
+		.masks = f->n_gated > 0 ? f->limits.adapter->masks : NULL,
+		.mask_stride =
+			f->n_gated > 0 && f->limits.adapter->n_masks > 1 ? config->n_embd : 0,
 		.n_rot = config->n_rot,
 		.frequency = f->frequency,
 		.magnitude = f->rope_magnitude,
@@ -459,6 +470,8 @@ int forward_begin(struct forward *forward, const struct batch_token *tokens, uin
 	int rc = assign_logits(f);
 	if (rc == 0)
 		rc = assign_picks(f);
+	if (rc == 0)
+		rc = masks_prepare(f);
 	if (rc == 0)
 		rc = attention_prepare(f);
 	if (rc == 0)

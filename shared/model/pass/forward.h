@@ -6,12 +6,13 @@
 #pragma once
 
 #include "kernels/backend.h"
+#include "shared/model/arch/adapter.h"
 #include "shared/model/pass/experts.h"
 #include "shared/model/kv/kv.h"
 
 struct batch_token {
 	struct kv_seq *seq;
-	int32_t token;
+	int32_t token; /* or BATCH_MASK */
 	uint32_t position;
 	/* smaller index in the batch of the preceding token; -1: the committed tokens of seq
 	 * precede it */
@@ -24,6 +25,11 @@ struct batch_token {
 	 */
 	bool draft;
 };
+
+/* In place of a token: the j-th mask of the adapter, j = 0, 1, .. draft_length - 1. Only such rows
+ * take the adapter's additions. The masks behind a token are a branch of their own: the first mask's
+ * parent is the token, and no other row's parent is a mask but that of the next mask. */
+#define BATCH_MASK(j) (-1 - (int32_t)(j))
 
 /* Callbacks on the thread of the pass; each may be NULL. layer: called once per layer with the
  * router's choice for each token of the batch. experts, weights: [n_tokens][n_experts_used], by
@@ -56,6 +62,7 @@ struct forward_limits {
 	uint32_t n_context; /* positions of a sequence: 1..LIMIT_CONTEXT */
 	uint32_t n_budgets; /* groups of rows that may have an expert budget */
 	uint32_t n_oracle; /* rows in all groups with BUDGET_ORACLE, each with n_experts results */
+	const struct adapter *adapter; /* for masks; borrowed; NULL: there are none */
 };
 /* This many rows share one reading of the output's weights. */
 #define FORWARD_PICKS 64
@@ -110,6 +117,22 @@ void forward_set_uses(struct forward *forward, const uint64_t *uses);
 const uint32_t *forward_affected(const struct forward *forward);
 /* For hooks: the experts that the i-th budget listed in the present layer, the best first. */
 const uint16_t *forward_list(const struct forward *forward, uint32_t i);
+
+/* The masks behind one token of the last pass, and the drafts that are read from them. */
+struct forward_masks {
+	uint32_t row; /* of the first mask in the batch; the others follow it */
+	uint32_t n; /* masks: 1..draft_length */
+	int32_t token; /* that comes before the first drafted one */
+	/* How the first drafted token is picked: parameters, history, position. What concerns the
+	 * row and its path is set by forward_draft. */
+	struct pick_row like;
+	int32_t *drafted; /* out: [n] */
+	float *chance; /* out: [n] the probability of each, given those before it */
+};
+/* Reads the drafts of n groups, 1..FORWARD_PICKS and no more than n_picks of forward_create; between a pass and the next, which
+ * destroys the masks' states. -EINVAL when a row is no mask of the last pass; -errno when the back
+ * end failed. */
+int forward_draft(struct forward *forward, const struct forward_masks *groups, uint32_t n);
 
 /* Call after kv_commit of the last pass: updates the recurrent states of its sequences with their
  * accepted drafts, from what the pass kept of them. forward_run refuses a sequence whose state is

@@ -59,10 +59,23 @@ struct forward {
 	rows_at down; /* [T][n_experts_used][D], by token and rank */
 	rows_at cos_sin; /* [T][n_rot] */
 	rows_at oracle, oracle_rest; /* [n_oracle][n_experts][D], [n_oracle][D] */
+	/* Of an adapter (masks.c), for forward_draft: [FORWARD_PICKS] rows of [2 D] e and z beside each
+	 * other, of [D] z, what the sampler has between its products, and its result in both forms */
+	rows_at mask_in, mask_z, mask_y, mask_u, mask_s, mask_q8;
 	rows_at logits; /* [n_logits + FORWARD_PICKS][n_vocab]; the kept ones come first */
 
 	/* Of a draft head (head.c), in f->memory: two rows of [D], or the taps, beside each other */
 	rows_at wide, wide_q8; /* [T][max(2 D, head->n_state)] */
+
+	/* In f->batch, of an adapter: */
+	uint32_t *gated_rows; /* [T] rows with masks */
+	uint32_t n_gated;
+	uint8_t *gated; /* [T] nonzero: the row is a mask */
+	struct step_token *mask_tokens; /* [FORWARD_PICKS] */
+	/* In f->tables: */
+	struct ffn_adapt *adapts; /* [n_experts] of the present layer */
+	struct pick_row *mask_picks; /* [draft_length][FORWARD_PICKS] */
+	struct pick_result *mask_picked;
 
 	/* In f->batch: */
 	float *head_taps; /* [T][head->n_state] */
@@ -160,6 +173,22 @@ static inline void section_end(struct forward *f)
 void next_matrix(const struct forward *f, const struct matrix *w, struct step_next *next);
 void next_ffn(const struct forward *f, struct step_next *next);
 void next_mixer(const struct forward *f, uint32_t layer, struct step_next *next);
+
+/* masks.c: rows that an adapter applies to. All do nothing without an adapter. */
+void masks_layout(struct forward *f, struct carve *c);
+void masks_layout_batch(struct forward *f, struct carve *c);
+void masks_layout_tables(struct forward *f, struct carve *c);
+/* Whether the back end takes adapters, and the adapter is one of this model. */
+int masks_check(const struct forward *f, struct error *err);
+/* Notes the masks of the batch; -EINVAL when one is none of the adapter's. */
+int masks_prepare(struct forward *f);
+/* Queues the additions to n products that have been queued; w, x and y: [n]. */
+void masks_adapt(struct forward *f, const struct low_rank *const *w, const struct rows *x,
+	const struct rows *y, uint32_t n);
+/* The additions to a feed-forward of f->layer, and to one of its experts; NULL: none in this pass. */
+enum adapt_part { ADAPT_DENSE, ADAPT_SHARED };
+const struct ffn_adapt *masks_ffn(const struct forward *f, enum adapt_part part);
+const struct ffn_adapt *masks_expert(struct forward *f, uint16_t expert);
 
 /* Sets f->frequency and f->rope_magnitude from the model's configuration and f->limits.n_context.
  */

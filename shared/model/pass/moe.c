@@ -60,6 +60,8 @@ static void dense_layer(struct forward *f)
 		.y = floats_of(f, f->out, n),
 		.x = floats_of(f, f->x, n),
 		.bias = layer->ffn_down_bias,
+		.adapt = masks_ffn(f, ADAPT_DENSE),
+		.gated = batch_place(f, f->gated),
 	};
 	if (f->hooks.layer) {
 		section_end(f);
@@ -160,6 +162,8 @@ static void run_shared(struct forward *f)
 			.activation = f->model->config.arch->activation},
 		.in = inputs_of(f, f->h, f->h_q8, n),
 		.y = floats_of(f, f->shared, n),
+		.adapt = masks_ffn(f, ADAPT_SHARED),
+		.gated = batch_place(f, f->gated),
 	};
 	f->queue->ops->dense_ffn(f->queue, &step);
 }
@@ -172,6 +176,7 @@ static void run_some(struct forward *f, uint32_t n, bool last)
 	for (uint32_t i = 0; i < n; i++) {
 		const struct expert_view *view = &f->views[i];
 		f->ready[i] = moe_expert(f, view, &f->uses[view->index]);
+		f->ready[i].adapt = masks_expert(f, f->uses[view->index].expert);
 	}
 	y.n = f->n * config->n_experts_used;
 	struct step_experts step = {
@@ -182,6 +187,7 @@ static void run_some(struct forward *f, uint32_t n, bool last)
 		.pairs = f->order.pairs,
 		.in = inputs_of(f, f->h, f->h_q8, config->n_embd),
 		.y = y,
+		.gated = batch_place(f, f->gated),
 	};
 	if (last)
 		next_mixer(f, f->layer + 1, &step.next);
