@@ -33,7 +33,8 @@ const char request_flags_help[] =
 	"  --draft-nodes N       the most tokens of a tree, 1 to 511 (default: K, or 4, times the\n"
 	"                        width)\n"
 	"  --draft-method M      auto, none, ngram, model or eagle3 (of up --draft), mtp (of the\n"
-	"                        model's own layer for drafts), replay (of run --replay)\n"
+	"                        model's own layer for drafts), mtp-lora (of up --adapter),\n"
+	"                        replay (of run --replay)\n"
 	"  --budget-experts N    lossy: at most N experts of a layer compute drafted tokens; all:\n"
 	"                        no such limit (default: as the service is set, which is all)\n"
 	"  --budget-ranking R, --budget-coverage C\n"
@@ -441,15 +442,16 @@ void request_flags_free(struct request_flags *flags)
 	flags->variables = NULL;
 }
 
-/* What the drafter says: the value of the detail NAME=VALUE, or "". NULL: it does not answer. */
-static const char *of_drafter(const struct outrider_status *status, const char *name)
+/* What a process says: the value of the detail NAME=VALUE, or "". NULL: it does not answer. */
+static const char *said_by(
+	const struct outrider_status *status, const char *process, const char *name)
 {
 	size_t bytes = strlen(name);
 
 	for (size_t i = 0; i < outrider_status_count(status); i++) {
 		const struct outrider_process *p = outrider_status_process(status, i);
 
-		if (strcmp(p->name, "drafter") != 0 || p->n_details == 0)
+		if (strcmp(p->name, process) != 0 || p->n_details == 0)
 			continue;
 		for (size_t d = 0; d < p->n_details; d++)
 			if (strncmp(p->details[d], name, bytes) == 0 && p->details[d][bytes] == '=')
@@ -459,11 +461,32 @@ static const char *of_drafter(const struct outrider_status *status, const char *
 	return NULL;
 }
 
+/* A verifier without an adapter would draft nothing. */
+static int check_adapter(const struct request_flags *flags)
+{
+	struct outrider_status *status = NULL;
+	int code = 0;
+
+	if (outrider_status(flags->runtime_dir, STATUS_MS, &status) < 0)
+		return 0;
+	const char *has = said_by(status, "verifier", "adapter");
+	const char *masks = said_by(status, "verifier", "adapter_masks");
+	if (has && *has && !*masks)
+		code = cli_fail(EX_DATAERR,
+			"--draft-method mtp-lora: the service has no adapter%s%s; outrider up "
+			"--adapter FILE gives it one",
+			strcmp(has, "none") != 0 ? ": " : "", strcmp(has, "none") != 0 ? has : "");
+	outrider_status_free(&status);
+	return code;
+}
+
 /* A drafter without the model or head that is asked for would silently draft with n-grams. One that
  * does not answer has not said that it lacks it. */
 static int check_draft_method(const struct request_flags *flags)
 {
 	const char *method = flags->draft_method ? flags->draft_method : "";
+	if (strcmp(method, "mtp-lora") == 0)
+		return check_adapter(flags);
 	bool head = strcmp(method, "eagle3") == 0 || strcmp(method, "mtp") == 0;
 	struct outrider_status *status = NULL;
 	int code = 0;
@@ -471,7 +494,7 @@ static int check_draft_method(const struct request_flags *flags)
 	if ((!head && strcmp(method, "model") != 0) ||
 		outrider_status(flags->runtime_dir, STATUS_MS, &status) < 0)
 		return 0;
-	const char *has = of_drafter(status, head ? "head" : "draft");
+	const char *has = said_by(status, "drafter", head ? "head" : "draft");
 	if (!head && has && strcmp(has, "none") == 0)
 		code = cli_fail(EX_DATAERR,
 			"--draft-method model: the service has no draft model; outrider up "

@@ -63,6 +63,9 @@ static void usage(FILE *to)
 	      "  --model FILE          the model to serve, a GGUF file\n"
 	      "  --draft FILE          a small draft model with the same tokenizer, or an EAGLE-3\n"
 	      "                        head of the model\n"
+	      "  --adapter FILE        a gated adapter of the model, with which the verifier "
+	      "drafts\n"
+	      "                        by itself (--draft-method mtp-lora of outrider run)\n"
 	      "  --runtime-dir DIR     the directory for the service's sockets\n"
 	      "  --threads N           threads of the verifier (default 0: one per core, within\n"
 	      "                        the CPU limit)\n"
@@ -125,6 +128,14 @@ static int add_setting(struct up *up, int service, const char *key, const char *
 	return add(up, service, "--set", text);
 }
 
+/* The same for a file, by its absolute path. */
+static int add_path_setting(struct up *up, int service, const char *key, const char *path)
+{
+	const char *absolute = file_absolute(path);
+
+	return add_setting(up, service, key, absolute ? absolute : path);
+}
+
 /* NAME.KEY=VALUE */
 static int add_named_setting(struct up *up, const char *text)
 {
@@ -163,6 +174,7 @@ static int add_config_dir(struct up *up, const char *directory)
 enum {
 	FLAG_MODEL = 256,
 	FLAG_DRAFT,
+	FLAG_ADAPTER,
 	FLAG_RUNTIME_DIR,
 	FLAG_THREADS,
 	FLAG_DEVICE,
@@ -181,6 +193,7 @@ enum {
 static const struct option flags[] = {
 	{"model", required_argument, NULL, FLAG_MODEL},
 	{"draft", required_argument, NULL, FLAG_DRAFT},
+	{"adapter", required_argument, NULL, FLAG_ADAPTER},
 	{"runtime-dir", required_argument, NULL, FLAG_RUNTIME_DIR},
 	{"threads", required_argument, NULL, FLAG_THREADS},
 	{"device", required_argument, NULL, FLAG_DEVICE},
@@ -220,6 +233,8 @@ static int take_flag(struct up *up, int flag)
 	case FLAG_DRAFT:
 		up->draft = optarg;
 		return 0;
+	case FLAG_ADAPTER:
+		return add_path_setting(up, VERIFIER, "adapter", optarg);
 	case FLAG_RUNTIME_DIR:
 		up->runtime_flag = optarg;
 		return 0;

@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const methods[] = {"auto", "none", "ngram", "model", "replay", "eagle3", "mtp"};
+static const char *const methods[] = {
+	"auto", "none", "ngram", "model", "replay", "eagle3", "mtp", "mtp-lora"};
 static_assert(sizeof methods / sizeof methods[0] == DRAFT_METHODS, "a name for each");
 static const char *const couplings[] = {"gumbel", "maximal"};
 static const char *const budget_rankings[] = {"router", "static", "oracle"};

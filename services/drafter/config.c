@@ -21,6 +21,10 @@ int drafter_config_resolve(struct drafter_config *config, struct error *err)
 		return error_set(err, ENOEXEC,
 			"method = replay is not allowed: only a request can choose it, because it "
 			"brings the tokens to replay (outrider run --replay)");
+	if (config->method == DRAFT_MTP_LORA)
+		return error_set(err, ENOEXEC,
+			"method = mtp-lora is not allowed: the verifier drafts that way by itself, "
+			"for requests that choose it (adapter = FILE in verifier.conf)");
 	if (config->method == DRAFT_MODEL && config->draft[0] == '\0')
 		return error_set(err, ENOEXEC, "method = model needs a draft model: draft = FILE");
 	if (config->method == DRAFT_EAGLE3 && config->draft[0] == '\0')

@@ -23,6 +23,10 @@ static_assert(KV_PLAN_TOKENS_EACH == 2048 && KV_PLAN_TOKENS_MORE == 48,
 const struct config_key verifier_config_keys[] = {
 	{"", "model", CONFIG_STRING, AT(model), 0, 0, NULL, "", "path",
 		"GGUF file of the model to serve.", KNOB_AT_START, KNOB_MODEL},
+	{"", "adapter", CONFIG_STRING, AT(adapter), 0, 0, NULL, "", "path",
+		"GGUF file of a gated adapter for the model, with which the verifier drafts for "
+		"itself (draft method mtp-lora). Without one that fits, the service goes on.",
+		KNOB_AT_START, KNOB_MODEL},
 	{"", "device", CONFIG_STRING, AT(device), 0, 0, NULL, "cpu", "device",
 		"What computes, with the same bits: cpu; cuda:N or cuda:GPU-UUID, that GPU; auto, "
 		"a "

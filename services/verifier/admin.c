@@ -222,6 +222,32 @@ static void kernels_detail(const struct front *front, struct daemon_details *to)
 		daemon_detail(to, "device_uuid", "%s", device->uuid);
 }
 
+/* The adapter, or why there is none, and how many drafts from masks were accepted, by position. */
+static void detail_adapter(const struct front *front, struct daemon_details *to)
+{
+	const struct masks_counts *counts = &front->engine->masks;
+	char text[LIMIT_MTP_DRAFT * 48] = "";
+	int at = 0;
+
+	if (front->adapter == NULL) {
+		daemon_detail(to, "adapter", "%s",
+			front->adapter_refusal[0] != '\0' ? front->adapter_refusal : "none");
+		return;
+	}
+	daemon_detail(to, "adapter", "%s", front->config->adapter);
+	daemon_detail(to, "adapter_masks", "%u", front->adapter->draft_length);
+	daemon_detail(to, "mask_rows", "%llu",
+		(unsigned long long)atomic_load_explicit(&counts->rows, memory_order_relaxed));
+	for (uint32_t i = 0; i < front->adapter->draft_length; i++)
+		at += snprintf(text + at, sizeof(text) - (size_t)at, "%s%llu/%llu",
+			i > 0 ? " " : "",
+			(unsigned long long)atomic_load_explicit(
+				&counts->accepted[i], memory_order_relaxed),
+			(unsigned long long)atomic_load_explicit(
+				&counts->drafted[i], memory_order_relaxed));
+	daemon_detail(to, "mask_drafts", "%s", text);
+}
+
 void admin_detail(void *arg, struct daemon_details *to)
 {
 	const struct front *front = arg;
@@ -292,6 +318,7 @@ void admin_detail(void *arg, struct daemon_details *to)
 		daemon_detail(to, settings[i].name, "%llu",
 			(unsigned long long)atomic_load_explicit(
 				settings[i].value, memory_order_acquire));
+	detail_adapter(front, to);
 	detail_classes(front, to);
 	daemon_detail(to, "kv_tokens", "%lld", (long long)front->config->kv_tokens);
 }

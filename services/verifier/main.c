@@ -19,6 +19,7 @@
 #include "shared/base/plural.h"
 #include "shared/base/standard.h"
 #include "shared/ipc/peers.h"
+#include "shared/model/arch/adapter.h"
 #include "shared/model/arch/place.h"
 #include "shared/model/gguf/gguf_guard.h"
 #include "shared/spec/profile.h"
@@ -56,6 +57,7 @@ struct verifier {
 	struct tokenizer *tokenizer;
 	struct backend *backend;
 	struct regions regions;
+	struct adapter *adapter; /* NULL: there is none */
 	uint64_t *uses; /* of budget_profile; NULL: there is none */
 	struct region packed; /* header NULL: the weights are in the mapping of the file */
 	bool placed; /* model_place */
@@ -104,6 +106,28 @@ static void close_backend(struct verifier *v)
 	v->uses = NULL;
 }
 
+/* Answers do not depend on the adapter: without one that fits the service goes on, and says so. */
+static void open_adapter(struct verifier *v)
+{
+	const struct backend_ops *ops = v->backend->ops;
+	struct error err;
+	int rc;
+
+	if (v->config.adapter[0] == '\0')
+		return;
+	rc = ops->adapt == NULL || ops->silu_norm == NULL
+		     ? error_set(&err, ENOTSUP, "%s: the device %s takes no adapters",
+			       v->config.adapter, ops->name)
+		     : adapter_load(v->config.adapter, v->model, &v->adapter, &err);
+	if (rc == 0)
+		log_notice("adapter %s: up to %u drafts from masks behind a token",
+			v->config.adapter, v->adapter->draft_length);
+	else
+		log_error("the adapter is not used: %s", err.text);
+	snprintf(v->front.adapter_refusal, sizeof(v->front.adapter_refusal), "%s",
+		rc == 0 ? "" : err.text);
+}
+
 /* Loads the model, and resolves the settings that depend on it. */
 static int load_model(struct verifier *v, struct error *err)
 {
@@ -125,14 +149,17 @@ static int load_model(struct verifier *v, struct error *err)
 	rc = need_descriptors(v, err);
 	if (rc != 0)
 		return rc;
-	return device_open(&v->config, v->model, &v->backend, err);
+	rc = device_open(&v->config, v->model, &v->backend, err);
+	if (rc == 0)
+		open_adapter(v);
+	return rc;
 }
 
 static void needs_of(const struct verifier *v, struct resources_needs *out)
 {
 	const struct kv_layout kv = regions_kv_layout(&v->config, v->model);
 
-	resources_needs(&v->config, v->model, v->backend, kv_bytes(&kv), out);
+	resources_needs(&v->config, v->model, v->adapter, v->backend, kv_bytes(&kv), out);
 }
 
 /* Only the process with the broker's lock may write to regions that another process may still be
@@ -177,6 +204,7 @@ static int start(struct verifier *v, struct error *err)
 	const struct engine_options engine_options = {
 		.config = &v->config,
 		.model = v->model,
+		.adapter = v->adapter,
 		.tokenizer = v->tokenizer,
 		.backend = v->backend,
 		.regions = &v->regions,
@@ -191,6 +219,7 @@ static int start(struct verifier *v, struct error *err)
 	};
 
 	front->model = v->model;
+	front->adapter = v->adapter;
 	front->tokenizer = v->tokenizer;
 	constraint_vocab_init(&front->vocab, v->tokenizer, v->model->config.n_vocab);
 	front->backend = v->backend;
@@ -255,6 +284,7 @@ static void stop(struct verifier *v)
 	if (v->packed.header != NULL)
 		region_close(&v->packed);
 	tokenizer_free(&v->tokenizer);
+	adapter_free(&v->adapter);
 	model_free(&v->model);
 	close_backend(v);
 	bus_server_close(&front->socket);
@@ -313,6 +343,7 @@ static int check(struct verifier *v)
 		rc = resources_check(&v->config, &needs, &err);
 	}
 	tokenizer_free(&v->tokenizer);
+	adapter_free(&v->adapter);
 	model_free(&v->model);
 	close_backend(v);
 	return rc != 0 ? die(rc, &err) : EX_OK;

@@ -12,7 +12,7 @@
 #include "shared/spec/draft.h"
 
 #define POLICY_REGION "policy"
-#define POLICY_LAYOUT 10
+#define POLICY_LAYOUT 11
 
 enum { POLICY_RECORD_SLOTS = 4096 };
 
@@ -38,6 +38,8 @@ struct iteration_record {
 	 * came true. `confidence` is then that of the foresight. */
 	uint8_t foreseen, foreseen_drafted, foreseen_right, foreseen_method;
 	uint8_t width; /* children of one token that were asked for */
+	/* rows with masks, from which the verifier itself drafts: they are among batch_tokens */
+	uint16_t masks;
 	/* accepted tokens that the draft's main path alone would not have brought */
 	uint8_t beside;
 	uint32_t batch_tokens; /* tokens in the pass */

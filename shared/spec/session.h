@@ -56,6 +56,8 @@ enum draft_method {
 	DRAFT_REPLAY,
 	DRAFT_EAGLE3, /* a head that reads the target's hidden states */
 	DRAFT_MTP, /* the same, from the target's own file */
+	/* the verifier's own: masks behind the tokens of a pass, with an adapter (pass/masks.h) */
+	DRAFT_MTP_LORA,
 	DRAFT_METHODS
 };
 extern const char *const draft_method_names[]; /* "auto", "none", "ngram", "model", ..., NULL */

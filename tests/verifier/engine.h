@@ -128,7 +128,7 @@ static inline void engine_rig_open(struct engine_rig *rig, const char *const *se
 	rig->ops = *rig->backend->ops;
 	rig->backend->ops = &rig->ops;
 	const struct kv_layout kv = regions_kv_layout(&rig->config, rig->model);
-	resources_needs(&rig->config, rig->model, rig->backend, kv_bytes(&kv), &needs);
+	resources_needs(&rig->config, rig->model, NULL, rig->backend, kv_bytes(&kv), &needs);
 	assert_int_equal(
 		regions_open(NULL, &left, &rig->config, rig->model, &needs, 0, &rig->regions, &err),
 		0);

@@ -84,11 +84,25 @@ static void observe_foresight(struct policy_state *s, const struct iteration_rec
 	observe_acceptance(s, &draft);
 }
 
+/* What the session's masks added to the pass, by the curve. To the planner it is a cost of drafting:
+ * with K more tokens come K rows that are verified, and the rest. */
+static uint64_t masks_ns(struct policy_state *s, const struct iteration_record *record)
+{
+	uint32_t b = record->batch_sessions;
+	uint32_t extra = record->batch_tokens > b ? record->batch_tokens - b : 0;
+	if (record->masks == 0 || record->masks > extra || b < 1 || b > LIMIT_RUNNING ||
+		extra > COST_EXTRA_MAX || !passes_curve(s->passes, b, extra))
+		return 0;
+	const float *pass = s->passes->ns;
+	return (uint64_t)(pass[extra] - pass[extra - record->masks]);
+}
+
 static void observe_draft(struct policy_state *s, const struct iteration_record *record, bool first)
 {
 	uint32_t method = observe_acceptance(s, record);
-	cost_draft_observe(
-		&s->passes->cost, method, steps_of(record, method), record->draft_ns, first);
+	uint32_t steps = record->masks > 0 ? record->k : steps_of(record, method);
+	cost_draft_observe(&s->passes->cost, record->masks > 0 ? DRAFT_MTP_LORA : method, steps,
+		record->draft_ns + masks_ns(s, record), first);
 }
 
 /* A session that has won may lose more before it is stopped: bad luck does not make a bad K. */
@@ -112,7 +126,7 @@ static void credit(struct policy_state *s, double won)
 static void settle(struct policy_state *s, const struct iteration_record *record)
 {
 	struct yield *y = yield_own(s);
-	uint32_t b = record->batch_sessions, own = record->drafted;
+	uint32_t b = record->batch_sessions, own = record->drafted + record->masks;
 	uint32_t extra = record->batch_tokens > b ? record->batch_tokens - b : 0;
 	const float *pass = s->passes->ns;
 	if (b < 1 || b > LIMIT_RUNNING || extra > COST_EXTRA_MAX || own > extra ||

@@ -49,6 +49,8 @@ struct front {
 	uint32_t lost_ticks; /* since the device was lost */
 	const struct verifier_config *config;
 	const struct model *model;
+	const struct adapter *adapter; /* NULL: there is none, for this reason if one was wanted */
+	char adapter_refusal[512];
 	const struct tokenizer *tokenizer;
 	struct constraint_vocab vocab;
 	const struct backend *backend;

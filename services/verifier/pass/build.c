@@ -315,5 +315,8 @@ uint32_t pass_build(struct engine *engine, struct pass *pass)
 		part->session->part = &pass->parts[kept++];
 	}
 	pass->n_parts = kept;
+	/* Last, so that no session gives up its pages for masks. */
+	for (uint32_t i = 0; i < kept; i++)
+		masks_add_rows(engine, pass, &pass->parts[i]);
 	return kept;
 }

@@ -16,7 +16,7 @@ static void commit_cells(struct engine *engine, const struct pass *pass, struct 
 	const struct accept_output *out = &part->out;
 	struct kv_seq *seq = &part->session->seq;
 	const uint32_t *cells = pass->cells + part->row;
-	uint32_t accepted[LIMIT_DRAFT_DEPTH], rejected[LIMIT_DRAFT_NODES];
+	uint32_t accepted[LIMIT_DRAFT_DEPTH], rejected[LIMIT_DRAFT_NODES + LIMIT_MASKS];
 	uint32_t n_accepted = 0, n_rejected = 0;
 	bool keep[LIMIT_DRAFT_NODES];
 
@@ -32,7 +32,9 @@ static void commit_cells(struct engine *engine, const struct pass *pass, struct 
 	for (uint32_t i = 0; i < part->n_drafts; i++)
 		if (!keep[i])
 			rejected[n_rejected++] = cells[part->n + i];
-	if (part->n_drafts > 0)
+	for (uint32_t i = 0; i < part->n_masks; i++)
+		rejected[n_rejected++] = pass->cells[part->mask_row + i];
+	if (part->n_drafts + part->n_masks > 0)
 		kv_commit(&engine->kv, seq, accepted, n_accepted, rejected, n_rejected);
 	/* Keys and values that an expert budget changed are for no other session. Up to the first
 	 * draft there are none. */

@@ -105,7 +105,8 @@ static void follow_without_draft(struct engine *engine, const struct pass_part *
 	bool hinting = engine->feed.on;
 	const struct follow_view view = {
 		.allowed = engine->tuning->follow_at_zero,
-		.drafts = request->draft_method != DRAFT_NONE && request->k != 0,
+		.drafts = request->draft_method != DRAFT_NONE &&
+			  request->draft_method != DRAFT_MTP_LORA && request->k != 0,
 		.unfollowed = has_policy && knobs->unfollowed != 0 && (part->decodes || !hinting),
 		.foresight = has_policy && knobs->foresight != 0 && part->decodes,
 		.hints = part->decodes && hinting,
@@ -133,7 +134,8 @@ static bool force(struct engine *engine, struct pass_part *part)
 	uint32_t n = constraint_forced(s->slot->constraint, tokens, most);
 	if (n == 0)
 		return false;
-	drafts_put(&engine->drafts, s->index, s->uid, part->n_tokens, tokens, n);
+	drafts_put(&engine->drafts, s->index, s->uid, part->n_tokens,
+		&(struct drafts_own){DRAFT_NONE, n, tokens, NULL});
 	part->wish = drafts_state(&engine->drafts, s->index, s->uid, part->n_tokens);
 	if (part->wish != DRAFTS_HERE)
 		return false;
@@ -153,8 +155,16 @@ static void choose(struct engine *engine, struct pass_part *part, bool may_ask)
 
 	if (force(engine, part))
 		return;
+	if (masks_used(engine, s)) {
+		if (part->emits) {
+			choose_k(engine, part, has_policy, &knobs);
+			masks_take_draft(engine, part);
+		}
+		return;
+	}
 	if (may_ask && part->decodes && s->end_before == SESSION_END_NONE &&
-		s->page->request.draft_method != DRAFT_NONE) {
+		s->page->request.draft_method != DRAFT_NONE &&
+		s->page->request.draft_method != DRAFT_MTP_LORA) {
 		part->wish = drafts_state(&engine->drafts, s->index, s->uid, part->n_tokens);
 		if (part->wish == DRAFTS_OUT || part->wish == DRAFTS_HERE)
 			part->want = s->wanted;
@@ -186,7 +196,7 @@ static void ask(struct engine *engine, struct pass *pass, const struct pass_part
 		struct pass_part *part = &pass->parts[i];
 		struct engine_session *s = part->session;
 
-		if (part->want.k == 0 || part->wish != DRAFTS_NONE)
+		if (part->want.k == 0 || part->wish != DRAFTS_NONE || part->masked)
 			continue;
 		s->wanted = part->want;
 		follow_ask(&s->follow, part->n_tokens);
@@ -282,7 +292,7 @@ void pass_draft(struct engine *engine, struct pass *pass)
 		struct pass_part *part = &pass->parts[i];
 
 		choose(engine, part, may_ask);
-		if (part->want.k > 0 && part->wish == DRAFTS_NONE)
+		if (part->want.k > 0 && part->wish == DRAFTS_NONE && !part->masked)
 			last = part;
 		any |= part->want.k > 0;
 	}

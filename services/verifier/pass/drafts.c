@@ -329,11 +329,11 @@ void drafts_wait(struct drafts *drafts, uint64_t limit_ns, bool ready)
 }
 
 void drafts_put(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens,
-	const int32_t *tokens, uint32_t n)
+	const struct drafts_own *own)
 {
 	struct drafts_session *s = &drafts->sessions[page];
 
-	if (draft_room(&s->reply, n) != 0)
+	if (draft_room(&s->reply, own->n) != 0)
 		return;
 	/* A request that is out is given up, and its reply will not be taken. */
 	drafts->n_out -= s->out && s->epoch == drafts->epoch;
@@ -346,12 +346,13 @@ void drafts_put(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_t
 	s->sequence = ++drafts->sequence;
 	s->n_tokens = n_tokens;
 	draft_reply_clear(&s->reply);
-	s->reply.method = DRAFT_NONE;
-	s->reply.n = n;
-	for (uint32_t i = 0; i < n; i++)
-		s->reply.node[i] = (struct draft_node){.token = tokens[i],
+	s->reply.method = own->method;
+	s->reply.n = own->n;
+	for (uint32_t i = 0; i < own->n; i++)
+		s->reply.node[i] = (struct draft_node){.token = own->tokens[i],
 			.parent = (int16_t)((int)i - 1),
-			.confidence = DRAFT_CONFIDENCE};
+			.confidence = own->chance != NULL ? draft_confidence(own->chance[i])
+							  : DRAFT_CONFIDENCE};
 }
 
 void drafts_keep(struct drafts *drafts, uint32_t page, const uint16_t *kept, uint32_t n)

@@ -9,6 +9,7 @@
 #include "services/verifier/state/tuning.h"
 #include "shared/spec/accept.h"
 #include "shared/spec/draft.h"
+#include "shared/spec/session.h"
 
 struct drafts {
 	struct draft_rings rings;
@@ -86,11 +87,18 @@ void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_t
 void drafts_follow(
 	struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens, bool foresight);
 
-/* Puts a chain of n tokens, which the verifier drafted itself behind the session's n_tokens, in
- * place of the draft that was asked for. Its method is DRAFT_NONE. Without memory the session gets
- * no draft. */
+/* A chain that the verifier drafted itself. chance: how sure each token is, given those before it;
+ * NULL: all are certain. */
+struct drafts_own {
+	enum draft_method method; /* DRAFT_NONE: a grammar's */
+	uint32_t n;
+	const int32_t *tokens;
+	const float *chance;
+};
+/* Puts such a chain, which follows the session's n_tokens, in place of the draft that was asked for.
+ * Without memory the session gets no draft. */
 void drafts_put(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens,
-	const int32_t *tokens, uint32_t n);
+	const struct drafts_own *own);
 /* Reduces a session's draft to the n nodes that are kept (kept: [its nodes], each 0 or 1); they
  * must form a draft. One with supports keeps its first n nodes instead, because the distribution of
  * a token depends on the siblings before it. */

@@ -75,6 +75,7 @@ static int allocate(struct engine *engine, struct error *err)
 	struct pass *pass = &engine->pass;
 	pass->max = pass_limits(engine->tuning->sessions_max, engine->tuning->prefill_chunk,
 		o->config->context, o->config->budget_oracle);
+	pass->max.adapter = o->adapter;
 	pass->parts = calloc(LIMIT_SESSIONS, sizeof(*pass->parts));
 	pass->batch = calloc(pass->max.n_batch, sizeof(*pass->batch));
 	pass->cells = calloc(pass->max.n_batch, sizeof(*pass->cells));

@@ -10,6 +10,7 @@
 #include "services/verifier/pass/drafts.h"
 #include "services/verifier/pass/gate_hints.h"
 #include "services/verifier/pass/hidden_feed.h"
+#include "services/verifier/pass/masks.h"
 #include "services/verifier/pass/pass.h"
 #include "services/verifier/pass/routing_feed.h"
 #include "services/verifier/pass/select.h"
@@ -29,6 +30,7 @@ struct backend;
 struct engine_options {
 	const struct verifier_config *config;
 	const struct model *model;
+	const struct adapter *adapter; /* for drafts by masks; NULL: there is none */
 	const struct tokenizer *tokenizer;
 	struct backend *backend;
 	const struct regions *regions;
@@ -89,6 +91,7 @@ struct engine {
 	uint64_t pass_ns; /* time of a pass without prompt tokens, smoothed; 0: not measured */
 	struct share share; /* scratch of the step "share" */
 	struct select select; /* of the step "select" */
+	struct masks_counts masks;
 
 	/* tuning: the settings in force, the engine's alone. tuning_next: those that the front gave
 	 * since, which replace them when the next pass begins; NULL: none. tunings: how many the

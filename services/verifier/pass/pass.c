@@ -122,6 +122,7 @@ static bool prepare(struct engine *engine, struct pass *pass)
 	pass_select(engine, pass);
 	engine->feed.kept = engine->select.learns;
 	pass_share(engine, pass);
+	pass_masks(engine, pass);
 	pass->drafted_ns = clock_ns();
 	return pass_build(engine, pass) > 0;
 }
@@ -168,6 +169,7 @@ uint32_t pass_run(struct engine *engine)
 		pass_commit(engine, pass);
 		if (!engine->o.backend->ops->behind)
 			pass_publish(engine);
+		pass_masks_draft(engine, pass);
 		pass_report(engine, pass);
 	} else if (rc == -ENODEV) {
 		lose_device(engine, &err);

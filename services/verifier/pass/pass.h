@@ -29,6 +29,12 @@ struct pass_part {
 	enum drafts_state wish; /* the state of that draft */
 	uint32_t group; /* the group of its draft (pace.h), when the session waits for one */
 	bool sits_out; /* its draft is late, and expected for the next pass */
+	bool masked; /* it drafts by masks (masks.h): no drafter is asked */
+	/* Between share and build: masks behind its newest token and each of its drafts. */
+	uint8_t masks[LIMIT_DRAFT_DEPTH + 1];
+	/* Set by build: their number, and the first of their rows, which lie behind those of all
+	 * parts. */
+	uint32_t n_masks, mask_row;
 	/* Set by build. */
 	const struct draft_reply *draft; /* checked; NULL: there is none, or it is late */
 	uint32_t n_drafts; /* its nodes: the rows behind the newest committed token */
@@ -54,7 +60,7 @@ struct pass {
 	struct forward_limits max;
 	struct pass_part *parts; /* [LIMIT_SESSIONS]; after build only sessions that take part */
 	uint32_t n_parts;
-	/* Set by build: the batch, whose rows are one part after the other. */
+	/* Set by build: the batch, whose rows are one part after the other, and then all masks. */
 	struct batch_token *batch; /* [max.n_batch] */
 	uint32_t *cells; /* [max.n_batch] cells of the KV cache, one for each row */
 	uint32_t n_batch;
@@ -96,6 +102,8 @@ void pass_select(struct engine *engine, struct pass *pass);
 /* Behind pass_accept: learns what became of the drafts. */
 void pass_select_learn(struct engine *engine, const struct pass *pass);
 void pass_share(struct engine *engine, struct pass *pass);
+/* Behind pass_share: the rows that drafts have left. */
+uint32_t pass_room_left(const struct engine *engine, const struct pass *pass);
 /* Returns how many parts are left: a session that gets no cells sits the pass out. */
 uint32_t pass_build(struct engine *engine, struct pass *pass);
 void pass_accept(struct engine *engine, struct pass *pass);

@@ -115,6 +115,7 @@ static void describe_part(
 	record->accepted = (uint8_t)part->out.n_accepted;
 	record->emitted = (uint8_t)part->n_emitted;
 	record->width = (uint8_t)part->want.width;
+	record->masks = (uint16_t)part->n_masks;
 	record->unfollowed = !follow_on(&s->follow);
 	describe_draft(record, part);
 	describe_foresight(record, &engine->drafts, part);

@@ -44,6 +44,17 @@ static float rate(float accepted, float of, float before)
 	return (accepted + WEIGHT * before) / (of + WEIGHT);
 }
 
+void share_expect(const struct share_record *record, uint32_t n, float *chance)
+{
+	float each = FIRST, all = 1;
+
+	for (uint32_t i = 0; i < n; i++) {
+		each = rate(record->accepted[i], record->tried[i], each);
+		all *= each < 1 ? each : 1;
+		chance[i] = all;
+	}
+}
+
 /* The level of a worth between 0 and 1: the exponent of the float and the first four bits of its
  * mantissa. */
 static uint16_t level_of(float worth)

@@ -39,6 +39,10 @@ struct share {
 	uint32_t at_level[SHARE_LEVELS], at_index[LIMIT_DRAFT_NODES];
 };
 
+/* The chance that each of the first n tokens of a chain is accepted, with those before it: chance
+ * [n], falling. n <= LIMIT_DRAFT_DEPTH. */
+void share_expect(const struct share_record *record, uint32_t n, float *chance);
+
 void share_begin(struct share *share);
 /* Adds the next draft while only its budget is known: `nodes` nodes, up to LIMIT_DRAFT_NODES. The
  * first `depth` are taken for its main path; the others are worth as much as the last of these. */

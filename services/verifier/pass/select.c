@@ -158,13 +158,19 @@ static struct chance_record *pool_of(
 	return &select->pool[maximal][method < SELECT_METHODS ? method : 0];
 }
 
+void select_chances(struct engine *engine, const struct engine_session *s,
+	const struct draft_reply *draft, float *chance)
+{
+	chance_of_draft(&s->chances, pool_of(&engine->select, s, draft->method), draft, chance);
+}
+
 static void judge(struct engine *engine, const struct pass_part *part)
 {
 	struct select *select = &engine->select;
 	struct engine_session *s = part->session;
 	const struct draft_reply *draft = drafts_reply(&engine->drafts, s->index);
 
-	chance_of_draft(&s->chances, pool_of(select, s, draft->method), draft, select->chance);
+	select_chances(engine, s, draft, select->chance);
 	set_needs(select, part, draft, &part->want.prices);
 	uint32_t n = pick_nodes(&select->pick, &part->want.prices, draft, select->chance);
 

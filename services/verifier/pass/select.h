@@ -60,3 +60,9 @@ void select_exit(struct select *select);
 /* Copies what was judged of the session's last draft. False: none was, or it is being written all
  * the time. page: the session's. Any thread. */
 bool select_read(const struct select *select, uint32_t page, uint64_t uid, struct select_view *out);
+
+struct engine;
+struct engine_session;
+/* The chance of each node of the session's draft that the path to it is accepted (node_chance.h). */
+void select_chances(struct engine *engine, const struct engine_session *s,
+	const struct draft_reply *draft, float *chance);

@@ -66,14 +66,30 @@ static bool takes_part(const struct pass_part *part)
 	return part->wish == DRAFTS_HERE && !part->sits_out;
 }
 
-void pass_share(struct engine *engine, struct pass *pass)
+/* Rows of the drafts that have come. */
+static uint32_t count_drafted(const struct engine *engine, const struct pass *pass)
 {
-	struct drafts *drafts = &engine->drafts;
-	uint32_t room = room_for_drafts(engine, pass), drafted = 0, at = 0;
+	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < pass->n_parts; i++)
 		if (takes_part(&pass->parts[i]))
-			drafted += drafts_reply(drafts, pass->parts[i].session->index)->n;
+			n += drafts_reply(&engine->drafts, pass->parts[i].session->index)->n;
+	return n;
+}
+
+uint32_t pass_room_left(const struct engine *engine, const struct pass *pass)
+{
+	uint32_t room = room_for_drafts(engine, pass), drafted = count_drafted(engine, pass);
+
+	return drafted < room ? room - drafted : 0;
+}
+
+void pass_share(struct engine *engine, struct pass *pass)
+{
+	struct drafts *drafts = &engine->drafts;
+	uint32_t room = room_for_drafts(engine, pass), drafted = count_drafted(engine, pass),
+		 at = 0;
+
 	if (drafted <= room)
 		return;
 	share_begin(&engine->share);

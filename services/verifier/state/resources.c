@@ -55,17 +55,19 @@ static void experts_needs(const struct verifier_config *config, const struct mod
 
 /* Buffers of passes with this many sessions. */
 static uint64_t buffers(const struct verifier_config *config, const struct model *model,
-	struct backend *backend, int64_t sessions)
+	const struct adapter *adapter, struct backend *backend, int64_t sessions)
 {
-	const struct forward_limits limits = pass_limits(
+	struct forward_limits limits = pass_limits(
 		sessions, config->prefill_chunk, config->context, config->budget_oracle);
 
+	limits.adapter = adapter;
 	return own_bytes() + OWN_BYTES_MORE + router_copies_bytes(model) +
 	       forward_bytes(model, backend, &limits);
 }
 
 void resources_needs(const struct verifier_config *config, const struct model *model,
-	struct backend *backend, uint64_t kv_bytes, struct resources_needs *out)
+	const struct adapter *adapter, struct backend *backend, uint64_t kv_bytes,
+	struct resources_needs *out)
 {
 	uint32_t places = verifier_config_places(config);
 	uint64_t sessions = sessions_bytes(places, (uint32_t)config->context);
@@ -75,12 +77,12 @@ void resources_needs(const struct verifier_config *config, const struct model *m
 	*out = (struct resources_needs){
 		.kv = kv_bytes,
 		.rest = sessions + draft_bytes() + SUPPORTS_BYTES,
-		.buffers =
-			places * own_page + buffers(config, model, backend, config->sessions_max),
+		.buffers = places * own_page +
+			   buffers(config, model, adapter, backend, config->sessions_max),
 		.kv_one = (uint64_t)((double)kv_bytes * (one < 1 ? one : 1)),
 		.there = own_bytes(),
 		.buffers_one = sessions / places + own_page + draft_bytes() +
-			       buffers(config, model, backend, 1),
+			       buffers(config, model, adapter, backend, 1),
 	};
 	experts_needs(config, model, out);
 	if (getenv(PEERS_TOGETHER) != NULL)

@@ -24,10 +24,13 @@ struct resources_needs {
 	uint64_t others;
 };
 
+struct adapter;
+
 /* The needs of a loaded model, with its tokenizer, under a configuration that fits it. kv_bytes: of
  * the KV cache. */
 void resources_needs(const struct verifier_config *config, const struct model *model,
-	struct backend *backend, uint64_t kv_bytes, struct resources_needs *out);
+	const struct adapter *adapter, struct backend *backend, uint64_t kv_bytes,
+	struct resources_needs *out);
 
 /* What the process takes of the device's memory: weights, passes, and spare slots for experts; 0
  * where it computes in the host's. The KV cache lies in the host's memory, which the device reads. */

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Drafts from masks of a gated adapter (draft method mtp-lora): answers have the bytes of the model alone for every K, greedy and
+sampled, with both couplings, while the verifier is killed, and without any drafter. Golden model and adapter, of random weights: where
+drafts are to be accepted, a bias leaves few tokens to choose from."""
+import itertools
+import os
+import signal
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from outrider_test import ROOT, SAMPLED, Service, Tap, difference, program, prompts, reference, run
+
+HEADS = ROOT / "tests" / "data" / "golden" / "heads"
+MODEL, ADAPTER = HEADS / "target-qwen3moe.f32.gguf", HEADS / "mtp-qwen3moe.f32.gguf"
+TOKENS = 24
+FEW = {str(t): 9 for t in (7, 11, 30, 50)}  # biases: almost always one of these
+
+tap = Tap()
+ids = [[t % 380 for t in p] for p in prompts(4, longest=48)]
+modes = {"greedy": None, "sampled": SAMPLED}
+
+
+def request(mode, i, k, **more):
+    return {"tokens": ids[i], "max_tokens": TOKENS, "seed": 100 + i, "k": k, "draft_method": "mtp-lora", "ignore_eos": True,
+            "logits_hash": True, **(modes[mode] or {}), **more}
+
+
+def verifier(service):
+    """What the verifier says of itself."""
+    return next(p for p in service.status() if p["name"] == "verifier").get("details", {})
+
+
+def plain(service, mode, **more):
+    return service.swarm([request(mode, i, 0, **{"draft_method": "none", **more}) for i in range(len(ids))], concurrent=len(ids))
+
+
+with Service(model=MODEL, options=("--adapter", ADAPTER, "--threads", 2, "--budget", "30%"), sets=("verifier.prefill_chunk=16",)) as service:
+    said = verifier(service)
+    tap.ok(str(said.get("adapter_masks")) == "3" and str(said.get("adapter", "")).endswith(ADAPTER.name), "status names the adapter", said)
+    alone = {(mode, i): reference(p, TOKENS, sampling, seed=100 + i, model=MODEL, extra=("--ignore-eos",))
+             for mode, sampling in modes.items() for i, p in enumerate(ids)}
+    biased = {mode: plain(service, mode, logit_bias=FEW) for mode in modes}
+    for mode in modes:
+        wrong, drafted, accepted = [], 0, 0
+        for k, n, bias in itertools.product((-1, 0, 1, 2, 3, 7), (1, 4), (None, FEW)):
+            asked = [request(mode, i, k, **({"logit_bias": bias} if bias else {})) for i in range(n)]
+            for i, result in enumerate(service.swarm(asked, concurrent=n)):
+                what = difference(result, biased[mode][i] if bias else alone[mode, i])
+                wrong += [f"K = {k}, {n} sessions, session {i}, {'biased' if bias else 'plain'}: {what}"] if what else []
+                drafted, accepted = (a + result.get("usage", {}).get(key, 0) for a, key in ((drafted, "drafted"), (accepted, "accepted")))
+        tap.ok(not wrong, f"{mode}: every K gives the bytes of the model alone", "\n".join(wrong[:10]))
+        tap.ok(drafted > accepted > 0, f"{mode}: drafts were verified, accepted and rejected", (drafted, accepted))
+    result = service.swarm([request("greedy", i, 3, coupling="maximal") for i in range(len(ids))], concurrent=2)
+    tap.ok(not any(difference(r, alone["greedy", i]) for i, r in enumerate(result)), "maximal coupling: greedy answers are the same")
+    result = service.swarm([request("sampled", i, 3, coupling="maximal", logit_bias=FEW) for i in range(len(ids))], concurrent=2)
+    tap.ok(all(len(r["tokens"]) == TOKENS and r["usage"]["accepted"] > 0 for r in result), "maximal coupling: sampled answers are drafted for", result)
+    said = verifier(service)
+    counts = [tuple(map(int, c.split("/"))) for c in str(said["mask_drafts"]).split()]
+    tap.ok(len(counts) == 3 and all(d >= a for a, d in counts) and counts[0][1] > counts[2][1] > 0 and counts[0][0] > 0
+           and int(said["mask_rows"]) > sum(d for _, d in counts), "status counts drafts by position, and the rows with masks", said)
+
+    stopped = service.pid("drafter")
+    os.kill(stopped, signal.SIGSTOP)
+    result = service.swarm([request("greedy", i, 3, logit_bias=FEW) for i in range(len(ids))], concurrent=2)
+    os.kill(stopped, signal.SIGCONT)
+    tap.ok(not any(difference(r, biased["greedy"][i]) for i, r in enumerate(result)) and all(r["usage"]["accepted"] > 0 for r in result),
+           "while the drafter stands still, drafts are made and accepted", result)
+
+    wrong, kills = [], 0
+    for round in range(3):
+        bias = FEW if round % 2 else None
+        long = [request(mode, i, 3, **({"logit_bias": bias} if bias else {})) for mode in modes for i in range(len(ids))]
+        process, results = service.swarm_start(long * 3, concurrent=4)
+        kills += service.kill("verifier")
+        service.wait_ready()
+        for at, result in enumerate(results()):
+            asked = at % len(long)
+            mode, i = list(modes)[asked // len(ids)], asked % len(ids)
+            what = difference(result, biased[mode][i] if bias else alone[mode, i])
+            wrong += [f"{mode}, {i}: {what}"] if what else []
+    tap.ok(kills > 0 and not wrong, f"the verifier killed {kills} times: the same bytes", "\n".join(wrong[:10]))
+
+# An adapter that does not fit: the service says so, and goes on without it.
+for what, model, adapter, message in (("of another architecture", HEADS / "target-llama.f32.gguf", ADAPTER, '"llama" is wanted'),
+                                      ("that is no adapter", MODEL, HEADS / "eagle3-llama-own.f32.gguf", "general.type"),
+                                      ("that does not exist", MODEL, HEADS / "nothing.gguf", "nothing.gguf")):
+    with Service(model=model, options=("--adapter", adapter)) as service:
+        said = verifier(service)
+        result = service.swarm([{"tokens": ids[0], "max_tokens": 4, "k": 3, "ignore_eos": True, "draft_method": "mtp-lora"}])[0]
+        tap.ok(message in str(said.get("adapter")) and "adapter_masks" not in said and len(result.get("tokens", ())) == 4,
+               f"an adapter {what}: the service goes on without it", (said, result))
+        refused = run(program("outrider"), "run", "--runtime-dir", service.runtime, "--tokens", "1,2,3", "--draft-method", "mtp-lora")
+        tap.ok(refused.returncode == 65 and "has no adapter" in refused.stderr and message in refused.stderr,
+               f"an adapter {what}: a request for mtp-lora is told why", refused)
+tap.done()
