@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs the benchmarks on the demo models and writes bench/results/*.txt (and pictures), each with the CPU's name, the date,
-the revision and the command. With names as arguments only those: kernels attention pool ipc price cache cache-policies speculation spec trees
+the revision and the command. With names as arguments only those: kernels attention pool ipc price cache cache-policies device speculation spec trees
 workloads matrix policy knobs controller syscalls gateway load goodput goodput-live; `matrix --help`, `price --help`, `speculation --help`, `spec --help` and `trees --help` say what
 these take besides. Environment:
 B, where the programs are (build); OUTRIDER_BENCH_RESULTS, another folder for what is written; OUTRIDER_BENCH_ROUNDS (5).
@@ -19,6 +19,7 @@ from pathlib import Path
 
 import cache_policies
 import controller
+import device
 import facts
 import matrix
 import spec
@@ -318,6 +319,13 @@ def bench_cache_policies():
     write("cache-policies", "make bench (bench/run.py cache-policies): outrider-bench cache record, replay", text)
 
 
+def bench_device():
+    """A GPU deployment in virtual time."""
+    with tempfile.TemporaryDirectory(prefix="outrider-device-") as made:
+        text = device.run(program("outrider-bench"), TARGET, DRAFTS["aligned"], ROOT, Path(made))
+    write("device", "bench/run.py device: outrider-bench cache record, device", text)
+
+
 def bench_gateway():
     """The same answers through the SDK and through HTTP, in turn."""
     with socket.socket() as probe:
@@ -385,7 +393,7 @@ def bench_load():
 
 BENCHES = {"kernels": bench_kernels, "attention": bench_attention, "pool": bench_pool, "ipc": bench_ipc,
            "price": bench_price, "cache": bench_cache, "speculation": bench_speculation, "trees": bench_trees, "spec": bench_spec,
-           "cache-policies": bench_cache_policies, "workloads": bench_workloads, "matrix": bench_matrix, "policy": bench_policy, "knobs": bench_knobs, "controller": bench_controller,
+           "cache-policies": bench_cache_policies, "device": bench_device, "workloads": bench_workloads, "matrix": bench_matrix, "policy": bench_policy, "knobs": bench_knobs, "controller": bench_controller,
            "syscalls": bench_syscalls, "gateway": bench_gateway, "load": bench_load, "goodput": bench_goodput, "goodput-live": bench_goodput_live}
 WITH_OPTIONS = ("matrix", "price", "spec", "speculation", "trees")
 
