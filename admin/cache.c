@@ -223,6 +223,34 @@ static void device_text(const Outrider__CacheDevice *d)
 		plural(d->rescued));
 }
 
+/* "0.52 ms", or "?" where nothing was measured. */
+static const char *cost_text(uint64_t ns, char out[16])
+{
+	if (ns > 0)
+		snprintf(out, 16, "%.3g ms", (double)ns / 1e6);
+	else
+		snprintf(out, 16, "?");
+	return out;
+}
+
+static void hybrid_text(const Outrider__CacheDevice *d)
+{
+	char a[16], b[16], c[16], e[16], link[16];
+
+	if (!d)
+		return;
+	say("hybrid",
+		"%s: %" PRIu64 " missing expert%s computed by the CPU, %" PRIu64
+		" waited for by the device",
+		d->hybrid, d->by_cpu, plural(d->by_cpu), d->streamed);
+	if (d->by_cpu == 0 && strcmp(d->hybrid, "off") == 0)
+		return;
+	say("", "an expert: CPU %s, or %s a token of several; device %s, or %s; a copy to it %s",
+		cost_text(d->cpu_expert_ns, a), cost_text(d->cpu_token_ns, b),
+		cost_text(d->device_expert_ns, c), cost_text(d->device_token_ns, e),
+		cost_text(d->load_ns, link));
+}
+
 static int stats_text(const struct ctl *ctl, const Outrider__CacheStats *s)
 {
 	char a[UNITS_BYTES], b[UNITS_BYTES], rate[16];
@@ -253,6 +281,7 @@ static int stats_text(const struct ctl *ctl, const Outrider__CacheStats *s)
 		s->self_served == 1 ? "" : "es");
 	link_text(s);
 	device_text(s->device);
+	hybrid_text(s->device);
 	hints_text(s);
 	if (s->n_layers)
 		layers_text(s);

@@ -72,6 +72,23 @@ static void put_link(json_t *to, const Outrider__CacheStats *s)
 	put(to, "load_failures", s->load_failures);
 }
 
+static json_t *hybrid_json(const Outrider__CacheDevice *d)
+{
+	json_t *to = json_object(), *tau = json_array();
+	json_object_set_new(to, "rule", json_text(d->hybrid));
+	put(to, "streamed", d->streamed);
+	put(to, "by_cpu", d->by_cpu);
+	put(to, "cpu_expert_ns", d->cpu_expert_ns);
+	put(to, "cpu_token_ns", d->cpu_token_ns);
+	put(to, "device_expert_ns", d->device_expert_ns);
+	put(to, "device_token_ns", d->device_token_ns);
+	put(to, "window_ns", d->window_ns);
+	for (size_t i = 0; i < d->n_tau; i++)
+		json_array_append_new(tau, json_integer(d->tau[i]));
+	json_object_set_new(to, "tau", tau);
+	return to;
+}
+
 static json_t *device_json(const Outrider__CacheDevice *d)
 {
 	if (!d)
@@ -110,6 +127,7 @@ static json_t *device_json(const Outrider__CacheDevice *d)
 	json_object_set_new(to, "verifier_said", json_boolean(d->verifier_said));
 	put(to, "reserve_bytes", d->reserve_bytes);
 	put(to, "room_bytes", d->room_bytes);
+	json_object_set_new(to, "hybrid", hybrid_json(d));
 	return to;
 }
 

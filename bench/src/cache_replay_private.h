@@ -3,7 +3,7 @@
 #pragma once
 
 #include "bench/src/cache_replay.h"
-#include "services/expert-cache/policies/published/utility.h"
+#include "shared/spec/utility.h"
 
 enum { REPLAY_FILLS = 64 };
 

@@ -88,6 +88,20 @@ static void add_room(struct lines *lines, const struct outrider_process *verifie
 		experts);
 }
 
+/* A device that lacks experts, and the CPU beside it. */
+static void add_hybrid(struct lines *lines, const struct outrider_process *cache)
+{
+	const char *rule = process_detail(cache, "device_hybrid");
+	uint64_t by_cpu = process_number(cache, "device_by_cpu");
+
+	if (!rule || (strcmp(rule, "off") == 0 && by_cpu == 0))
+		return;
+	add(lines, "hybrid",
+		"%s; the CPU computed %" PRIu64 " of the %" PRIu64
+		" experts that the device lacked",
+		rule, by_cpu, process_number(cache, "device_misses"));
+}
+
 static void add_drafts(struct lines *lines, const struct outrider_process *verifier,
 	const struct outrider_process *drafter)
 {
@@ -145,6 +159,7 @@ size_t summary(const struct outrider_status *status, char text[static SUMMARY_LI
 	add_serving(&lines, verifier);
 	add_speed(&lines, verifier);
 	add_room(&lines, verifier, process_find(status, PEER_CACHE));
+	add_hybrid(&lines, process_find(status, PEER_CACHE));
 	add_drafts(&lines, verifier, process_find(status, PEER_DRAFTER));
 	add_gateway(&lines, process_find(status, PEER_GATEWAY));
 	add_trouble(&lines, status);

@@ -9,6 +9,7 @@
 #include "shared/ipc/peers.h"
 #include "shared/ipc/registry.h"
 #include "shared/model/gguf/gguf_guard.h"
+#include "shared/spec/balance.h"
 #include "shared/spec/file_digest.h"
 
 #include <stdlib.h>
@@ -87,6 +88,11 @@ static void on_detail(void *arg, struct daemon_details *to)
 			(unsigned long long)stats_load(&device->busy_ns));
 		daemon_detail(to, "device_wait_ns", "%llu",
 			(unsigned long long)stats_load(&device->wait_ns));
+		uint32_t rule = atomic_load(&device->hybrid);
+		daemon_detail(to, "device_hybrid", "%s",
+			balance_rule_names[rule < BALANCE_RULES ? rule : BALANCE_OFF]);
+		daemon_detail(to, "device_by_cpu", "%llu",
+			(unsigned long long)stats_load(&device->by_cpu));
 	}
 	daemon_detail(to, "load_failures", "%llu",
 		(unsigned long long)stats_load(&service->transfer.loads.failures));

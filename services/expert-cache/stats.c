@@ -1,6 +1,7 @@
 #include "services/expert-cache/stats.h"
 
 #include "shared/base/memory.h"
+#include "shared/spec/balance.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -88,6 +89,32 @@ static void fill_link(struct service *service, Outrider__CacheStats *stats)
 	stats->queue_depth = atomic_load_explicit(&service->transfer.queue, memory_order_relaxed);
 }
 
+static bool fill_hybrid(const struct device_slots *slots, Outrider__CacheDevice *to)
+{
+	struct device_header *header = slots->header;
+	uint32_t rule = atomic_load_explicit(&header->hybrid, memory_order_relaxed);
+	char *name = strdup(balance_rule_names[rule < BALANCE_RULES ? rule : BALANCE_OFF]);
+	if (name == NULL)
+		return false;
+	to->hybrid = name;
+	to->streamed = stats_load(&header->streamed);
+	to->by_cpu = stats_load(&header->by_cpu);
+	to->cpu_expert_ns = stats_load(&header->cpu_expert_ns);
+	to->cpu_token_ns = stats_load(&header->cpu_token_ns);
+	to->device_expert_ns = stats_load(&header->gpu_expert_ns);
+	to->device_token_ns = stats_load(&header->gpu_token_ns);
+	to->window_ns = stats_load(&header->window_ns);
+	if (rule != BALANCE_SPAC)
+		return true;
+	to->tau = calloc(slots->n_layers, sizeof(*to->tau));
+	if (to->tau == NULL)
+		return false;
+	to->n_tau = slots->n_layers;
+	for (uint32_t l = 0; l < slots->n_layers; l++)
+		to->tau[l] = atomic_load_explicit(&header->tau[l], memory_order_relaxed);
+	return true;
+}
+
 static bool fill_device(const struct service *service, Outrider__CacheStats *stats)
 {
 	if (service->device == NULL)
@@ -137,7 +164,7 @@ static bool fill_device(const struct service *service, Outrider__CacheStats *sta
 	to->verifier_said = service->device_share.said;
 	to->reserve_bytes = service->device_share.reserve;
 	to->room_bytes = service->device_share.whole;
-	return true;
+	return fill_hybrid(slots, to);
 }
 
 static void fill_totals(struct service *service, Outrider__CacheStats *stats)

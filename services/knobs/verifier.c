@@ -1,6 +1,7 @@
 #include "services/knobs/verifier.h"
 
 #include "kernels/kernels.h"
+#include "shared/spec/balance.h"
 #include "shared/spec/budget.h"
 #include "shared/spec/classes.h"
 #include "shared/spec/kv_plan.h"
@@ -38,6 +39,11 @@ const struct config_key verifier_config_keys[] = {
 		"on with its sessions on the CPU), or end (they end with an error, and the "
 		"verifier starts again with the GPU).",
 		KNOB_AT_START, KNOB_GLOBAL},
+	{"", "hybrid", CONFIG_ENUM, AT(hybrid), 0, 0, balance_rule_names, "off", NULL,
+		"Who computes experts that a device lacks: off, the device, after a copy; greedy, "
+		"the CPU, while it takes no longer; spac, the CPU, those below MoE-SpAc's "
+		"threshold. The answers are the same.",
+		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "kernels", CONFIG_ENUM, AT(kernels), 0, 0, kernels_names, "auto", NULL,
 		"Kernel set: auto, scalar, avx2 or avx512. All give the same bits.", KNOB_AT_START,
 		KNOB_GLOBAL},

@@ -21,6 +21,7 @@ struct verifier_config {
 	char adapter[1024]; /* "": none */
 	char device[64]; /* device.h */
 	int device_lost; /* enum verifier_device_lost */
+	int hybrid; /* enum balance_rule */
 	int kernels; /* index in kernels_names */
 	int64_t threads; /* 0 = the cores on which this process may run, within its quota */
 	int pin; /* enum verifier_pin; resolved to NO or YES */

@@ -56,6 +56,7 @@ struct verifier {
 	struct model *model;
 	struct tokenizer *tokenizer;
 	struct backend *backend;
+	struct backend *host; /* the CPU's, beside a device */
 	struct regions regions;
 	struct adapter *adapter; /* NULL: there is none */
 	uint64_t *uses; /* of budget_profile; NULL: there is none */
@@ -101,7 +102,9 @@ static void close_backend(struct verifier *v)
 {
 	if (v->backend != NULL)
 		v->backend->ops->destroy(v->backend);
-	v->backend = NULL;
+	if (v->host != NULL)
+		v->host->ops->destroy(v->host);
+	v->backend = v->host = NULL;
 	free(v->uses);
 	v->uses = NULL;
 }
@@ -150,6 +153,8 @@ static int load_model(struct verifier *v, struct error *err)
 	if (rc != 0)
 		return rc;
 	rc = device_open(&v->config, v->model, &v->backend, err);
+	if (rc == 0)
+		rc = device_open_host(&v->config, v->backend, &v->host, err);
 	if (rc == 0)
 		open_adapter(v);
 	return rc;
@@ -207,6 +212,7 @@ static int start(struct verifier *v, struct error *err)
 		.adapter = v->adapter,
 		.tokenizer = v->tokenizer,
 		.backend = v->backend,
+		.host = v->host,
 		.regions = &v->regions,
 		.slots = front->slots,
 		.news = front->changed,

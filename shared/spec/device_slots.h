@@ -74,6 +74,14 @@ struct device_header {
 	 * slept until an absent expert got a slot, and how long. */
 	_Atomic uint64_t hits, waits, misses, self_served, rescued, slot_waits, wait_ns;
 	_Atomic uint32_t resident; /* 1: every expert is pinned for good */
+	/* Who computes what is missing: enum balance_rule in force. streamed: experts whose copy the
+	 * queue waited for; by_cpu: those that the CPU computed. What one takes with one token, and
+	 * each token of one with several, in ns; 0: not measured. window_ns: drafting before a pass.
+	 * tau: of each layer, with the rule spac, when it last lacked an expert. */
+	_Atomic uint32_t hybrid;
+	_Atomic uint64_t streamed, by_cpu, cpu_expert_ns, cpu_token_ns, gpu_expert_ns, gpu_token_ns,
+		window_ns;
+	_Atomic uint8_t tau[LIMIT_LAYERS];
 
 	alignas(CACHE_LINE) struct doorbell arrivals; /* rung when a load begins */
 };

@@ -102,7 +102,8 @@ static void count(struct experts_cached *cached)
 {
 	struct device_header *header = cached->device.slots.header;
 	struct slots_counts *counts = &cached->slots.counts[cached->layer];
-	uint32_t absent = cached->n_missing + cached->n_unserved, in_memory = 0;
+	uint32_t in_memory = cached->hybrid.n;
+	uint32_t absent = cached->n_missing + cached->n_unserved + in_memory;
 	uint64_t word;
 	for (uint32_t m = 0; m < cached->n_missing; m++)
 		in_memory += slots_peek(&cached->slots, cached->layer,
@@ -146,11 +147,14 @@ void device_tier_begin(struct experts_cached *cached, const uint16_t *tokens)
 		}
 	} else {
 		choose_places(cached, owner_brings(cached));
+		device_hybrid_choose(cached, tokens);
 	}
 	slots_push_activations(cached, tokens);
 	count(cached);
 	if (cached->n_missing > 0)
 		demand(cached, tokens);
+	if (cached->hybrid.n > 0)
+		device_hybrid_fill(cached, tokens);
 }
 
 static void view(struct experts_cached *cached, uint32_t i, struct expert_view *out)
@@ -187,6 +191,8 @@ static void view_coming(struct experts_cached *cached, uint32_t i, struct expert
 	cached->source.stats.bytes_loaded +=
 		device_expert_bytes(&cached->geometry.layers[cached->layer]);
 	view(cached, i, out);
+	out->waits = true;
+	counter_add(&device->slots.header->streamed, 1);
 }
 
 /* Gives out the missing experts that have got a slot; refused ones become unserved. */
@@ -216,12 +222,11 @@ static uint32_t view_given_slots(struct experts_cached *cached, struct expert_vi
 	return n;
 }
 
-/* Nothing has got a slot. Steps that are queued may hold those that are wanted. */
+/* Nothing has got a slot. Steps that are queued may hold those that are wanted, here or in memory. */
 static void wait_for_slots(struct experts_cached *cached, uint32_t seen)
 {
 	const struct device_header *header = cached->device.slots.header;
-	if (cached->n_held > 0 &&
-		atomic_load_explicit(&header->starved, memory_order_seq_cst) != 0) {
+	if (cached->n_held > 0 && slots_owner_starves(cached)) {
 		slots_release_all(cached);
 		return;
 	}
@@ -246,6 +251,11 @@ int device_tier_ready(struct experts_cached *cached, struct expert_view *views)
 		return (int)n;
 	while (cached->n_coming > 0)
 		view_coming(cached, cached->coming[--cached->n_coming], &views[n++]);
+	/* The device gets what it can before the CPU computes, which takes the caller's time. */
+	if (n == 0 && cached->hybrid.n > 0)
+		n = view_given_slots(cached, views);
+	if (n == 0)
+		n = device_hybrid_view(cached, views);
 	if (n > 0)
 		return (int)n;
 	while (cached->n_missing > 0) {
@@ -278,6 +288,10 @@ void device_tier_end(struct experts_cached *cached)
 		slots_hold(cached, kind, cached->slot[cached->coming[i]],
 			cached->experts[cached->coming[i]]);
 	cached->n_pinned = cached->n_coming = 0;
+	for (uint32_t i = 0; i < cached->hybrid.n; i++)
+		slots_hold(cached, HELD_SLOT, cached->slot[cached->hybrid.of[i]],
+			cached->experts[cached->hybrid.of[i]]);
+	cached->hybrid.n = 0;
 }
 
 void device_tier_release(struct experts_cached *cached, const struct held_view *view)

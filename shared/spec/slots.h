@@ -425,6 +425,7 @@ int slots_adopt(struct slots *slots, const struct slots_geometry *geometry,
 struct experts_cached;
 struct experts_cached_options {
 	struct backend *backend; /* the back end that computes with the experts; borrowed */
+	struct backend *host; /* the CPU's beside a device; borrowed; NULL: none */
 	uint64_t spin_ns; /* time to spin before sleeping on arrivals */
 	/* The least time without an arrival before a demand is served from the file. A slow link
 	 * gets longer: see slots_patience in slots_wait.c. */
@@ -438,6 +439,10 @@ int experts_cached_create(const struct model *model, const struct experts_cached
 void experts_cached_destroy(struct experts_cached **cached);
 /* Changes the waits. Call between two passes. */
 void experts_cached_tune(struct experts_cached *cached, uint64_t spin_ns, uint64_t patience_ns);
+/* Who computes what a device lacks: one of enum balance_rule. Call between two passes. */
+void experts_cached_hybrid(struct experts_cached *cached, int rule);
+/* How long the drafts of the coming pass were waited for: gamma t_draft of MoE-SpAc. */
+void experts_cached_drafted(struct experts_cached *cached, uint64_t ns);
 struct expert_source *experts_cached_source(struct experts_cached *cached);
 /* Sets the session of the coming passes, for the cache's policy: the only session of the batch, 0
  * for several. */

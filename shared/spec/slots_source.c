@@ -43,6 +43,24 @@ static struct place slot_place(const struct experts_cached *cached, uint32_t slo
 		(size_t)(slot * cached->slots.slot_bytes) + slots_part_at(part, expert, layout)};
 }
 
+void slots_view_in_memory(struct experts_cached *cached, uint32_t i, struct expert_view *view)
+{
+	uint32_t expert = cached->experts[i], slot = cached->slot[i];
+	const struct slots_part *part = cached->geometry.layers[cached->layer].part;
+	/* It is pinned: nobody changes its content or its layout. */
+	uint64_t word = atomic_load_explicit(&cached->slots.state[slot], memory_order_relaxed);
+	enum matrix_layout layout = slot_layout(word);
+	*view = (struct expert_view){
+		.index = i,
+		.slot = slot,
+		.gate = slot_place(cached, slot, &part[EXPERT_GATE], expert, layout),
+		.up = slot_place(cached, slot, &part[EXPERT_UP], expert, layout),
+		.down = slot_place(cached, slot, &part[EXPERT_DOWN], expert, layout),
+		.layout = layout,
+	};
+	slots_hold(cached, HELD_SLOT, slot, expert);
+}
+
 static void view_slot(struct experts_cached *cached, uint32_t i, struct expert_view *view)
 {
 	uint32_t expert = cached->experts[i];
@@ -62,15 +80,7 @@ static void view_slot(struct experts_cached *cached, uint32_t i, struct expert_v
 			!slots_unpin(&cached->slots, slot, cached->epoch, cached->layer, expert);
 		return;
 	}
-	*view = (struct expert_view){
-		.index = i,
-		.slot = slot,
-		.gate = slot_place(cached, slot, &part[EXPERT_GATE], expert, layout),
-		.up = slot_place(cached, slot, &part[EXPERT_UP], expert, layout),
-		.down = slot_place(cached, slot, &part[EXPERT_DOWN], expert, layout),
-		.layout = layout,
-	};
-	slots_hold(cached, HELD_SLOT, slot, expert);
+	slots_view_in_memory(cached, i, view);
 }
 
 static void view_file(struct experts_cached *cached, uint32_t i, struct expert_view *view)
@@ -252,7 +262,7 @@ static void release(struct experts_cached *cached, const struct held_view *view,
 	}
 }
 
-static bool owner_starves(const struct experts_cached *cached)
+bool slots_owner_starves(const struct experts_cached *cached)
 {
 	return atomic_load_explicit(&cached->slots.header->starved, memory_order_seq_cst) != 0 ||
 	       (device_tier_used(cached) &&
@@ -276,7 +286,7 @@ static void release_first(struct experts_cached *cached, uint32_t n)
 	/* Sequentially consistent, like the unpins, with the owner's store of `starved` and its
 	 * later look at the pins: either it sees the unpin, or we see that it starves. Otherwise
 	 * both could sleep. */
-	if (pinned && owner_starves(cached))
+	if (pinned && slots_owner_starves(cached))
 		doorbell_ring(&cached->slots.hinted->work);
 }
 
@@ -328,6 +338,7 @@ static void cached_begin(struct expert_source *source, uint32_t layer, const uin
 	cached->n = n;
 	memcpy(cached->experts, experts, n * sizeof(*experts));
 	cached->n_pinned = cached->n_coming = cached->n_missing = cached->n_unserved = 0;
+	cached->hybrid.n = 0;
 	cached->iteration++;
 	if (device_tier_used(cached))
 		device_tier_begin(cached, tokens);
@@ -490,8 +501,10 @@ int experts_cached_create(const struct model *model, const struct experts_cached
 			 ? device_spare_init(
 				   &cached->spare, options->backend, &cached->geometry, err)
 			 : experts_file(model, options->backend, &cached->file, err);
+	if (rc == 0)
+		rc = device_hybrid_init(cached, err);
 	if (rc < 0) {
-		free(cached);
+		experts_cached_destroy(&cached);
 		return rc;
 	}
 	*out = cached;
@@ -511,6 +524,7 @@ void experts_cached_destroy(struct experts_cached **cached)
 	if (*cached == NULL)
 		return;
 	device_tier_detach(*cached);
+	device_hybrid_exit(*cached);
 	detach(*cached);
 	device_spare_exit(&(*cached)->spare);
 	if ((*cached)->file.backend)
@@ -638,14 +652,16 @@ int experts_cached_attach(struct experts_cached *cached, const struct region *re
 	(void)slots_is_lost(cached);
 	struct region own = {.fd = -1}, own_hints = {.fd = -1};
 	struct slots slots = {0};
-	struct backend *backend = cached->options.backend;
+	/* Who computes in memory: the pass's back end, or the CPU's beside a device. */
+	struct backend *backend =
+		cached->spare.n == 0 ? cached->options.backend : cached->options.host;
 	struct buffer arena = {0};
 	int status = slots_map_again(region, EXPERTS_REGION, EXPERTS_LAYOUT, &own, err);
 	if (status == 0)
 		status = slots_map_again(hints, HINTS_REGION, HINTS_LAYOUT, &own_hints, err);
 	if (status == 0)
 		status = map_slots(cached, &own, &own_hints, &slots, err);
-	if (status == 0 && cached->spare.n == 0)
+	if (status == 0 && backend != NULL)
 		status = backend->ops->wrap(backend, slots.arena,
 			(size_t)(slots.n_slots * slots.slot_bytes), &arena, err);
 	if (status != 0) {

@@ -5,8 +5,10 @@
  */
 #pragma once
 
+#include "shared/spec/balance.h"
 #include "shared/spec/device_rescue.h"
 #include "shared/spec/device_spare.h"
+#include "shared/spec/utility.h"
 
 /* The device's slots, as the verifier uses them. */
 struct device_tier {
@@ -19,6 +21,20 @@ struct device_tier {
 	bool resident;
 	uint32_t *all;
 	uint32_t n_begun; /* layers; every now and then they are all tried */
+};
+
+/* Experts that the CPU computes in the slots in memory, beside the device (device_hybrid.c). */
+struct device_hybrid {
+	enum balance_rule rule;
+	struct utility utility; /* of all experts */
+	double window_ns; /* from one pass to the next, while drafts are waited for; smoothed */
+	uint32_t n; /* of the present layer: pinned in memory, and not given out yet */
+	uint16_t of[LIMIT_EXPERTS];
+	/* An expert that was demanded for the device though nobody waits for it: so what the CPU
+	 * computes gets there as well. One at a time. */
+	bool filling;
+	uint32_t fill_layer, fill_expert;
+	uint64_t fill_iteration;
 };
 
 /* What a view keeps. */
@@ -41,6 +57,7 @@ struct experts_cached {
 	struct buffer arena, file;
 	struct device_tier device;
 	struct device_spare spare;
+	struct device_hybrid hybrid;
 	uint32_t epoch;
 	uint64_t n_attached; /* number of regions ever attached */
 	bool damaged; /* a slot that was in use no longer had our pin when it was given back */
@@ -100,10 +117,26 @@ void slots_hold(struct experts_cached *cached, enum held_kind kind, uint32_t slo
 void slots_release_held(struct experts_cached *cached);
 void slots_release_all(struct experts_cached *cached);
 bool slots_is_lost(struct experts_cached *cached);
+/* True when the owner waits for an unpin, in memory or on the device. */
+bool slots_owner_starves(const struct experts_cached *cached);
+/* Gives out an expert where it lies in memory, pinned. */
+void slots_view_in_memory(struct experts_cached *cached, uint32_t i, struct expert_view *view);
 /* Gives out what nobody brings. */
 uint32_t slots_view_unserved(struct experts_cached *cached, struct expert_view *views);
 int slots_map_again(const struct region *region, const char *name, uint32_t layout,
 	struct region *out, struct error *err);
+
+/* ---- device_hybrid.c. ---- */
+
+int device_hybrid_init(struct experts_cached *cached, struct error *err);
+void device_hybrid_exit(struct experts_cached *cached);
+/* Moves what the CPU is to compute from the missing and the unserved to hybrid.of, pinned in memory.
+ * Behind the choice of the device's places. */
+void device_hybrid_choose(struct experts_cached *cached, const uint16_t *tokens);
+/* Gives these out. */
+uint32_t device_hybrid_view(struct experts_cached *cached, struct expert_view *views);
+/* Demands one of them for the device. */
+void device_hybrid_fill(struct experts_cached *cached, const uint16_t *tokens);
 
 /* ---- device_source.c. ---- */
 

@@ -1,10 +1,11 @@
 /* Experts on a device (the emulated one) above slots in memory above the file: what the verifier's source gets is the file's, when
- * the slots are short, when copies fail, and when somebody else writes to the table. */
+ * the slots are short, when copies fail, and when somebody else writes to the table; and what is left to the CPU. */
 #include "kernels/gpu/backend.h"
 #include "services/expert-cache/device/share.h"
 #include "tests/expert-cache/transfer_rig.h"
 
 #include "shared/base/log.h"
+#include "shared/spec/balance.h"
 #include "shared/spec/device_rescue.h"
 
 #include <errno.h>
@@ -63,6 +64,7 @@ static void begin_patiently(
 		0);
 	const struct experts_cached_options cached = {
 		.backend = t->verifiers,
+		.host = test_backend(),
 		.patience_ns = patience_ns,
 		.generation = 5,
 		.cache_alive = rig_alive,
@@ -110,7 +112,12 @@ static bool as_in_file(
 	unsigned char *expected = calloc(1, bytes);
 	assert_non_null(expected);
 	device_pack(of, from, model->expert_layout, expected);
-	for (int p = 0; p < EXPERT_PARTS; p++)
+	if (view->by_cpu) {
+		const void *seen[EXPERT_PARTS] = {
+			place_at(view->gate), place_at(view->up), place_at(view->down)};
+		device_pack(of, seen, view->layout, t->seen.host);
+	}
+	for (int p = 0; !view->by_cpu && p < EXPERT_PARTS; p++)
 		t->q->ops->copy(t->q, (struct place){&t->seen, device_part_at(of, p)}, places[p],
 			of->part[p].bytes);
 	assert_int_equal(t->q->ops->wait(t->q, t->q->ops->ticket(t->q)), 0);
@@ -127,20 +134,23 @@ static bool as_in_file(
  * the source has. */
 enum { GIVEN_UP = 1000000 };
 
-static int layer_of(struct tiers *t, uint32_t layer, uint32_t first, uint32_t n)
+/* by_cpu: the number of those that the CPU is to compute. */
+static int layer_with(
+	struct tiers *t, uint32_t layer, const uint16_t *experts, uint32_t n, uint32_t *by_cpu)
 {
 	static struct expert_view views[LIMIT_EXPERTS];
-	uint16_t experts[LIMIT_EXPERTS], tokens[LIMIT_EXPERTS];
+	uint16_t tokens[LIMIT_EXPERTS];
 	struct expert_source *source = t->rig.source;
 	int wrong = 0, got = 0, k;
-	for (uint32_t i = 0; i < n; i++) {
-		experts[i] = (uint16_t)((first + i) % geometry.n_experts);
+	*by_cpu = 0;
+	for (uint32_t i = 0; i < n; i++)
 		tokens[i] = 1;
-	}
 	source->ops->begin(source, layer, experts, tokens, n);
 	while ((k = source->ops->ready(source, views)) > 0) {
-		for (int i = 0; i < k; i++)
+		for (int i = 0; i < k; i++) {
 			wrong += !as_in_file(t, layer, experts[views[i].index], &views[i]);
+			*by_cpu += views[i].by_cpu;
+		}
 		ticket until = t->q->ops->ticket(t->q);
 		source->ops->used(source, t->q, until);
 		(void)t->q->ops->wait(t->q, until);
@@ -149,6 +159,15 @@ static int layer_of(struct tiers *t, uint32_t layer, uint32_t first, uint32_t n)
 	source->ops->end(source);
 	assert_true(k < 0 || got == (int)n);
 	return k < 0 ? GIVEN_UP : wrong;
+}
+
+static int layer_of(struct tiers *t, uint32_t layer, uint32_t first, uint32_t n)
+{
+	uint16_t experts[LIMIT_EXPERTS];
+	uint32_t by_cpu;
+	for (uint32_t i = 0; i < n; i++)
+		experts[i] = (uint16_t)((first + i) % geometry.n_experts);
+	return layer_with(t, layer, experts, n, &by_cpu);
 }
 
 /* Passes over all layers. */
@@ -396,6 +415,164 @@ static void the_device_is_shared_out(void **state)
 	backend->ops->destroy(backend);
 }
 
+/* ---- The CPU beside the device. ---- */
+
+/* The one that was used longest ago. */
+static uint32_t first_layer(void)
+{
+	uint32_t layer = 0;
+	while (!geometry.layers[layer].moe)
+		layer++;
+	return layer;
+}
+
+/* A layer whose experts are all in memory, and some of which the device lacks: up to n of these. */
+static uint32_t missing_of(struct tiers *t, uint32_t layer, uint32_t n, uint16_t *experts)
+{
+	uint32_t found = 0;
+	uint64_t word;
+	for (uint32_t e = 0; e < geometry.n_experts; e++) {
+		assert_true(slots_peek(&t->rig.store.slots, layer, e, &word) != SLOT_NONE);
+		if (found < n && device_find(&t->device.slots, layer, e) == SLOT_NONE)
+			experts[found++] = (uint16_t)e;
+	}
+	return found;
+}
+
+static void begin_hybrid(struct tiers *t)
+{
+	begin(t, geometry.n_total, slots_min(&geometry) + 4);
+	assert_int_equal(passes(t, 12, 8), 0);
+	for (uint32_t l = 0; l < geometry.n_layers; l++)
+		for (uint32_t e = 0; geometry.layers[l].moe && e < geometry.n_experts; e += 8)
+			assert_int_equal(layer_of(t, l, e, 8), 0);
+	t->rig.source->cpu_can = true;
+}
+
+static void assert_nothing_pinned(const struct tiers *t)
+{
+	assert_int_equal(t->q->ops->wait(t->q, t->q->ops->ticket(t->q)), 0);
+	t->rig.source->ops->end(t->rig.source);
+	const struct slots *slots = &t->rig.store.slots;
+	for (uint32_t s = 0; s < slots->n_slots; s++)
+		assert_int_equal(slot_pins(atomic_load(&slots->state[s])), 0);
+	for (uint32_t s = 0; s < t->device.slots.n_slots; s++)
+		assert_int_equal(slot_pins(atomic_load(&t->device.slots.state[s])), 0);
+}
+
+#define DEAR 1e15
+
+static void greedy_leaves_to_the_cpu_what_it_does_sooner(void **state)
+{
+	(void)state;
+	need_model();
+	struct tiers t;
+	uint16_t experts[6];
+	uint32_t by_cpu, layer = first_layer();
+	begin_hybrid(&t);
+	struct expert_costs *costs = &t.rig.source->costs;
+	struct device_header *header = t.device.slots.header;
+
+	/* Off, whatever it costs. */
+	*costs = (struct expert_costs){.cpu_expert_ns = 1, .gpu_expert_ns = DEAR};
+	assert_int_equal(missing_of(&t, layer, 6, experts), 6);
+	assert_int_equal(layer_with(&t, layer, experts, 6, &by_cpu), 0);
+	assert_int_equal(by_cpu, 0);
+
+	experts_cached_hybrid(t.rig.cached, BALANCE_GREEDY);
+	assert_true(t.rig.source->cpu_wanted);
+	/* Not measured: it is tried. */
+	*costs = (struct expert_costs){0};
+	assert_int_equal(missing_of(&t, layer, 6, experts), 6);
+	assert_int_equal(layer_with(&t, layer, experts, 6, &by_cpu), 0);
+	assert_int_equal(by_cpu, 6);
+	/* The CPU is far slower than the link. */
+	*costs = (struct expert_costs){.cpu_expert_ns = DEAR, .gpu_expert_ns = 1};
+	assert_int_equal(missing_of(&t, layer, 6, experts), 6);
+	assert_int_equal(layer_with(&t, layer, experts, 6, &by_cpu), 0);
+	assert_int_equal(by_cpu, 0);
+	/* The pass cannot. */
+	*costs = (struct expert_costs){.cpu_expert_ns = 1, .gpu_expert_ns = DEAR};
+	t.rig.source->cpu_can = false;
+	assert_int_equal(missing_of(&t, layer, 6, experts), 6);
+	assert_int_equal(layer_with(&t, layer, experts, 6, &by_cpu), 0);
+	assert_int_equal(by_cpu, 0);
+	/* It can again, and nobody copies: what is in memory is computed there. */
+	t.rig.source->cpu_can = true;
+	t.rig.alive = false;
+	uint64_t self_served = counter(&header->self_served);
+	assert_int_equal(missing_of(&t, layer, 6, experts), 6);
+	assert_int_equal(layer_with(&t, layer, experts, 6, &by_cpu), 0);
+	assert_int_equal(by_cpu, 6);
+	assert_int_equal(counter(&header->self_served), self_served);
+	t.rig.alive = true;
+	assert_int_equal(counter(&header->by_cpu), 12);
+	assert_int_equal(atomic_load(&header->hybrid), BALANCE_GREEDY);
+	assert_false(experts_cached_damaged(t.rig.cached));
+	assert_nothing_pinned(&t);
+	end(&t);
+}
+
+static bool on_device(struct tiers *t, uint32_t layer, const uint16_t *experts, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (device_find(&t->device.slots, layer, experts[i]) != SLOT_NONE)
+			return true;
+	return false;
+}
+
+static void greedy_fills_the_device_with_what_the_cpu_computes(void **state)
+{
+	(void)state;
+	need_model();
+	struct tiers t;
+	uint16_t experts[6];
+	uint32_t by_cpu, layer = first_layer();
+	begin_hybrid(&t);
+	experts_cached_hybrid(t.rig.cached, BALANCE_GREEDY);
+	t.rig.source->costs = (struct expert_costs){.cpu_expert_ns = 1, .gpu_expert_ns = DEAR};
+	assert_int_equal(missing_of(&t, layer, 6, experts), 6);
+	assert_int_equal(layer_with(&t, layer, experts, 6, &by_cpu), 0);
+	assert_int_equal(by_cpu, 6);
+	assert_true(COMES_TRUE(on_device(&t, layer, experts, 6)));
+	end(&t);
+}
+
+static void spac_streams_from_its_threshold_on(void **state)
+{
+	(void)state;
+	need_model();
+	struct tiers t;
+	uint16_t experts[6];
+	uint32_t by_cpu, layer = first_layer();
+	begin_hybrid(&t);
+	struct expert_costs *costs = &t.rig.source->costs;
+	struct device_header *header = t.device.slots.header;
+	experts_cached_hybrid(t.rig.cached, BALANCE_SPAC);
+	for (int i = 0; i < 100; i++)
+		experts_cached_drafted(t.rig.cached, (uint64_t)DEAR);
+
+	/* Nobody has a utility yet: all is below any threshold. */
+	*costs = (struct expert_costs){.cpu_expert_ns = DEAR, .gpu_expert_ns = 1};
+	assert_int_equal(missing_of(&t, layer, 6, experts), 6);
+	assert_int_equal(layer_with(&t, layer, experts, 6, &by_cpu), 0);
+	assert_int_equal(by_cpu, 6);
+	/* They have one of 1 now, from which on they are streamed if the CPU is the slower one ... */
+	assert_false(on_device(&t, layer, experts, 6));
+	*costs = (struct expert_costs){.cpu_expert_ns = 1, .gpu_expert_ns = DEAR};
+	assert_int_equal(layer_with(&t, layer, experts, 6, &by_cpu), 0);
+	assert_int_equal(by_cpu, 6);
+	assert_int_equal(atomic_load(&header->tau[layer]), 2);
+	*costs = (struct expert_costs){.cpu_expert_ns = DEAR, .gpu_expert_ns = 1};
+	assert_int_equal(layer_with(&t, layer, experts, 6, &by_cpu), 0);
+	assert_int_equal(by_cpu, 0);
+	assert_int_equal(atomic_load(&header->tau[layer]), 1);
+	/* Each layer has its own. */
+	assert_int_equal(atomic_load(&header->tau[layer + 1]), 0);
+	assert_nothing_pinned(&t);
+	end(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -405,6 +582,9 @@ int main(void)
 		cmocka_unit_test(nobody_believes_rubbish_in_the_table),
 		cmocka_unit_test(a_flag_that_others_wrote_is_found),
 		cmocka_unit_test(a_wait_ends_whatever_the_state_says),
+		cmocka_unit_test(greedy_leaves_to_the_cpu_what_it_does_sooner),
+		cmocka_unit_test(greedy_fills_the_device_with_what_the_cpu_computes),
+		cmocka_unit_test(spac_streams_from_its_threshold_on),
 	};
 	log_init("test", 0);
 	return cmocka_run_group_tests(tests, group_init, group_exit);

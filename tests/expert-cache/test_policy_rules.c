@@ -4,7 +4,7 @@
 #include "services/expert-cache/policies/expectation.h"
 #include "shared/spec/profile.h"
 #include "services/expert-cache/policies/published/traces.h"
-#include "services/expert-cache/policies/published/utility.h"
+#include "shared/spec/utility.h"
 
 #include <math.h>
 #include <setjmp.h>

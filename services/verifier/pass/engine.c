@@ -56,6 +56,7 @@ static int create_experts(struct engine *engine, struct error *err)
 	}
 	struct experts_cached_options options = {
 		.backend = o->backend,
+		.host = o->host,
 		.spin_ns = engine->tuning->expert_spin,
 		.patience_ns = engine->tuning->expert_patience,
 		.generation = o->generation,
@@ -63,9 +64,11 @@ static int create_experts(struct engine *engine, struct error *err)
 		.arg = o->arg,
 	};
 	int rc = experts_cached_create(o->model, &options, &engine->cached, err);
-	if (rc == 0)
-		engine->experts = experts_cached_source(engine->cached);
-	return rc;
+	if (rc != 0)
+		return rc;
+	experts_cached_hybrid(engine->cached, engine->tuning->hybrid);
+	engine->experts = experts_cached_source(engine->cached);
+	return 0;
 }
 
 static int allocate(struct engine *engine, struct error *err)
@@ -426,8 +429,10 @@ static void take_tuning(struct engine *engine)
 	set_spin(engine);
 	kv_keep_max(&engine->kv, t->prefix_pages);
 	targets_begin(&engine->targets, &t->classes);
-	if (engine->cached != NULL)
+	if (engine->cached != NULL) {
 		experts_cached_tune(engine->cached, t->expert_spin, t->expert_patience);
+		experts_cached_hybrid(engine->cached, t->hybrid);
+	}
 
 	uint64_t ns = clock_ns() - t->given_ns, iterations = engine->iteration - t->given_iteration;
 	atomic_store_explicit(&engine->tuning_ns, ns, memory_order_relaxed);
@@ -476,6 +481,8 @@ int engine_open(struct engine *engine, struct error *err)
 	/* Made here, because a queue is for the thread that makes it. */
 	int rc = forward_create(o->model, o->backend, &engine->kv, engine->experts,
 		&engine->pass.max, &engine->forward, err);
+	if (rc == 0 && o->host != NULL && engine->cached != NULL)
+		rc = forward_use_host(engine->forward, o->host, err);
 	if (rc != 0)
 		return rc;
 	forward_set_uses(engine->forward, o->uses);

@@ -33,6 +33,7 @@ struct engine_options {
 	const struct adapter *adapter; /* for drafts by masks; NULL: there is none */
 	const struct tokenizer *tokenizer;
 	struct backend *backend;
+	struct backend *host; /* the CPU's beside a device; NULL: none */
 	const struct regions *regions;
 	struct slot *slots; /* [LIMIT_SESSIONS] */
 	/* one bit per slot: the session has something for its client, or has ended */

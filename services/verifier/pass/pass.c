@@ -86,9 +86,11 @@ static int judge(const struct engine *engine, int rc, struct error *err)
 static int run(struct engine *engine, struct pass *pass, struct error *err)
 {
 	/* The cache's policy gets the activations of a session only when it is alone. */
-	if (engine->cached != NULL)
+	if (engine->cached != NULL) {
 		experts_cached_session(
 			engine->cached, pass->n_parts == 1 ? pass->parts[0].session->uid : 0);
+		experts_cached_drafted(engine->cached, pass->drafted_ns - pass->start_ns);
+	}
 	engine->iteration++;
 	if (engine->experts != NULL)
 		pass->experts_before = engine->experts->stats;

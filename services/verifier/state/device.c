@@ -152,6 +152,13 @@ int device_open(const struct verifier_config *config, const struct model *model,
 	return rc == 0 || any ? rc : error_prefix(err, rc, "device = %s", config->device);
 }
 
+int device_open_host(const struct verifier_config *config, const struct backend *device,
+	struct backend **out, struct error *err)
+{
+	*out = NULL;
+	return device->device != NULL ? open_cpu(config, out, err) : 0;
+}
+
 int device_restart_on_cpu(const char *why, char **argv)
 {
 	if (setenv(LOST, why, 1) != 0)

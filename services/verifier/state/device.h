@@ -17,6 +17,11 @@ int device_check(const char *device, struct error *err);
 int device_open(const struct verifier_config *config, const struct model *model,
 	struct backend **out, struct error *err);
 
+/* Makes the CPU's back end beside that of a device; *out is NULL where there is none. -EINVAL,
+ * -ENOMEM. */
+int device_open_host(const struct verifier_config *config, const struct backend *device,
+	struct backend **out, struct error *err);
+
 /* Where the process starts again because of a lost device: runs the program anew, with the same
  * arguments, in this process, and on the CPU. For its peers it is as if this process had been
  * killed. Returns only on failure, with -errno. */

@@ -24,6 +24,7 @@ int tuning_of(const struct verifier_config *config, struct tuning *out, struct e
 		.draft_nodes = (uint32_t)config->draft_nodes,
 		.follow_at_zero = config->follow_at_zero,
 		.ageing = (uint64_t)config->ageing,
+		.hybrid = config->hybrid,
 	};
 	/* Between two parts of a pass a thread waits for some microseconds; when it spins for less
 	 * than that, each wait costs a futex call. */

@@ -18,6 +18,7 @@ struct tuning {
 	bool follow_at_zero;
 	struct request_classes classes;
 	uint64_t ageing;
+	int hybrid; /* enum balance_rule */
 	/* when it was given, and the last iteration that had ended then */
 	uint64_t given_ns, given_iteration;
 	uint64_t number; /* counts the snapshots given */

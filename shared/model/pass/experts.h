@@ -19,6 +19,8 @@ struct expert_view {
 	uint32_t slot; /* slot that holds it; EXPERT_NO_SLOT: it lies in the file */
 	struct place gate, up, down; /* its matrices, with the layer's shapes and this layout: */
 	enum matrix_layout layout;
+	bool by_cpu; /* the places are of the host's back end, which computes it (moe_host.c) */
+	bool waits; /* the queue waits for its bytes */
 };
 #define EXPERT_NO_SLOT UINT32_MAX
 
@@ -49,10 +51,20 @@ struct expert_source_stats {
 	uint64_t lookups, hits, misses, bytes_loaded, wait_ns; /* running totals */
 };
 
+/* What an expert takes, measured by the pass while it computes: *_expert_ns with one token,
+ * *_token_ns for each of several. 0: not measured yet. */
+struct expert_costs {
+	double cpu_expert_ns, cpu_token_ns, gpu_expert_ns, gpu_token_ns;
+};
+
 struct expert_source {
 	const struct expert_source_ops *ops;
 	const struct model *model;
 	struct expert_source_stats stats;
+	/* Set by the source: it may want some experts computed by the CPU (by_cpu). Set by the pass
+	 * before begin: it can do that in this layer. */
+	bool cpu_wanted, cpu_can;
+	struct expert_costs costs;
 };
 
 /* Makes a buffer of the memory in which a model's experts are mapped, or of a device's copy of it. */

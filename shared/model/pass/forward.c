@@ -160,7 +160,7 @@ static void set_shape(struct forward *f, const struct model *model, struct backe
 		continue;
 }
 
-static struct queue_limits queue_limits(const struct forward *f)
+struct queue_limits forward_queue_limits(const struct forward *f)
 {
 	const struct model_config *config = &f->model->config;
 	uint32_t ff = config->n_ff > config->n_expert_ff ? config->n_ff : config->n_expert_ff;
@@ -205,7 +205,7 @@ size_t forward_bytes(
 		delta_shape(&delta, model, &f.limits);
 		f.delta = &delta;
 	}
-	struct queue_limits queue = queue_limits(&f);
+	struct queue_limits queue = forward_queue_limits(&f);
 	layout(&f, &count);
 	layout_batch(&f, &count);
 	layout_tables(&f, &count);
@@ -216,7 +216,7 @@ size_t forward_bytes(
 static int place(struct forward *f, struct error *err)
 {
 	struct carve count = {0}, batch = {0}, tables = {0};
-	struct queue_limits limits = queue_limits(f);
+	struct queue_limits limits = forward_queue_limits(f);
 	const struct backend_ops *ops = f->backend->ops;
 	layout(f, &count);
 	layout_batch(f, &batch);
@@ -278,6 +278,7 @@ void forward_destroy(struct forward **forward)
 		delta_destroy(f);
 		if (f->queue)
 			ops->queue_free(f->queue);
+		moe_host_exit(f);
 		ops->free(&f->windows);
 		ops->free(&f->batch);
 		ops->free(&f->memory);

@@ -52,6 +52,10 @@ struct forward_stats {
 
 struct forward;
 
+/* The most tokens of a pass in which the CPU computes experts: longer ones are prompts, of which an
+ * expert has many tokens. */
+enum { FORWARD_HOST_TOKENS = 64 };
+
 /* The largest pass that there is memory for. */
 struct forward_limits {
 	uint32_t n_batch; /* tokens: 1..LIMIT_BATCH */
@@ -75,6 +79,10 @@ int forward_create(const struct model *model, struct backend *backend, struct kv
 /* The bytes of the buffers, tables and queue that forward_create allocates with these limits. */
 size_t forward_bytes(
 	const struct model *model, struct backend *backend, const struct forward_limits *limits);
+/* Lets `host`, the CPU's back end, compute experts beside the pass's own back end: those of which
+ * the source says so, in passes of at most FORWARD_HOST_TOKENS. Borrows host. Before the first pass,
+ * on its thread. -ENOMEM. */
+int forward_use_host(struct forward *forward, struct backend *host, struct error *err);
 void forward_destroy(struct forward **forward);
 void forward_set_hooks(struct forward *forward, const struct forward_hooks *hooks);
 

@@ -13,6 +13,7 @@
 #include "shared/model/pass/forward.h"
 
 struct delta_net;
+struct moe_host;
 
 /* Offset of rows of tokens in f->memory, which the host may not see. */
 typedef size_t rows_at;
@@ -32,12 +33,14 @@ struct forward {
 	struct buffer windows; /* kv->windows.of */
 	void *tables; /* used by the host only */
 	struct delta_net *delta; /* delta_net.h; NULL for models without such layers */
+	struct moe_host *host; /* moe_host.c; NULL: the back end computes all experts */
 
 	/* The present pass: */
 	const struct batch_token *tokens; /* valid while steps are queued */
 	uint32_t n;
 	uint32_t layer;
 	uint32_t section; /* number of graphs begun */
+	uint32_t n_steps_beside; /* steps of experts in passes beside the CPU */
 	const struct pick_row *picks; /* [n_picks] */
 	struct pick_result *picked; /* [n_picks] */
 	uint32_t n_picks;
@@ -214,6 +217,18 @@ void mla_layer(struct forward *f);
 int budget_begin(struct forward *f);
 /* Limits the experts of one layer, behind its route step, and orders them; -EIO. */
 int budget_layer(struct forward *f, const struct step_route *route);
+/* moe_host.c: experts that the CPU computes beside the back end. _fetch: queues copies of the rows
+ * that they read; before the wait for the router. _run: computes those of the n views in f->views
+ * that are the CPU's, queues copies of the results, and returns how many they are; the others come
+ * first in f->views then. */
+bool moe_host_can(const struct forward *f);
+void moe_host_fetch(struct forward *f, bool quantised);
+uint32_t moe_host_run(struct forward *f, uint32_t n);
+void moe_host_exit(struct forward *f);
+/* n experts with n_pairs tokens in all have taken so long: smoothed, in the mean for an expert with
+ * one token or in that for each of several. */
+void moe_measure(double *expert_ns, double *token_ns, uint32_t n, uint32_t n_pairs, uint64_t ns);
+struct queue_limits forward_queue_limits(const struct forward *f);
 /* moe.c: the layer's feed-forward without an expert, and an expert for the pairs of its use. */
 struct ffn moe_shape(const struct forward *f);
 struct step_expert moe_expert(

@@ -2,6 +2,7 @@
  * The feed-forward half of a layer, dense or routed. Which experts of a routed layer are computed
  * first depends on residency; steps.h says how their results are combined.
  */
+#include "shared/base/clock.h"
 #include "shared/model/pass/forward_internal.h"
 
 /* True when a matrix that multiplies the norm's result takes quantised activations. */
@@ -168,6 +169,15 @@ static void run_shared(struct forward *f)
 	f->queue->ops->dense_ffn(f->queue, &step);
 }
 
+static void wait_for_all(struct forward *f)
+{
+	/* The pass sees a failure where it ends. */
+	(void)f->queue->ops->wait(f->queue, f->queue->ops->ticket(f->queue));
+}
+
+/* So often, in steps, the back end's experts are waited for, to know what they take. */
+#define MEASURED_STEPS 64u
+
 /* Computes the n experts whose views are there. last: no more will follow. */
 static void run_some(struct forward *f, uint32_t n, bool last)
 {
@@ -194,11 +204,35 @@ static void run_some(struct forward *f, uint32_t n, bool last)
 	f->queue->ops->experts(f->queue, &step);
 }
 
+/* run_some, in a pass beside the CPU: what the back end takes is measured now and then. */
+static void run_beside(struct forward *f, uint32_t n, bool last)
+{
+	struct expert_costs *costs = &f->experts->costs;
+	uint32_t n_pairs = 0;
+	bool waits = false;
+	for (uint32_t i = 0; i < n; i++) {
+		n_pairs += f->uses[f->views[i].index].n;
+		waits |= f->views[i].waits;
+	}
+	bool look = !waits && f->n_steps_beside++ % MEASURED_STEPS == 0;
+	if (look)
+		wait_for_all(f);
+	uint64_t began_ns = look ? clock_ns() : 0;
+	run_some(f, n, last);
+	if (!look)
+		return;
+	wait_for_all(f);
+	moe_measure(&costs->gpu_expert_ns, &costs->gpu_token_ns, n, n_pairs, clock_ns() - began_ns);
+}
+
 static int run_experts(struct forward *f)
 {
 	const struct layer *layer = &f->model->layers[f->layer];
 	const struct expert_source_ops *ops = f->experts->ops;
 	section_end(f);
+	bool cpu_too = moe_host_can(f);
+	if (cpu_too)
+		moe_host_fetch(f, any_quantised(layer));
 	int n = f->queue->ops->wait(f->queue, f->queue->ops->ticket(f->queue));
 	if (n < 0)
 		return n;
@@ -208,6 +242,7 @@ static int run_experts(struct forward *f)
 		f->distinct_tokens[i] = f->uses[i].n;
 	}
 	f->stats.unique_experts += n_distinct;
+	f->experts->cpu_can = cpu_too;
 	ops->begin(f->experts, f->layer, f->distinct, f->distinct_tokens, n_distinct);
 	/* The missing experts arrive meanwhile. */
 	call_hook(f, true);
@@ -215,7 +250,11 @@ static int run_experts(struct forward *f)
 		run_shared(f);
 	while ((n = ops->ready(f->experts, f->views)) > 0) {
 		done += (uint32_t)n;
-		run_some(f, (uint32_t)n, done == n_distinct);
+		n -= cpu_too ? (int)moe_host_run(f, (uint32_t)n) : 0;
+		if (n > 0 && cpu_too)
+			run_beside(f, (uint32_t)n, done == n_distinct);
+		else if (n > 0)
+			run_some(f, (uint32_t)n, done == n_distinct);
 		ops->used(f->experts, f->queue, f->queue->ops->ticket(f->queue));
 	}
 	/* The pass ends here. forward_wait reports it to the source, after what was queued. */

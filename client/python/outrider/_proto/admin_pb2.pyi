@@ -7,46 +7,86 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CacheDevice(_message.Message):
-    __slots__ = ["adopted", "all_pinned", "budget", "bytes_loaded", "evictions", "hits", "in_use", "load_ns", "loads", "misses", "name", "pinned", "prefetched", "rescued", "self_served", "slot_bytes", "slots", "wait_ns", "waits"]
+    __slots__ = ["adopted", "all_pinned", "budget", "busy_ns", "by_cpu", "bytes_loaded", "cpu_expert_ns", "cpu_token_ns", "demanded", "device_expert_ns", "device_token_ns", "evictions", "flight_ns", "free_bytes", "hits", "hybrid", "in_flight", "in_use", "load_ns", "loads", "memory_bytes", "misses", "name", "pinned", "prefetched", "rescued", "reserve_bytes", "room_bytes", "self_served", "slot_bytes", "slot_waits", "slots", "streamed", "tau", "verifier_bytes", "verifier_said", "wait_ns", "waits", "window_ns"]
     ADOPTED_FIELD_NUMBER: _ClassVar[int]
     ALL_PINNED_FIELD_NUMBER: _ClassVar[int]
     BUDGET_FIELD_NUMBER: _ClassVar[int]
+    BUSY_NS_FIELD_NUMBER: _ClassVar[int]
     BYTES_LOADED_FIELD_NUMBER: _ClassVar[int]
+    BY_CPU_FIELD_NUMBER: _ClassVar[int]
+    CPU_EXPERT_NS_FIELD_NUMBER: _ClassVar[int]
+    CPU_TOKEN_NS_FIELD_NUMBER: _ClassVar[int]
+    DEMANDED_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_EXPERT_NS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TOKEN_NS_FIELD_NUMBER: _ClassVar[int]
     EVICTIONS_FIELD_NUMBER: _ClassVar[int]
+    FLIGHT_NS_FIELD_NUMBER: _ClassVar[int]
+    FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
     HITS_FIELD_NUMBER: _ClassVar[int]
+    HYBRID_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     IN_USE_FIELD_NUMBER: _ClassVar[int]
     LOADS_FIELD_NUMBER: _ClassVar[int]
     LOAD_NS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     MISSES_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PINNED_FIELD_NUMBER: _ClassVar[int]
     PREFETCHED_FIELD_NUMBER: _ClassVar[int]
     RESCUED_FIELD_NUMBER: _ClassVar[int]
+    RESERVE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ROOM_BYTES_FIELD_NUMBER: _ClassVar[int]
     SELF_SERVED_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     SLOT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SLOT_WAITS_FIELD_NUMBER: _ClassVar[int]
+    STREAMED_FIELD_NUMBER: _ClassVar[int]
+    TAU_FIELD_NUMBER: _ClassVar[int]
+    VERIFIER_BYTES_FIELD_NUMBER: _ClassVar[int]
+    VERIFIER_SAID_FIELD_NUMBER: _ClassVar[int]
     WAITS_FIELD_NUMBER: _ClassVar[int]
     WAIT_NS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_NS_FIELD_NUMBER: _ClassVar[int]
     adopted: int
     all_pinned: bool
     budget: str
+    busy_ns: int
+    by_cpu: int
     bytes_loaded: int
+    cpu_expert_ns: int
+    cpu_token_ns: int
+    demanded: int
+    device_expert_ns: int
+    device_token_ns: int
     evictions: int
+    flight_ns: int
+    free_bytes: int
     hits: int
+    hybrid: str
+    in_flight: int
     in_use: int
     load_ns: int
     loads: int
+    memory_bytes: int
     misses: int
     name: str
     pinned: int
     prefetched: int
     rescued: int
+    reserve_bytes: int
+    room_bytes: int
     self_served: int
     slot_bytes: int
+    slot_waits: int
     slots: int
+    streamed: int
+    tau: _containers.RepeatedScalarFieldContainer[int]
+    verifier_bytes: int
+    verifier_said: bool
     wait_ns: int
     waits: int
-    def __init__(self, name: _Optional[str] = ..., budget: _Optional[str] = ..., slots: _Optional[int] = ..., slot_bytes: _Optional[int] = ..., in_use: _Optional[int] = ..., pinned: _Optional[int] = ..., all_pinned: bool = ..., adopted: _Optional[int] = ..., hits: _Optional[int] = ..., waits: _Optional[int] = ..., misses: _Optional[int] = ..., self_served: _Optional[int] = ..., rescued: _Optional[int] = ..., wait_ns: _Optional[int] = ..., loads: _Optional[int] = ..., prefetched: _Optional[int] = ..., evictions: _Optional[int] = ..., bytes_loaded: _Optional[int] = ..., load_ns: _Optional[int] = ...) -> None: ...
+    window_ns: int
+    def __init__(self, name: _Optional[str] = ..., budget: _Optional[str] = ..., slots: _Optional[int] = ..., slot_bytes: _Optional[int] = ..., in_use: _Optional[int] = ..., pinned: _Optional[int] = ..., all_pinned: bool = ..., adopted: _Optional[int] = ..., hits: _Optional[int] = ..., waits: _Optional[int] = ..., misses: _Optional[int] = ..., self_served: _Optional[int] = ..., rescued: _Optional[int] = ..., wait_ns: _Optional[int] = ..., loads: _Optional[int] = ..., prefetched: _Optional[int] = ..., evictions: _Optional[int] = ..., bytes_loaded: _Optional[int] = ..., load_ns: _Optional[int] = ..., demanded: _Optional[int] = ..., in_flight: _Optional[int] = ..., flight_ns: _Optional[int] = ..., busy_ns: _Optional[int] = ..., slot_waits: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., verifier_bytes: _Optional[int] = ..., verifier_said: bool = ..., reserve_bytes: _Optional[int] = ..., room_bytes: _Optional[int] = ..., hybrid: _Optional[str] = ..., streamed: _Optional[int] = ..., by_cpu: _Optional[int] = ..., cpu_expert_ns: _Optional[int] = ..., cpu_token_ns: _Optional[int] = ..., device_expert_ns: _Optional[int] = ..., device_token_ns: _Optional[int] = ..., window_ns: _Optional[int] = ..., tau: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CacheExpert(_message.Message):
     __slots__ = ["expert", "layer", "resident", "uses"]

@@ -19,7 +19,7 @@
  */
 #pragma once
 
-#include "services/expert-cache/policies/published/utility.h"
+#include "shared/spec/utility.h"
 
 struct balancer_inputs {
 	uint32_t bound; /* K_u, at most UTILITY_BOUND */

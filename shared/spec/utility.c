@@ -1,4 +1,4 @@
-#include "services/expert-cache/policies/published/utility.h"
+#include "shared/spec/utility.h"
 
 #include <stdlib.h>
 

@@ -1,0 +1,168 @@
+/*
+ * Experts that the CPU computes while the back end computes others. The rows that they read are
+ * copied to memory that both see; the CPU's back end writes their results there, and copies of them
+ * are queued. `combine` adds by rank, so who computed cannot show.
+ */
+#include "shared/base/clock.h"
+#include "shared/model/pass/forward_internal.h"
+
+#include <stdlib.h>
+
+struct moe_host {
+	struct backend *backend; /* the CPU's */
+	struct queue *queue;
+	struct buffer rows; /* memory of the pass's back end that the host sees */
+	struct buffer rows_cpu, batch_cpu; /* `rows` and f->batch, for the CPU's back end */
+	/* in rows: [FORWARD_HOST_TOKENS][D], both forms; [FORWARD_HOST_TOKENS * used][D] */
+	size_t h, h_q8, y;
+	struct step_expert *of; /* [n_experts] */
+	uint32_t *index; /* [n_experts] of its use */
+};
+
+static size_t row_bytes(const struct forward *f)
+{
+	return f->model->config.n_embd * sizeof(float);
+}
+
+static size_t q8_bytes(const struct forward *f)
+{
+	return f->model->config.n_embd / Q8_BLOCK * sizeof(struct q8_block);
+}
+
+static int open_queue(struct forward *f, struct moe_host *host, struct error *err)
+{
+	struct queue_limits limits = forward_queue_limits(f);
+	limits.ffn_pairs = f->model->config.n_experts_used * FORWARD_HOST_TOKENS;
+	limits.pairs = limits.ffn_pairs;
+	limits.pick_vocab = limits.k_dim = limits.mla_nope = limits.delta_channels = 0;
+	return host->backend->ops->queue(host->backend, &limits, &host->queue, err);
+}
+
+static int allocate(struct forward *f, struct moe_host *host, struct error *err)
+{
+	const struct backend_ops *ops = f->backend->ops, *cpu = host->backend->ops;
+	uint32_t used = f->model->config.n_experts_used, n_experts = f->model->config.n_experts;
+	struct carve c = {0};
+	host->h = carve_at(&c, FORWARD_HOST_TOKENS, row_bytes(f));
+	host->h_q8 = carve_at(&c, FORWARD_HOST_TOKENS, q8_bytes(f));
+	host->y = carve_at(&c, (size_t)FORWARD_HOST_TOKENS * used, row_bytes(f));
+	host->of = calloc(n_experts, sizeof(*host->of));
+	host->index = calloc(n_experts, sizeof(*host->index));
+	if (!host->of || !host->index)
+		return error_set(err, ENOMEM, "no memory for experts on the CPU");
+	int rc = ops->alloc(f->backend, c.used, BUFFER_HOST, &host->rows, err);
+	if (rc == 0)
+		rc = cpu->wrap(host->backend, host->rows.host, c.used, &host->rows_cpu, err);
+	if (rc == 0)
+		rc = cpu->wrap(host->backend, f->batch.host, f->batch.bytes, &host->batch_cpu, err);
+	return rc == 0 ? open_queue(f, host, err) : rc;
+}
+
+int forward_use_host(struct forward *f, struct backend *backend, struct error *err)
+{
+	if (f->model->config.n_experts == 0)
+		return 0;
+	f->host = calloc(1, sizeof(*f->host));
+	if (!f->host)
+		return error_set(err, ENOMEM, "no memory for experts on the CPU");
+	f->host->backend = backend;
+	int rc = allocate(f, f->host, err);
+	if (rc < 0)
+		moe_host_exit(f);
+	return rc;
+}
+
+void moe_host_exit(struct forward *f)
+{
+	struct moe_host *host = f->host;
+	if (!host)
+		return;
+	if (host->queue)
+		host->backend->ops->queue_free(host->queue);
+	host->backend->ops->free(&host->batch_cpu);
+	host->backend->ops->free(&host->rows_cpu);
+	f->backend->ops->free(&host->rows);
+	free(host->of);
+	free(host->index);
+	free(host);
+	f->host = NULL;
+}
+
+bool moe_host_can(const struct forward *f)
+{
+	return f->host && f->experts->cpu_wanted && f->n <= FORWARD_HOST_TOKENS &&
+	       f->n_budgets == 0;
+}
+
+/* Behind these copies the caller waits, and by then the copies of the layer before have been made:
+ * nobody reads the rows any more. */
+void moe_host_fetch(struct forward *f, bool quantised)
+{
+	const struct moe_host *host = f->host;
+	f->queue->ops->copy(f->queue, (struct place){&host->rows, host->h},
+		(struct place){&f->memory, f->h}, f->n * row_bytes(f));
+	if (quantised)
+		f->queue->ops->copy(f->queue, (struct place){&host->rows, host->h_q8},
+			(struct place){&f->memory, f->h_q8}, f->n * q8_bytes(f));
+}
+
+void moe_measure(double *expert_ns, double *token_ns, uint32_t n, uint32_t n_pairs, uint64_t ns)
+{
+	bool single = n_pairs < 2 * n;
+	double *mean = single ? expert_ns : token_ns;
+	double each = (double)ns / (single ? n : n_pairs);
+	*mean = *mean > 0 ? *mean + (each - *mean) / 8 : each;
+}
+
+static void compute(struct forward *f, uint32_t n)
+{
+	const struct moe_host *host = f->host;
+	const struct model_config *config = &f->model->config;
+	size_t pairs_at = (size_t)((const unsigned char *)f->pairs - f->batch.host);
+	const struct step_experts step = {
+		.shape = moe_shape(f),
+		.of = host->of,
+		.n = n,
+		.n_used = config->n_experts_used,
+		.pairs = {&host->batch_cpu, pairs_at},
+		.in = {{&host->rows_cpu, host->h, row_bytes(f), f->n},
+			{&host->rows_cpu, host->h_q8, q8_bytes(f), f->n}},
+		.y = {&host->rows_cpu, host->y, row_bytes(f), f->n * config->n_experts_used},
+	};
+	host->queue->ops->experts(host->queue, &step);
+}
+
+static void give_back(struct forward *f, const struct expert_use *use)
+{
+	for (uint32_t p = use->first; p < use->first + use->n; p++) {
+		size_t at = f->pairs[p] * row_bytes(f);
+		f->queue->ops->copy(f->queue, (struct place){&f->memory, f->down + at},
+			(struct place){&f->host->rows, f->host->y + at}, row_bytes(f));
+	}
+}
+
+uint32_t moe_host_run(struct forward *f, uint32_t n)
+{
+	struct moe_host *host = f->host;
+	uint32_t n_cpu = 0, n_pairs = 0, kept = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		const struct expert_view *view = &f->views[i];
+		if (!view->by_cpu) {
+			f->views[kept++] = *view;
+			continue;
+		}
+		host->of[n_cpu] = moe_expert(f, view, &f->uses[view->index]);
+		host->index[n_cpu++] = view->index;
+		n_pairs += f->uses[view->index].n;
+	}
+	if (n_cpu == 0)
+		return 0;
+	uint64_t began_ns = clock_ns();
+	compute(f, n_cpu);
+	struct expert_costs *costs = &f->experts->costs;
+	moe_measure(
+		&costs->cpu_expert_ns, &costs->cpu_token_ns, n_cpu, n_pairs, clock_ns() - began_ns);
+	for (uint32_t i = 0; i < n_cpu; i++)
+		give_back(f, &f->uses[host->index[i]]);
+	return n_cpu;
+}
