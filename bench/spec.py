@@ -18,6 +18,7 @@ def parse(arguments):
     add("--methods", help="draft methods of outrider-bench spec; default model,replay:0.8 (replay:0.8 with --model)")
     add("--nodes", help="default 1,3,7,15,31,63,127,255,511 (31 with --quality)")
     add("--depth", default="8", help="default %(default)s")
+    add("--width", help="tokens that may be alternatives for one place; default: as many as a tree needs to be that deep")
     add("--budgets", help="expert budgets; default off and half of the experts")
     add("--workload", default="mixed", help="default %(default)s (math with --quality)")
     add("--limit", type=int, default=3, help="prompts; default %(default)s")
@@ -39,8 +40,8 @@ def measure(tools, options, service, root, *more):
     command = [tools.program("outrider-bench"), "spec", f"bench/workloads/{options.workload}.jsonl", "--runtime-dir", service.runtime, "--limit", options.limit,
                "--max-tokens", options.tokens, "--rounds", options.rounds, "--seconds", options.seconds, "--method", options.methods, "--depth", options.depth,
                "--nodes", options.nodes, *more]
-    if options.model:
-        command.append("--ignore-eos")
+    command += ["--width", options.width] if options.width else []
+    command += ["--ignore-eos"] if options.model else []
     out = subprocess.run([str(word) for word in command], capture_output=True, text=True, cwd=root, timeout=1800)
     if out.returncode:
         raise SystemExit(f"bench: outrider-bench spec: status {out.returncode}: {out.stderr.strip()}")

@@ -20,7 +20,8 @@ static const char usage[] =
 	"answer\n"
 	"itself, whose first token is right as often as A says), depths (1 to 63), tokens (1 to "
 	"511)\n"
-	"and expert budgets. Up to W tokens are alternatives for one place (1 to 255, default 8).\n"
+	"and expert budgets. Up to W tokens are alternatives for one place (1 to 255; default: as\n"
+	"many as a tree of N tokens needs to be D deep).\n"
 	"Each prompt is answered in every way before the next one. Prints tokens/s (median of the\n"
 	"rounds), tokens per iteration, distinct experts, and of answers with an expert budget "
 	"what\n"
@@ -198,12 +199,13 @@ static struct spec_cell cell_at(const struct spec_options *o, size_t i)
 
 	rest /= o->n_depths;
 	bool chain = nodes <= depth;
+	uint32_t width = o->width > 0 ? o->width : (nodes + depth - 1) / depth;
 	return (struct spec_cell){
 		.budget = &o->budget[rest % o->n_budgets],
 		.method = &o->method[rest / o->n_budgets],
 		.depth = chain ? nodes : depth,
 		.nodes = nodes,
-		.width = chain ? 1 : o->width,
+		.width = chain ? 1 : width,
 	};
 }
 
@@ -249,7 +251,6 @@ int bench_spec(int argc, char **argv)
 		.budget = {{.name = "off"}},
 		.depth = {8},
 		.nodes = {1, 3, 7, 15, 31, 63},
-		.width = 8,
 		.n_methods = 1,
 		.n_budgets = 1,
 		.n_depths = 1,

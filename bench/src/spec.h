@@ -33,7 +33,7 @@ struct spec_options {
 	const char *file, *runtime_dir;
 	struct spec_method method[SPEC_METHODS];
 	struct spec_budget budget[SPEC_BUDGETS];
-	uint32_t depth[SPEC_SHAPES], nodes[SPEC_SHAPES], width;
+	uint32_t depth[SPEC_SHAPES], nodes[SPEC_SHAPES], width; /* 0: as deep a tree needs */
 	uint32_t n_methods, n_budgets, n_depths, n_nodes;
 	size_t rounds, limit, seconds; /* seconds 0: all rounds are run */
 	uint32_t max_tokens; /* 0: as the file says */
