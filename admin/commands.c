@@ -42,6 +42,16 @@ static const struct command commands[] = {
 		"second\n"
 		"since the session began, including the wait for a place and the prompt.\n"
 		"Finished sessions are shown while they are kept for their client.\n"},
+	{{"session", "sleep"}, ctl_session_sleep, "SESSION",
+		"give up a session's KV pages, to disk, until it is woken", true, LINE_JSON,
+		"SESSION is the name or the number of a session that runs or waits. Its pages are "
+		"written to\n"
+		"prefix_dir, if that is set. It is computed no further until session wake; its "
+		"answer stays\n"
+		"the same. Its client waits meanwhile.\n"},
+	{{"session", "wake"}, ctl_session_wake, "SESSION", "let a session go on that sleeps", true,
+		LINE_JSON,
+		"What is on disk is read back; the rest of its tokens is computed again.\n"},
 	{{"policy", "get"}, ctl_policy_get, "",
 		"the policy, its knobs with their ranges, its sessions", false,
 		LINE_JSON | LINE_ALL,

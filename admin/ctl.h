@@ -69,6 +69,8 @@ int ctl_cache_hot(struct ctl *ctl, int argc, char **argv);
 int ctl_trace(struct ctl *ctl, int argc, char **argv);
 int ctl_tolerance(struct ctl *ctl, int argc, char **argv);
 int ctl_top(struct ctl *ctl, int argc, char **argv);
+int ctl_session_sleep(struct ctl *ctl, int argc, char **argv);
+int ctl_session_wake(struct ctl *ctl, int argc, char **argv);
 int ctl_drain(struct ctl *ctl, int argc, char **argv);
 
 /* What a person may do when there is no service. */

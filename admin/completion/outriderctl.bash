@@ -16,7 +16,7 @@ _outriderctl_options()
 # The sessions that the verifier knows, by their names.
 _outriderctl_sessions()
 {
-	outriderctl sessions 2>/dev/null | sed -n 's/^\([a-z-]*\)  *\(queued\|prefill\|running\|done\) .*/\1/p'
+	outriderctl sessions 2>/dev/null | sed -n 's/^\([a-z-]*\)  *\(queued\|prefill\|running\|asleep\|done\) .*/\1/p'
 }
 
 # The words before the cursor without options and their arguments; a knob, '=' and its value are one word to outriderctl
@@ -83,7 +83,7 @@ _outriderctl()
 	fi
 	local space=""
 	case $command in
-	policy\ explain | policy\ plot)
+	policy\ explain | policy\ plot | session\ sleep | session\ wake)
 		((${#_outriderctl_command[@]} == 2)) && mapfile -t COMPREPLY < <(compgen -W "$(_outriderctl_sessions)" -- "$word")
 		[[ $command == policy\ plot ]] && mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- "$word")
 		return 0

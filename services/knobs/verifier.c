@@ -106,6 +106,19 @@ const struct config_key verifier_config_keys[] = {
 		"begin with them. Those found least often give way first. -1: no limit. Not with "
 		"recurrent or windowed layers.",
 		KNOB_LIVE, KNOB_GLOBAL},
+	{"", "prefix_dir", CONFIG_STRING, AT(prefix_dir), 0, 0, NULL, "", "path",
+		"A directory of its own, on a local disk, in which KV pages are kept for prompts "
+		"that begin with their tokens, across restarts. Empty: none. The files contain "
+		"prompts.",
+		KNOB_AT_START, KNOB_GLOBAL},
+	{"", "prefix_disk", CONFIG_BYTES, AT(prefix_disk), 0, 1e15, NULL, "8G", "bytes",
+		"The most bytes of the files in prefix_dir. Those found least often give way "
+		"first.",
+		KNOB_AT_START, KNOB_GLOBAL},
+	{"", "sleep_after", CONFIG_NS, AT(sleep_after), 0, 86400 * SECOND, NULL, "30s", NULL,
+		"After this time KV pages are written to prefix_dir, and a session whose client "
+		"takes nothing falls asleep: its pages are given up. 0: never.",
+		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "prefill_chunk", CONFIG_INT, AT(prefill_chunk), 1, LIMIT_PREFILL, NULL, "256",
 		"tokens", "Prompt tokens computed in one pass, of all sessions together.",
 		KNOB_LIVE, KNOB_GLOBAL},

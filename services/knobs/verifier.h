@@ -33,6 +33,9 @@ struct verifier_config {
 	bool admit; /* false: no new session is started */
 	int64_t kv_tokens; /* 0 = chosen from sessions_max and context */
 	int64_t prefix_tokens; /* -1 = no limit */
+	char prefix_dir[1024]; /* "": nothing is kept on disk */
+	int64_t prefix_disk; /* bytes */
+	int64_t sleep_after; /* ns; 0 = never */
 	int64_t prefill_chunk;
 	int64_t hidden_tokens;
 	int experts; /* enum verifier_experts */

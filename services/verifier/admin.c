@@ -22,7 +22,10 @@ static Outrider__Session *describe(const struct front *front, uint32_t index)
 		return NULL;
 	outrider__session__init(s);
 	s->uid = atomic_load_explicit(&page->uid, memory_order_relaxed);
-	s->state = strdup(state <= SESSION_DONE ? state_names[state] : "unknown");
+	bool asleep = atomic_load_explicit(&slot->asleep, memory_order_relaxed) != SLEEP_NOT;
+	s->state = strdup(state > SESSION_DONE		    ? "unknown"
+			  : asleep && state != SESSION_DONE ? "asleep"
+							    : state_names[state]);
 	s->prompt_tokens = page->n_prompt;
 	s->output_tokens = journal_n_tokens(page) - page->n_prompt;
 	s->max_tokens = page->request.max_tokens;
@@ -49,6 +52,31 @@ static Outrider__Session *describe(const struct front *front, uint32_t index)
 		return NULL;
 	}
 	return s;
+}
+
+/* Lets a session sleep, or wakes it; the reply is the session. */
+static bool let_sleep(
+	struct front *front, const Outrider__SessionSleep *wanted, Outrider__Envelope *reply)
+{
+	struct error err;
+	int index = sleep_tell(front, wanted->uid, wanted->wake, &err);
+
+	if (index < 0) {
+		daemon_failure(reply, -index, wanted->uid, err.text);
+		return true;
+	}
+	Outrider__Sessions *out = malloc(sizeof(*out));
+	if (out == NULL)
+		return false;
+	outrider__sessions__init(out);
+	reply->body_case = OUTRIDER__ENVELOPE__BODY_SESSIONS;
+	reply->sessions = out;
+	out->sessions = calloc(1, sizeof(*out->sessions));
+	if (out->sessions == NULL)
+		return false;
+	out->sessions[0] = describe(front, (uint32_t)index);
+	out->n_sessions = out->sessions[0] != NULL;
+	return out->sessions[0] != NULL;
 }
 
 static bool sessions(const struct front *front, Outrider__Envelope *reply)
@@ -165,11 +193,13 @@ static bool draft_tree(const struct front *front, uint64_t uid, Outrider__Envelo
 
 int admin_handle(void *arg, const Outrider__Envelope *request, Outrider__Envelope *reply)
 {
-	const struct front *front = arg;
+	struct front *front = arg;
 
 	switch (request->body_case) {
 	case OUTRIDER__ENVELOPE__BODY_SESSIONS_REQUEST:
 		return sessions(front, reply) ? 0 : -ENOMEM;
+	case OUTRIDER__ENVELOPE__BODY_SESSION_SLEEP:
+		return let_sleep(front, request->session_sleep, reply) ? 0 : -ENOMEM;
 	case OUTRIDER__ENVELOPE__BODY_MODEL_REQUEST:
 		return model(front, reply) ? 0 : -ENOMEM;
 	case OUTRIDER__ENVELOPE__BODY_DRAFT_TREE_REQUEST:
@@ -248,6 +278,30 @@ static void detail_adapter(const struct front *front, struct daemon_details *to)
 	daemon_detail(to, "mask_drafts", "%s", text);
 }
 
+/* Beginnings of prompts on disk. */
+static void detail_disk(const struct front *front, struct daemon_details *to)
+{
+	const struct engine_disk *of = &front->engine->disk;
+
+	if (of->disk == NULL)
+		return;
+	const struct prefix_disk_counts *counts = prefix_disk_counts(of->disk);
+	const struct {
+		const char *name;
+		const _Atomic uint64_t *value;
+	} all[] = {
+		{"disk_bytes", &counts->bytes},
+		{"disk_files", &counts->files},
+		{"disk_failures", &counts->failed},
+		{"disk_saved_tokens", &of->saved_tokens},
+		{"disk_found_tokens", &of->recalled_tokens},
+	};
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		daemon_detail(to, all[i].name, "%llu",
+			(unsigned long long)atomic_load_explicit(
+				all[i].value, memory_order_relaxed));
+}
+
 void admin_detail(void *arg, struct daemon_details *to)
 {
 	const struct front *front = arg;
@@ -320,5 +374,6 @@ void admin_detail(void *arg, struct daemon_details *to)
 				settings[i].value, memory_order_acquire));
 	detail_adapter(front, to);
 	detail_classes(front, to);
+	detail_disk(front, to);
 	daemon_detail(to, "kv_tokens", "%lld", (long long)front->config->kv_tokens);
 }

@@ -93,7 +93,8 @@ static int need_descriptors(const struct verifier *v, struct error *err)
 
 	return descriptors_need(PEER_VERIFIER,
 		gguf_n_parts(v->model->gguf) - 1 +
-			(threads > THREADS_INCLUDED ? threads - THREADS_INCLUDED : 0),
+			(threads > THREADS_INCLUDED ? threads - THREADS_INCLUDED : 0) +
+			(v->config.prefix_dir[0] != '\0' ? PREFIX_BUFFERS + 4 : 0),
 		err);
 }
 

@@ -36,6 +36,13 @@ enum session_state {
 	SESSION_DONE, /* kept for a client that reconnects */
 };
 
+/* A session that sleeps is not computed, and its KV pages are on disk or gone. */
+enum session_sleep {
+	SLEEP_NOT = 0,
+	SLEEP_TOLD, /* until it is woken */
+	SLEEP_IDLE, /* until its client takes tokens again */
+};
+
 enum session_end {
 	SESSION_END_NONE = 0,
 	SESSION_END_EOS,
@@ -128,6 +135,7 @@ struct session_page {
 	_Atomic uint32_t end; /* enum session_end, valid when DONE */
 	uint32_t n_prompt;
 	_Atomic uint32_t told; /* 1: the client was sent the end */
+	_Atomic uint32_t asleep; /* enum session_sleep */
 	/* number of its admission: an earlier session comes first, also after a restart */
 	uint64_t admitted;
 	struct session_request request;

@@ -144,6 +144,7 @@ int front_return(struct front *front, uint32_t index, struct shelved *kept, stru
 			++front->admitted);
 		if (slot_prepare(front, index, &kept->match, &kept->constraint) == 0) {
 			slot->usage = kept->usage;
+			sleep_restore(front, index);
 			session_open(front, index);
 			front->sessions[index].heard_ns = clock_ns();
 			if (journal_state(slot->page) == SESSION_DONE)
@@ -212,6 +213,7 @@ static void take_over(struct front *front, uint32_t i)
 	 * until the client is back. */
 	atomic_store_explicit(&slot->credit, front_outputs(slot), memory_order_relaxed);
 	journal_number(page, slot->shared, ++front->admitted);
+	sleep_restore(front, i);
 	places_look(front, i, clock_ns());
 	if (journal_state(page) != SESSION_DONE)
 		engine_recover(front->engine, i, front->regions->kv_recovered);

@@ -3,7 +3,7 @@
  * pages while the engine writes them, sends each client the tokens that the client has granted, and
  * never waits for a client. handlers.c dispatches its messages, admission.c makes sessions of
  * requests, places.c decides which session makes room for which, stream.c sends answers, admin.c
- * answers administrators, links.c connects to the other processes, and knobs.c changes settings.
+ * answers administrators, sleep.c lets sessions sleep, links.c connects to the other processes, and knobs.c changes settings.
  */
 #pragma once
 
@@ -174,6 +174,16 @@ int places_take(
 	struct front *front, uint32_t before, struct places_round *round, struct error *err);
 /* Frees a session's place if the engine has let go of it. */
 void places_settle(struct front *front, uint32_t index);
+
+/* sleep.c */
+
+/* An administrator lets a session sleep, or wakes it. Its index, or -errno with the reason. */
+int sleep_tell(struct front *front, uint64_t uid, bool wake, struct error *err);
+/* Call after places_look: a session whose client has taken nothing for sleep_after falls asleep, and
+ * wakes when its client is back. */
+void sleep_look(struct front *front, uint32_t index, uint64_t now_ns);
+/* For a session whose page a predecessor left, or that was kept: it sleeps as it did. */
+void sleep_restore(struct front *front, uint32_t index);
 
 /* admission.c */
 

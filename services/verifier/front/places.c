@@ -14,6 +14,7 @@ void places_look(struct front *front, uint32_t index, uint64_t now_ns)
 {
 	atomic_store_explicit(&front->slots[index].aside, is_aside(&front->sessions[index], now_ns),
 		memory_order_relaxed);
+	sleep_look(front, index, now_ns);
 }
 
 void places_number(struct front *front, uint32_t index)
@@ -49,7 +50,8 @@ int64_t places_waiting(struct front *front, uint32_t more)
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
 		const struct slot *slot = &front->slots[i];
 
-		if (!front->sessions[i].used || is_done(front, i) || stands_aside(front, i))
+		if (!front->sessions[i].used || is_done(front, i) || stands_aside(front, i) ||
+			atomic_load_explicit(&slot->asleep, memory_order_relaxed) != SLEEP_NOT)
 			continue;
 		uint64_t credit = atomic_load_explicit(&slot->credit, memory_order_relaxed);
 		if (front_outputs(slot) < credit + (uint64_t)front->config->ahead_max)

@@ -134,6 +134,8 @@ int engine_create(const struct engine_options *options, struct engine **out, str
 	if (rc == 0)
 		kv_keep_max(&engine->kv, engine->tuning->prefix_pages);
 	if (rc == 0)
+		rc = recall_open(engine, err);
+	if (rc == 0)
 		rc = create_experts(engine, err);
 	if (rc == 0)
 		rc = drafts_init(&engine->drafts, region_payload(&regions->draft), draft_bytes(),
@@ -245,6 +247,7 @@ void engine_finish(struct engine *engine, struct engine_session *s, enum session
 		"none", "eos", "stop", "length", "cancelled", "deadline", "error"};
 
 	pass_publish(engine);
+	recall_end(engine, s);
 	if (s->seq.owner != 0)
 		kv_seq_exit(&engine->kv, &s->seq);
 	s->live = false;
@@ -258,6 +261,7 @@ void engine_finish(struct engine *engine, struct engine_session *s, enum session
 void engine_yield(struct engine *engine, struct engine_session *s)
 {
 	pass_publish(engine);
+	recall_end(engine, s);
 	if (s->seq.owner != 0)
 		kv_seq_exit(&engine->kv, &s->seq);
 	s->live = false;
@@ -508,6 +512,7 @@ uint32_t engine_step(struct engine *engine)
 void engine_close(struct engine *engine)
 {
 	pass_publish(engine);
+	recall_save_all(engine);
 	forward_destroy(&engine->forward);
 }
 
@@ -567,6 +572,7 @@ void engine_destroy(struct engine **out)
 	}
 	for (uint32_t i = 0; i < engine->n_live; i++)
 		kv_seq_forget(&engine_live(engine, i)->seq);
+	recall_close(engine);
 	drafts_exit(&engine->drafts);
 	gate_hints_exit(&engine->gates);
 	routing_feed_exit(&engine->feed);

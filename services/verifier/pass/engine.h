@@ -64,6 +64,7 @@ struct engine {
 	struct gate_hints gates;
 	struct routing_feed feed;
 	struct hidden_feed hidden;
+	struct engine_disk disk;
 	struct region policy_region; /* header NULL: there was none yet */
 	struct policy_page *policy;
 	struct ring records;

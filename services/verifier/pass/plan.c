@@ -51,6 +51,7 @@ static void look(struct engine *engine, struct engine_session *s, uint64_t now_n
 		end_or_yield(engine, s, now_ns);
 	if (!s->live)
 		return;
+	s->asleep = atomic_load_explicit(&s->slot->asleep, memory_order_relaxed) != SLEEP_NOT;
 	uint64_t credit = atomic_load_explicit(&s->slot->credit, memory_order_relaxed);
 
 	s->sched = (struct sched_session){
@@ -59,8 +60,9 @@ static void look(struct engine *engine, struct engine_session *s, uint64_t now_n
 		.n_kv = s->seq.n,
 		.n_pages = s->seq.n_pages,
 		.n_prompt = s->page->n_prompt,
-		.paused = session_n_out(s, s->n_tokens) >= credit + engine->tuning->ahead_max &&
-			  s->end_before == SESSION_END_NONE,
+		.paused = s->asleep || s->recall.on ||
+			  (session_n_out(s, s->n_tokens) >= credit + engine->tuning->ahead_max &&
+				  s->end_before == SESSION_END_NONE),
 		.aside = atomic_load_explicit(&s->slot->aside, memory_order_relaxed),
 		.recorded = slot_records(s->slot),
 		.client = atomic_load_explicit(&s->slot->client, memory_order_relaxed),
@@ -106,17 +108,20 @@ void pass_sweep(struct engine *engine, const struct pass *pass)
 	}
 	look_at_changed(engine, now_ns);
 	engine_tidy(engine);
+	recall_save(engine, now_ns);
 	atomic_store_explicit(&engine->kept_tokens, (uint64_t)engine->kv.n_kept * KV_PAGE_CELLS,
 		memory_order_relaxed);
 }
 
 /* A session that is about to start takes over pages of other sessions that contain the beginning of
- * its tokens; until it starts, also those that appear later. If it wants the logits of its output
- * again, only pages of its prompt. */
+ * its tokens; until it starts, also those that appear later. */
 static void take_over_prefix(struct engine *engine, struct engine_session *s)
 {
-	uint32_t n = (s->sched.recorded ? s->sched.n_prompt : s->sched.n_tokens) - 1, tip;
+	uint32_t n = session_prefix_tokens(s), tip;
 
+	/* Its record could not be had: it begins with what it has. */
+	if (s->seq.owner != 0 && s->seq.own != KV_NONE)
+		return;
 	if (kv_prefix_find(&engine->kv, &s->seq, s->page->request.prefix_domain, s->page->tokens, n,
 		    &tip) == s->seq.n)
 		return;
@@ -135,8 +140,10 @@ static void take_over_prefixes(struct engine *engine)
 	for (uint32_t r = 0; r < engine->n_order && r < engine->tuning->sessions_max; r++) {
 		struct engine_session *s = &engine->sessions[engine->order[r]->index];
 
-		if (s->seq.owner == 0 || s->waits)
-			take_over_prefix(engine, s);
+		if (s->seq.owner != 0 && !s->waits)
+			continue;
+		take_over_prefix(engine, s);
+		recall_begin(engine, s, session_prefix_tokens(s));
 	}
 }
 
@@ -192,8 +199,10 @@ uint32_t pass_plan(struct engine *engine, struct pass *pass)
 	struct sched_limits limits = engine_limits(engine);
 	struct sched_entry plan[LIMIT_SESSIONS];
 
+	recall_step(engine, pass->start_ns);
 	put_in_order(engine, pass->start_ns);
 	take_over_prefixes(engine);
+	put_in_order(engine, pass->start_ns);
 	limits.prefill_chunk = sched_chunk(&engine->cost,
 		sched_pass_ns_max(engine->order, engine->n_order, &limits), limits.prefill_chunk);
 	refuse_hopeless(engine, &limits, pass->start_ns);

@@ -7,6 +7,7 @@
 #include "services/verifier/state/slot.h"
 #include "services/verifier/pass/follow.h"
 #include "services/verifier/pass/node_chance.h"
+#include "services/verifier/pass/recall.h"
 #include "services/verifier/pass/sched_share.h"
 #include "services/verifier/pass/scheduler.h"
 #include "shared/model/kv/kv.h"
@@ -35,6 +36,8 @@ struct engine_session {
 	uint32_t n_fresh;
 	struct kv_seq seq; /* owner 0: it holds no pages now */
 	bool waits; /* all pages in seq are shared with other sessions: it has not started */
+	struct recall recall; /* its reads from disk */
+	bool asleep; /* it is not computed, and gives up its pages (recall.h) */
 	struct sched_session sched; /* what the scheduler decides from */
 	struct follow follow; /* how closely the drafter is kept informed */
 	struct policy_trial trial;
@@ -47,6 +50,13 @@ struct engine_session {
 	bool live; /* false: page and slot are the front's, and the engine must not touch them */
 	struct pass_part *part; /* its part of the pass in progress; NULL: it has none */
 };
+
+/* How many of its tokens it may take over from others, or from disk. If it wants the logits of its
+ * output again, these are only of its prompt. */
+static inline uint32_t session_prefix_tokens(const struct engine_session *s)
+{
+	return (s->sched.recorded ? s->sched.n_prompt : s->sched.n_tokens) - 1;
+}
 
 /* How many of n_tokens committed tokens are output. */
 static inline uint32_t session_n_out(const struct engine_session *s, uint32_t n_tokens)

@@ -107,6 +107,7 @@ static void begin(struct session_page *page, const struct session_page *from, ui
 	if (page != from)
 		memcpy(&page->request, &from->request, session_request_bytes(&from->request));
 	atomic_store_explicit(&page->told, 0, memory_order_relaxed);
+	atomic_store_explicit(&page->asleep, SLEEP_NOT, memory_order_relaxed);
 	atomic_store_explicit(&page->ended_ns, 0, memory_order_relaxed);
 	atomic_store_explicit(&page->end, SESSION_END_NONE, memory_order_relaxed);
 	atomic_store_explicit(&page->end_sum, 0, memory_order_relaxed);
@@ -281,6 +282,13 @@ void journal_tell(struct session_page *page, struct session_page *shared, bool t
 {
 	atomic_store_explicit(&page->told, told, memory_order_relaxed);
 	atomic_store_explicit(&shared->told, told, memory_order_relaxed);
+}
+
+void journal_sleep(
+	struct session_page *page, struct session_page *shared, enum session_sleep asleep)
+{
+	atomic_store_explicit(&page->asleep, (uint32_t)asleep, memory_order_relaxed);
+	atomic_store_explicit(&shared->asleep, (uint32_t)asleep, memory_order_relaxed);
 }
 
 struct session_page *journal_keep(const struct sessions_header *header,

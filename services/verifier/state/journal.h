@@ -50,6 +50,8 @@ void journal_number(struct session_page *page, struct session_page *shared, uint
 void journal_enter(
 	struct session_page *page, struct session_page *shared, enum session_state state);
 void journal_tell(struct session_page *page, struct session_page *shared, bool told);
+void journal_sleep(
+	struct session_page *page, struct session_page *shared, enum session_sleep asleep);
 /* Copies the page's counts, which are for those who look at the session, to the region. */
 void journal_count(const struct session_page *page, struct session_page *shared);
 

@@ -42,6 +42,7 @@ struct slot {
 	_Atomic bool cancel;
 	_Atomic uint64_t client; /* sessions of one client have the same number; 0: not known yet */
 	_Atomic bool aside; /* its client is gone or takes nothing, so other sessions come first */
+	_Atomic uint32_t asleep; /* enum session_sleep */
 	_Atomic bool yield; /* its page is needed for another session: let go of it */
 
 	/* From the engine to the front. yielded (release, acquire): after yield was set, page and

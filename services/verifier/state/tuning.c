@@ -25,6 +25,7 @@ int tuning_of(const struct verifier_config *config, struct tuning *out, struct e
 		.follow_at_zero = config->follow_at_zero,
 		.ageing = (uint64_t)config->ageing,
 		.hybrid = config->hybrid,
+		.sleep_after = (uint64_t)config->sleep_after,
 	};
 	/* Between two parts of a pass a thread waits for some microseconds; when it spins for less
 	 * than that, each wait costs a futex call. */

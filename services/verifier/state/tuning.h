@@ -17,8 +17,8 @@ struct tuning {
 	uint32_t ahead_max, default_k, draft_width, draft_nodes;
 	bool follow_at_zero;
 	struct request_classes classes;
-	uint64_t ageing;
 	int hybrid; /* enum balance_rule */
+	uint64_t ageing, sleep_after;
 	/* when it was given, and the last iteration that had ended then */
 	uint64_t given_ns, given_iteration;
 	uint64_t number; /* counts the snapshots given */

@@ -113,6 +113,7 @@ struct kv_page {
 	bool shared;
 	bool kept; /* no sequence has it */
 	uint32_t uses; /* how many sessions have found it (kv_prefix_found) */
+	uint64_t tag; /* the caller's, of a filed page; 0 since it was filed */
 	uint64_t worth; /* kept: see kv_keep.c */
 	bool unchecked; /* kept, from a predecessor: its positions are not known yet */
 };

@@ -1,7 +1,7 @@
 /*
  * What the files of the cache share: kv_layout.c (where everything lies), kv.c (pages and cells),
- * kv_share.c (shared pages), kv_keep.c (those that no sequence has), kv_prefix.c (how they are found)
- * and kv_adopt.c (what a predecessor left). No other file includes it.
+ * kv_share.c (shared pages), kv_keep.c (those that no sequence has), kv_prefix.c (how they are found),
+ * kv_content.c (their bytes) and kv_adopt.c (what a predecessor left). No other file includes it.
  */
 #pragma once
 
@@ -86,6 +86,8 @@ bool kv_is_linked(const struct kv *kv, uint32_t page, uint32_t before);
 bool kv_check_page(struct kv *kv, uint32_t page, int64_t place);
 /* True when the page is filed, and so can be found. */
 bool kv_prefix_has(const struct kv *kv, uint32_t page);
+/* The tokens of a filed page. */
+const int32_t *kv_prefix_tokens(const struct kv *kv, uint32_t page, uint64_t *domain);
 /* Files a predecessor's page under the tokens that the map gives for it. False: they are not valid,
  * or another page holds them. */
 bool kv_prefix_refile(struct kv *kv, uint32_t page);

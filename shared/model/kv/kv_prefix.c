@@ -70,6 +70,7 @@ static void file(struct kv *kv, uint32_t page, uint64_t domain, const int32_t *t
 	filed->domain = domain;
 	filed->hash = hash_of(kv->pages[page].before, domain, tokens);
 	filed->is_filed = true;
+	kv->pages[page].tag = 0;
 	uint32_t *head = bucket(p, filed->hash);
 	filed->next = *head;
 	filed->prev = KV_NONE;
@@ -102,6 +103,12 @@ static void record(struct kv *kv, uint32_t page)
 bool kv_prefix_has(const struct kv *kv, uint32_t page)
 {
 	return kv->prefixes && kv->prefixes->pages[page].is_filed;
+}
+
+const int32_t *kv_prefix_tokens(const struct kv *kv, uint32_t page, uint64_t *domain)
+{
+	*domain = kv->prefixes->pages[page].domain;
+	return kv->prefixes->pages[page].tokens;
 }
 
 /* The page with these tokens behind `before`, or KV_NONE. A damaged one of a predecessor is not
@@ -182,6 +189,11 @@ void kv_prefix_enter(struct kv *kv, struct kv_seq *seq, uint64_t domain, const i
 		if (!enter(kv, seq, domain, tokens))
 			/* What is behind a page that is not filed is not found either. */
 			seq->n_named = seq->n_shared;
+}
+
+bool kv_prefix_filed(const struct kv *kv, uint32_t page)
+{
+	return kv_prefix_has(kv, page);
 }
 
 uint32_t kv_prefix_find(struct kv *kv, const struct kv_seq *seq, uint64_t domain,

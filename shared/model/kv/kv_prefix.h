@@ -28,6 +28,8 @@ void kv_prefix_exit(struct kv *kv);
 void kv_prefix_enter(struct kv *kv, struct kv_seq *seq, uint64_t domain, const int32_t *tokens);
 /* Call when a page is no longer shared, or is free. Does nothing for a page that was not filed. */
 void kv_prefix_leave(struct kv *kv, uint32_t page);
+/* True when the page can be found by its tokens. */
+bool kv_prefix_filed(const struct kv *kv, uint32_t page);
 /* For a sequence that has no tokens but those in its shared pages (its owner may be 0): returns how
  * many of these n tokens, from the first on, are in shared pages; *tip: the last of these pages.
  * Looks only for those that the sequence does not have. */

@@ -853,6 +853,14 @@ class Session(_message.Message):
     uid: int
     def __init__(self, uid: _Optional[int] = ..., state: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., k: _Optional[int] = ..., draft_method: _Optional[str] = ..., drafted: _Optional[int] = ..., accepted: _Optional[int] = ..., iterations: _Optional[int] = ..., age_ns: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., slot: _Optional[int] = ..., class_name: _Optional[str] = ..., priority: _Optional[int] = ...) -> None: ...
 
+class SessionSleep(_message.Message):
+    __slots__ = ["uid", "wake"]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    WAKE_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    wake: bool
+    def __init__(self, uid: _Optional[int] = ..., wake: bool = ...) -> None: ...
+
 class Sessions(_message.Message):
     __slots__ = ["iterations_total", "output_tokens_total", "queue_max", "queued", "sessions"]
     ITERATIONS_TOTAL_FIELD_NUMBER: _ClassVar[int]

@@ -1,0 +1,67 @@
+/* Which sessions sleep. The engine gives up their KV pages (pass/recall.h); their places stay. */
+#include "services/verifier/front/front.h"
+
+#include "shared/base/log.h"
+
+static enum session_sleep asleep(const struct front *front, uint32_t index)
+{
+	return atomic_load_explicit(&front->slots[index].asleep, memory_order_relaxed);
+}
+
+static void set(struct front *front, uint32_t index, enum session_sleep how)
+{
+	struct slot *slot = &front->slots[index];
+
+	journal_sleep(slot->page, slot->shared, how);
+	atomic_store_explicit(&slot->asleep, (uint32_t)how, memory_order_relaxed);
+	engine_changed(front->engine, index);
+}
+
+int sleep_tell(struct front *front, uint64_t uid, bool wake, struct error *err)
+{
+	int index = uid != 0 ? front_find(front, uid) : -1;
+
+	if (index < 0)
+		return error_set(err, ENOENT, "no session %016llx here", (unsigned long long)uid);
+	const struct session_page *page = front->slots[index].page;
+	if (journal_state(page) == SESSION_DONE)
+		return error_set(err, EALREADY,
+			"the answer is complete: its session holds no KV pages any more");
+	if (!wake && page->request.budget_experts > 0)
+		return error_set(err, EOPNOTSUPP,
+			"the answer has an expert budget (budget_experts %u): what it was "
+			"computed from could not be computed again",
+			page->request.budget_experts);
+	set(front, (uint32_t)index, wake ? SLEEP_NOT : SLEEP_TOLD);
+	log_session(LOG_LEVEL_INFO, uid, 0, wake ? "is woken" : "is told to sleep");
+	return index;
+}
+
+void sleep_look(struct front *front, uint32_t index, uint64_t now_ns)
+{
+	const struct front_session *fs = &front->sessions[index];
+	const struct slot *slot = &front->slots[index];
+	uint64_t after_ns = (uint64_t)front->config->sleep_after;
+	bool aside = atomic_load_explicit(&slot->aside, memory_order_relaxed);
+
+	if (asleep(front, index) == SLEEP_IDLE && !aside) {
+		set(front, index, SLEEP_NOT);
+	} else if (asleep(front, index) == SLEEP_NOT && aside && after_ns != 0 &&
+		   fs->blocked_ns != 0 && now_ns - fs->blocked_ns >= after_ns &&
+		   journal_state(slot->page) != SESSION_DONE &&
+		   slot->page->request.budget_experts == 0) {
+		log_session(LOG_LEVEL_INFO, fs->uid, 0, "falls asleep: its client takes nothing");
+		set(front, index, SLEEP_IDLE);
+	}
+}
+
+void sleep_restore(struct front *front, uint32_t index)
+{
+	struct slot *slot = &front->slots[index];
+	uint32_t how = atomic_load_explicit(&slot->page->asleep, memory_order_relaxed);
+
+	if (how > SLEEP_IDLE)
+		how = SLEEP_NOT;
+	journal_sleep(slot->page, slot->shared, (enum session_sleep)how);
+	atomic_store_explicit(&slot->asleep, how, memory_order_relaxed);
+}

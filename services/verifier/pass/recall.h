@@ -1,0 +1,64 @@
+/*
+ * Pages of the KV cache that are on disk (services/verifier/prefixes), as the engine uses them.
+ *
+ * Saving: pages that have been there for sleep_after are copied to buffers and written, and sooner if
+ * memory is short; those of sessions that fall asleep come first. At most a few pages are copied
+ * between two passes, and none when no buffer is free.
+ *
+ * Recalling: a session that is about to start, and whose next tokens are not in memory but on disk,
+ * sits out until their pages have been read. They become pages of the cache as if it had computed
+ * them. Where the disk fails, or takes too long, it computes them.
+ *
+ * Engine thread, unless a comment says otherwise.
+ */
+#pragma once
+
+#include "services/verifier/prefixes/prefix_disk.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct engine;
+struct engine_session;
+struct error;
+
+enum { RECALL_AHEAD = 3 };
+
+/* A session's reads, oldest first. */
+struct recall {
+	bool on; /* it sits out */
+	bool asked; /* once is enough for each start */
+	bool more; /* there may be further pages behind those that were asked for */
+	uint32_t n;
+	struct prefix_buffer *buffer[RECALL_AHEAD];
+	uint64_t id[RECALL_AHEAD];
+	uint32_t from; /* position of the first token of buffer[0] */
+	uint64_t last; /* id of the page before the next one that is asked for */
+	uint64_t heard_ns; /* when a page came last */
+};
+
+struct engine_disk {
+	struct prefix_disk *disk; /* NULL: nothing is kept on disk */
+	uint64_t *seen_ns; /* [n_pages] since when a page could be saved; 0: it cannot */
+	uint32_t next; /* the page that is looked at next */
+	/* tokens that were written, and that were read; any thread */
+	_Atomic uint64_t saved_tokens, recalled_tokens;
+};
+
+/* At start, before the engine's thread. Nothing is kept on disk when the directory or the cache is
+ * not suited; that is logged. -ENOMEM. */
+int recall_open(struct engine *engine, struct error *err);
+/* After the engine's thread. */
+void recall_close(struct engine *engine);
+
+/* Saves some pages, if any are due; gives up the pages of sleeping sessions. */
+void recall_save(struct engine *engine, uint64_t now_ns);
+/* Saves all pages that can be saved, for a second at most. */
+void recall_save_all(struct engine *engine);
+
+/* Looks on disk for the first n tokens of a session that has taken over what is in memory. */
+void recall_begin(struct engine *engine, struct engine_session *s, uint32_t n);
+/* Takes what has arrived for all sessions that sit out. */
+void recall_step(struct engine *engine, uint64_t now_ns);
+/* The session has ended, or has lost its pages. */
+void recall_end(struct engine *engine, struct engine_session *s);

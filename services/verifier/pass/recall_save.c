@@ -1,0 +1,200 @@
+/* Writes pages of the KV cache to disk: see recall.h. */
+#include "services/verifier/pass/recall.h"
+
+#include "kernels/kernels.h"
+#include "services/verifier/pass/engine.h"
+#include "shared/base/clock.h"
+#include "shared/base/counter.h"
+#include "shared/base/log.h"
+#include "shared/model/gguf/gguf_watch.h"
+#include "shared/model/kv/kv_content.h"
+#include "shared/model/kv/kv_prefix.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Pages that are looked at in each step: while sessions run, and while none does. */
+enum { LOOKS = 256, LOOKS_IDLE = 65536 };
+#define ALL_NS 1000000000u
+
+static void wake(void *arg)
+{
+	engine_poke(arg);
+}
+
+int recall_open(struct engine *engine, struct error *err)
+{
+	const struct verifier_config *config = engine->o.config;
+	const struct model *model = engine->o.model;
+	const struct kv_layout *layout = &engine->kv.layout;
+	const struct prefix_disk_options options = {
+		.dir = config->prefix_dir,
+		.budget = (uint64_t)config->prefix_disk,
+		.content_bytes = kv_content_bytes(&engine->kv),
+		.shape = {.model = model->fingerprint,
+			.stamps = gguf_stamps(model->gguf),
+			.arithmetic = KERNELS_ARITHMETIC,
+			.kv_type = (uint32_t)layout->type,
+			.n_layers = layout->n_layers,
+			.n_kv_heads = layout->n_kv_heads,
+			.k_dim = layout->k_dim,
+			.v_dim = layout->v_dim},
+		.wake = wake,
+		.arg = engine,
+	};
+	struct error why;
+
+	if (config->prefix_dir[0] == '\0')
+		return 0;
+	if (options.content_bytes == 0) {
+		log_notice("prefix_dir: beginnings of prompts are not kept with this model, whose "
+			   "layers keep recurrent states or windows of their own");
+		return 0;
+	}
+	engine->disk.seen_ns = calloc(layout->n_pages, sizeof(*engine->disk.seen_ns));
+	if (engine->disk.seen_ns == NULL)
+		return error_set(err, ENOMEM, "no memory for a list of %u pages", layout->n_pages);
+	if (prefix_disk_open(&options, &engine->disk.disk, &why) != 0)
+		log_error("%s: beginnings of prompts are not kept on disk", why.text);
+	return 0;
+}
+
+void recall_close(struct engine *engine)
+{
+	prefix_disk_close(&engine->disk.disk);
+	free(engine->disk.seen_ns);
+	engine->disk.seen_ns = NULL;
+}
+
+/* Whether the page is on disk, or is being written. */
+static bool is_saved(struct engine *engine, uint32_t page)
+{
+	uint64_t tag = engine->kv.pages[page].tag;
+
+	return tag != 0 && prefix_disk_has(engine->disk.disk, tag);
+}
+
+/* Begins to write a page. 1: begun; 0: it is saved; -EAGAIN: not now; otherwise: it cannot be saved
+ * now, or not before the one before it. */
+static int save_page(struct engine *engine, uint32_t page)
+{
+	struct prefix_disk *disk = engine->disk.disk;
+	struct kv_page *own = &engine->kv.pages[page];
+	struct prefix_header header = {.before = 0};
+	struct kv_content_name name;
+
+	if (is_saved(engine, page))
+		return 0;
+	if (own->before != KV_NONE && !is_saved(engine, own->before))
+		return -ENOENT;
+	if (own->before != KV_NONE)
+		header.before = engine->kv.pages[own->before].tag;
+	if (!kv_content_name(&engine->kv, page, &name))
+		return -ENOENT;
+	own->tag = prefix_disk_find(disk, header.before, name.domain, name.tokens);
+	if (own->tag != 0)
+		return 0;
+	struct prefix_buffer *buffer = prefix_disk_writes(disk);
+	if (buffer == NULL)
+		return -EAGAIN;
+	kv_content_read(&engine->kv, page, prefix_buffer_content(buffer));
+	header.domain = name.domain;
+	memcpy(header.tokens, name.tokens, sizeof(header.tokens));
+	memcpy(header.order, name.order, sizeof(header.order));
+	own->tag = prefix_disk_write(disk, buffer, &header);
+	if (own->tag == 0)
+		return -ENOSPC;
+	counter_add(&engine->disk.saved_tokens, KV_PAGE_CELLS);
+	return 1;
+}
+
+/* Gives up the pages of a session that sleeps, once they are on disk, as far as they can be. Returns
+ * how many pages it began to write, at most `most`. */
+static uint32_t fall_asleep(struct engine *engine, struct engine_session *s, uint32_t most)
+{
+	uint32_t begun = 0, saved = 0;
+	int rc = 0;
+
+	for (uint32_t at = 0; engine->disk.disk != NULL && at < s->seq.n_shared && rc >= 0;
+		at += KV_PAGE_CELLS) {
+		if (begun == most)
+			return begun;
+		rc = save_page(engine, s->seq.cell[at] / KV_PAGE_CELLS);
+		begun += rc == 1;
+		saved += rc >= 0 ? KV_PAGE_CELLS : 0;
+	}
+	if (rc == -EAGAIN && prefix_disk_busy(engine->disk.disk))
+		return begun;
+	log_session(LOG_LEVEL_INFO, s->uid, engine->iteration,
+		"sleeps: %u of its %u tokens are on disk", saved, s->n_tokens);
+	kv_seq_exit(&engine->kv, &s->seq);
+	recall_end(engine, s);
+	s->waits = false;
+	s->sched.n_pages = s->sched.n_kv = 0;
+	return begun;
+}
+
+/* Whether a page is to be written now. */
+static bool is_due(struct engine *engine, uint32_t page, uint64_t now_ns)
+{
+	const struct kv *kv = &engine->kv;
+	uint64_t *seen_ns = &engine->disk.seen_ns[page], after = engine->tuning->sleep_after;
+	bool is_short = kv->pages[page].kept && kv->n_free < kv->layout.n_pages / 8;
+
+	if (!kv_prefix_filed(kv, page)) {
+		*seen_ns = 0;
+		return false;
+	}
+	if (*seen_ns == 0)
+		*seen_ns = now_ns;
+	return is_short || (after != 0 && now_ns - *seen_ns >= after);
+}
+
+void recall_save(struct engine *engine, uint64_t now_ns)
+{
+	uint32_t n_pages = engine->kv.layout.n_pages, begun = 0;
+	/* While sessions run, few enough that their copies take no time that counts. */
+	uint32_t most = engine->n_order > 0 ? 1 : PREFIX_WRITES;
+	uint32_t looks = engine->n_order > 0 ? LOOKS : LOOKS_IDLE;
+
+	for (uint32_t i = 0; i < engine->n_live; i++) {
+		struct engine_session *s = engine_live(engine, i);
+
+		if (s->asleep && s->seq.owner != 0)
+			begun += fall_asleep(engine, s, most - begun);
+	}
+	if (engine->disk.disk == NULL)
+		return;
+	for (uint32_t i = 0; i < looks && i < n_pages && begun < most; i++) {
+		uint32_t page = engine->disk.next;
+		int rc = is_due(engine, page, now_ns) ? save_page(engine, page) : 0;
+
+		if (rc == -EAGAIN)
+			return;
+		begun += rc == 1;
+		engine->disk.next = page + 1 < n_pages ? page + 1 : 0;
+	}
+}
+
+void recall_save_all(struct engine *engine)
+{
+	uint64_t end_ns = clock_ns() + ALL_NS;
+	const struct timespec pause = {.tv_nsec = 1000000};
+	bool more = engine->disk.disk != NULL;
+
+	while (more && clock_ns() < end_ns) {
+		more = false;
+		for (uint32_t page = 0; page < engine->kv.layout.n_pages; page++) {
+			int rc = kv_prefix_filed(&engine->kv, page) ? save_page(engine, page) : 0;
+
+			if (rc == -EAGAIN && !prefix_disk_busy(engine->disk.disk))
+				return;
+			more |= rc == 1 || rc == -EAGAIN;
+			if (rc == -EAGAIN)
+				break;
+		}
+		if (more)
+			nanosleep(&pause, NULL);
+	}
+}

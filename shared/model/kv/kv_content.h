@@ -1,0 +1,25 @@
+/*
+ * The content of shared pages as bytes, for who keeps pages elsewhere, and pages that are filled with
+ * such bytes instead of being computed. Only for caches whose pages can be shared (kv_share.c), in
+ * memory that this process sees. Engine thread.
+ */
+#pragma once
+
+#include "shared/model/kv/kv.h"
+
+/* Bytes of a page: of each layer and head the keys of its cells, then their values, as they lie in
+ * the store. 0: pages of this cache cannot be had. */
+size_t kv_content_bytes(const struct kv *kv);
+
+struct kv_content_name {
+	uint64_t domain;
+	const int32_t *tokens; /* [KV_PAGE_CELLS] until the page changes */
+	uint8_t order[KV_PAGE_CELLS]; /* which of them cell i holds */
+};
+
+/* What a page holds. False: it cannot be found by its tokens (kv_prefix.h), or is damaged. */
+bool kv_content_name(struct kv *kv, uint32_t page, struct kv_content_name *out);
+void kv_content_read(const struct kv *kv, uint32_t page, void *out);
+/* Appends a page with this content to a sequence that has no tokens but those in its shared pages.
+ * order: a permutation. -ENOSPC: no page is free or kept, or the sequence has no room. */
+int kv_content_append(struct kv *kv, struct kv_seq *seq, const uint8_t *order, const void *content);

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Beginnings of prompts on disk, and sessions that sleep, with the real service. Answers are those without: after everything was stopped and
+started again, after a session slept while the verifier was killed, with files that are truncated, scribbled over, of another model or gone,
+and on a disk that is full."""
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from outrider_test import SAMPLED, TARGET_Q4, Service, Tap, difference, prompts, reference, seeded, until
+
+TOKENS = 60
+tap = Tap()
+random = seeded()
+parts = prompts(6, longest=60)
+ids = [[t for p in parts[i:] + parts[:i] for t in p][:150 + 10 * i] for i in range(5)]
+expected = [reference(p, TOKENS, SAMPLED if i == 1 else None, seed=3 + i, extra=("--ignore-eos",)) for i, p in enumerate(ids)]
+
+
+def request(i, **more):
+    return {"tokens": ids[i], "max_tokens": TOKENS, "seed": 3 + i, "k": (0, 3, 7)[i % 3], "ignore_eos": True, "draft_method": "ngram",
+            "logits_hash": i == 2, **(SAMPLED if i == 1 else {}), **more}
+
+
+def sets(where, *more):
+    return ("verifier.context=512", "verifier.kv_tokens=4096", f"verifier.prefix_dir={where}", "verifier.sleep_after=100ms",
+            "verifier.linger=100ms", *more)
+
+
+def details(service):
+    return next(p for p in service.status() if p["name"] == "verifier").get("details") or {}
+
+
+def files(where):
+    return sorted(Path(where).glob("*.kv"))
+
+
+def answers(service):
+    """What is wrong with them, and how many of their tokens came from disk."""
+    before = details(service).get("disk_found_tokens", 0)
+    results = service.swarm([request(i) for i in range(len(ids))], concurrent=3)
+    wrong = [f"{i}: {what}" for i, (r, e) in enumerate(zip(results, expected)) if (what := difference(r, e))]
+    return wrong, details(service).get("disk_found_tokens", 0) - before
+
+
+def sleep_and_wake(service):
+    """A session sleeps in the middle of its answer; the verifier is killed; it sleeps still, and goes on when it is woken."""
+    long = reference(ids[0], 300, None, seed=9, extra=("--ignore-eos",))
+    _, results = service.swarm_start([{**request(0), "max_tokens": 300, "seed": 9, "logits_hash": False}])
+    live = lambda: [s for s in service.ctl_json("sessions")["sessions"] if s["state"] != "done"]
+    until(lambda: any(s["output_tokens"] > 20 for s in live()), 30)
+    uid = live()[0]["uid"]
+    slept = service.ctl("session", "sleep", str(uid))
+    until(lambda: "of its" in service.whole_log() and "sleeps: " in service.whole_log(), 30)
+    before = live()[0]
+    service.kill("verifier")
+    service.wait_ready()
+    after = live()[0]
+    time.sleep(0.3)
+    still = live()[0]
+    again = details(service).get("disk_found_tokens", 0)
+    woken = service.ctl("session", "wake", str(uid))
+    (result,) = results()
+    what = difference(result, long)
+    saved = [int(n) for n in re.findall(r"sleeps: (\d+) of its", service.whole_log())]
+    tap.ok(not what and slept.returncode == 0 and "asleep" in slept.stdout and woken.returncode == 0
+           and before["state"] == after["state"] == still["state"] == "asleep" and after["output_tokens"] == still["output_tokens"] < 300
+           and saved and saved[0] >= 128,
+           f"a session sleeps through the verifier's death and goes on when it is woken: the same bytes ({saved} tokens saved)",
+           f"{what}\n{slept}\n{woken}\n{before}\n{after}\n{still}\n{again}\n{service.log_text()[-2000:]}")
+    unknown = service.ctl("session", "sleep", "12345")
+    tap.ok(unknown.returncode != 0 and "no session 0000000000003039" in unknown.stdout + unknown.stderr, "a session that is not there is named",
+           unknown)
+
+
+def damage(where):
+    """Each kind of damage to some file; returns their names."""
+    all_of_them = files(where)
+    chosen = random.sample(all_of_them, 6)
+    os.truncate(chosen[0], 700)
+    os.truncate(chosen[1], 3)
+    for path, at in ((chosen[2], 40), (chosen[3], 600)):
+        with open(path, "r+b") as f:
+            f.seek(at)
+            f.write(b"rubbish")
+    chosen[4].unlink()
+    os.rename(chosen[5], chosen[5].with_name("0123456789abcdef.kv"))
+    return len(all_of_them)
+
+
+def is_told(service, *words):
+    """The disk is looked at by a thread of its own."""
+    until(lambda: all(w in service.whole_log() for w in words), 20)
+    return all(w in service.whole_log() for w in words)
+
+
+with tempfile.TemporaryDirectory(prefix="outrider-prefixes-") as where:
+    with Service(sets=sets(where), options=("-v",)) as service:
+        wrong, _ = answers(service)
+        sleep_and_wake(service)
+        until(lambda: len(files(where)) >= 26, 20)
+    with Service(sets=sets(where), options=("-v",)) as service:
+        again, found = answers(service)
+        tap.ok(not wrong and not again and found >= 5 * 96, f"after everything was started again, {found} tokens are found on disk: the same bytes",
+               f"{wrong} {again} {details(service)}\n{service.log_text()[-2000:]}")
+        # Two at a time: the second begins while the first is read.
+        for process in service.children():
+            os.kill(process, 9)
+        service.wait_ready()
+        again, _ = answers(service)
+        tap.ok(not again, "and after every process was killed at once", again)
+    n = damage(where)
+    with Service(sets=sets(where), options=("-v",)) as service:
+        told = is_told(service, "is removed: it is truncated", "is removed: the checksum of its header is wrong", "is removed: it has another name")
+        # After the look at the directory, so that it is found when it is read.
+        for path in files(where):
+            with open(path, "r+b") as f:
+                f.seek(900)
+                f.write(random.randbytes(64))
+        again, found = answers(service)
+        tap.ok(not again and told and is_told(service, "is not used: the checksum of its keys and values is wrong"),
+               f"of {n} files that were damaged in every way none is used: the same bytes, and the log names them",
+               f"{again} {found}\n{service.log_text()[-3000:]}")
+    with Service(sets=sets(where), options=("-v",)) as service:
+        answers(service)
+        until(lambda: len(files(where)) >= 10, 20)
+    before = len(files(where))
+    with Service(model=TARGET_Q4, sets=sets(where, "verifier.prefix_disk=600K"), options=("-v",)) as service:
+        told = is_told(service, f"{before} files are not used, and give way first: another model computed it")
+        answers(service)
+        until(lambda: details(service)["disk_bytes"] <= 600 << 10 and details(service)["disk_saved_tokens"] > 0, 20)
+        bytes_there = sum(p.stat().st_size for p in files(where))
+        tap.ok(told and bytes_there <= 600 << 10 and details(service)["disk_found_tokens"] == 0,
+               "files of another model are refused by their fingerprint and give way; the budget is kept", f"{before} {bytes_there} {details(service)}")
+
+with tempfile.TemporaryDirectory(prefix="outrider-full-") as where:
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", where], capture_output=True).returncode == 0
+    if not mounted:
+        tap.skip("a disk that is full: the same bytes", "tmpfs cannot be mounted here")
+    else:
+        try:
+            with Service(sets=sets(where), options=("-v",)) as service:
+                first, _ = answers(service)
+                until(lambda: details(service)["disk_failures"] > 0, 20)
+                again, _ = answers(service)
+                tap.ok(not first and not again and is_told(service, "cannot be written: No space left on device")
+                       and not list(Path(where).glob("*.part")), "a disk that is full: the same bytes, and the log says so",
+                       f"{first} {again} {details(service)} {os.listdir(where)}\n{service.log_text()[-1500:]}")
+        finally:
+            subprocess.run(["umount", where], check=False)
+
+with Service(sets=sets("/proc/no/such")) as service:
+    again, _ = answers(service)
+    tap.ok(not again and is_told(service, "prefix_dir /proc/no/such: "), "a directory that cannot be made is named, and the service goes on without",
+           f"{again}\n{service.log_text()[-1500:]}")
+tap.done()
