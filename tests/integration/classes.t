@@ -3,6 +3,7 @@
 with and without drafts and with the verifier killed meanwhile. A class that does not exist and a deadline that cannot be met are refused, and the
 status says by how much targets are missed."""
 import random
+import re
 import sys
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ tap = Tap()
 ids = prompts(8, longest=120)
 modes = (None, SAMPLED)
 expected = {(m, i): reference(p, TOKENS, modes[m], seed=3 + i, extra=("--ignore-eos",)) for m in (0, 1) for i, p in enumerate(ids)}
-CLASSES = "chat priority=10 tpot=1us ttft=1us, batch priority=-10 tpot=1h"
+CLASSES = "chat priority=10 tpot=1us ttft=1us, batch priority=-10 tpot=1h ttft=1h"
 SETS = ("verifier.context=256", "verifier.kv_tokens=480", "verifier.sessions_max=4", f"verifier.classes={CLASSES}", "verifier.prefix_tokens=0")
 
 
@@ -60,6 +61,12 @@ with Service(draft=DRAFTS["small"], sets=SETS, options=("-v",)) as service:
     tap.ok("over its target of 0.0 ms" in lines["chat"] and lines["chat"].startswith("priority 10; tpot ")
            and "within its target" in lines["batch"] and lines["default"] == "priority 0",
            "the status says by how much a class misses its targets", lines)
+    over, within = (re.search(p, lines[name]) for name, p in
+                    (("chat", r"ttft ([0-9.]+) ms, ([0-9.]+) ms over its target of 0\.0 ms"),
+                     ("batch", r"ttft ([0-9.]+) ms, within its target of 3600000\.0 ms")))
+    # Batch sessions wait for each other and for chat sessions; a first token takes a pass at least.
+    tap.ok(over and within and float(over[1]) > 1 and abs(float(over[1]) - float(over[2])) < 0.2 and float(within[1]) > 1,
+           "targets of TTFT are measured from a request's admission to its first token", lines)
     tap.ok(int(details(service)["pass_ns"]) > 0 and int(details(service)["prefill_token_ns"]) > 0, "and what passes cost", details(service))
 
     (refused,) = service.swarm([request(0, 0, "urgent", 0)], concurrent=1)
@@ -73,5 +80,6 @@ with Service(draft=DRAFTS["small"], sets=SETS, options=("-v",)) as service:
     tap.ok(wrong_one.returncode != 0 and "priority=1000 of chat: allowed are -100 to 100" in wrong_one.stderr + wrong_one.stdout,
            "a setting that is wrong is refused", wrong_one)
     service.ctl("knob", "set", f"verifier.classes={CLASSES}")
-    batch_then_chat(service, 3, 2)
+    for k in (0, 3):
+        batch_then_chat(service, k, 2)
 tap.done()

@@ -21,7 +21,9 @@ class InvalidRequest(OutriderError, ValueError):
 
 
 class Busy(OutriderError):
-    """The service has as many requests as it takes. Try again later."""
+    """The service has as many requests as it takes. Try again later; `retry_s`: after so many seconds there may be room, 0: not known."""
+
+    retry_s: float = 0.0
 
 
 class Unavailable(OutriderError, ConnectionError):
@@ -47,6 +49,9 @@ _CLASSES: dict[int, type[OutriderError]] = {
 }
 
 
-def error_of(code: int, message: str) -> OutriderError:
+def error_of(code: int, message: str, retry_ms: int = 0) -> OutriderError:
     """The exception for an errno value and a sentence; without a sentence the system's words for the code."""
-    return _CLASSES.get(code, OutriderError)(code, message or os.strerror(code))
+    error = _CLASSES.get(code, OutriderError)(code, message or os.strerror(code))
+    if isinstance(error, Busy):
+        error.retry_s = retry_ms / 1000
+    return error

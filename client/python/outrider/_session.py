@@ -170,8 +170,8 @@ class Session:
         self._ask_after = silent + min(self._ask_after, ASK_S_MAX)
         self._asked = self._asked or silent
 
-    def _fail(self, code: int, message: str) -> None:
-        self.error = error_of(code, message)
+    def _fail(self, code: int, message: str, retry_ms: int = 0) -> None:
+        self.error = error_of(code, message, retry_ms)
         self.ended = True
 
     def _end(self, done: Done) -> None:
@@ -269,7 +269,7 @@ class Session:
         elif unknown and self._cancelling:
             self._end(Done("cancelled", "", "", Usage(output_tokens=self.arrived, restarts=self.restarts)))
         else:
-            self._fail(errno.EBUSY if code == errno.EAGAIN else code, failure.message)
+            self._fail(errno.EBUSY if code == errno.EAGAIN else code, failure.message, failure.retry_ms)
 
     def _fail_given_up(self, silent: float, waited: bool) -> bool:
         """Silence that nobody will end: the service has gone since we came, or does not come and is known to have gone before."""
