@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """A soak of the scheduler and of the KV cache, which make check does not run: 256 sessions of three classes at once, whose prompts begin
-alike, with KV pages for a few of them, while the verifier is killed now and then. Every answer has the bytes that it has alone; memory and
+alike, with KV pages for a few of them, some on disk, while sessions are told to sleep and the verifier is killed now and then. Every answer has the bytes that it has alone; memory and
 descriptors of every process are the same in the second half of the time as in the first. OUTRIDER_TEST_MINUTES: how long it goes on (3)."""
+import concurrent.futures
 import os
 import random
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -33,37 +35,60 @@ def size(pid):
     return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("RssAnon")) / 1024, len(os.listdir(f"/proc/{pid}/fd"))
 
 
+def asleep(service):
+    return [s["uid"] for s in service.ctl_json("sessions").get("sessions", ()) if s["state"] == "asleep"]
+
+
+def let_sleep(service):
+    """Some of the sessions that run."""
+    live = [s["uid"] for s in service.ctl_json("sessions").get("sessions", ()) if s["state"] in ("running", "prefill", "queued")]
+    return sum(service.ctl("session", "sleep", str(uid)).returncode == 0 for uid in random.sample(live, min(3, len(live))))
+
+
 def sizes(service):
     return {name: size(pid) for name, pid in service.processes().items()}
 
 
 sets = ("verifier.context=256", "verifier.kv_tokens=2048", "verifier.sessions_max=64", "verifier.queue_max=256", "verifier.client_requests=256",
-        f"verifier.classes={CLASSES}", "verifier.ageing=1s")
-with Service(draft=DRAFTS["small"], sets=sets, options=("-v",)) as service:
-    end, rounds, kills, wrong, seen = time.monotonic() + 60 * MINUTES, 0, 0, [], []
+        f"verifier.classes={CLASSES}", "verifier.ageing=1s", "verifier.sleep_after=200ms", "verifier.prefix_disk=4M")
+folder = tempfile.TemporaryDirectory(prefix="outrider-soak-")
+with folder, concurrent.futures.ThreadPoolExecutor(2) as pool, Service(draft=DRAFTS["small"], sets=(*sets, f"verifier.prefix_dir={folder.name}"), options=("-v",)) as service:
+    end, rounds, kills, slept, wrong, seen = time.monotonic() + 60 * MINUTES, 0, 0, 0, [], []
     while rounds < 4 or time.monotonic() < end:
         keys = [(random.randrange(2), random.randrange(KINDS)) for _ in range(SESSIONS)]
         # The urgent ones come when the others have the pages.
         early, late = keys[::2], keys[1::2]
-        first, first_results = service.swarm_start([request(*key, ("batch",)) for key in early], concurrent=SESSIONS)
+        _, first_results = service.swarm_start([request(*key, ("batch",)) for key in early], concurrent=SESSIONS)
         time.sleep(random.uniform(0.1, 1))
-        second, second_results = service.swarm_start([request(*key, ("default", "chat")) for key in late], concurrent=SESSIONS)
+        _, second_results = service.swarm_start([request(*key, ("default", "chat")) for key in late], concurrent=SESSIONS)
+        # Read as they come: a pipe that is full would stop its client.
+        running = [pool.submit(results, 600) for results in (first_results, second_results)]
         for _ in range(random.choice((0, 1, 2))):
             time.sleep(random.uniform(0.2, 2))
-            if first.poll() is None or second.poll() is None:
+            if not all(r.done() for r in running):
+                slept += let_sleep(service)
                 kills += service.kill("verifier")
-        for key, result in zip(early + late, first_results(600) + second_results(600)):
+                service.wait_ready()
+        slept += let_sleep(service)
+        while not all(r.done() for r in running):
+            for uid in asleep(service):
+                service.ctl("session", "wake", str(uid))
+            time.sleep(0.2)
+        for key, result in zip(early + late, running[0].result() + running[1].result()):
             if what := difference(result, expected[key]):
                 wrong.append(f"{key}: {what}")
         rounds += 1
         service.wait_ready()
         now = sizes(service)
         seen.append(now)
-        tap.note(f"round {rounds}, {kills} kills, {len(wrong)} wrong: " + ", ".join(f"{n} {m:.0f} MiB {d} fds" for n, (m, d) in now.items()))
+        tap.note(f"round {rounds}, {kills} kills, {slept} told to sleep, {len(wrong)} wrong: " + ", ".join(f"{n} {m:.0f} MiB {d} fds" for n, (m, d) in now.items()))
     log = service.whole_log()
     tap.ok(not wrong and rounds >= 4, f"{rounds} rounds of {SESSIONS} sessions, {kills} kills: the same bytes", "\n".join(wrong[:10]))
-    tap.ok("gives up its KV pages" in log and "tokens in the KV cache" in log, "sessions gave up pages, and found those of others",
-           f"{log.count('gives up its KV pages')} and {log.count('tokens in the KV cache')}")
+    tap.ok("gives up its KV pages" in log and "tokens in the KV cache" in log and slept and "of its" in log,
+           f"sessions gave up pages {log.count('gives up its KV pages')} times, slept {log.count('sleeps: ')} times, "
+           f"and found pages {log.count('tokens in the KV cache')} times")
+    disk = {k: v for k, v in next(p for p in service.status() if p["name"] == "verifier")["details"].items() if k.startswith("disk_")}
+    tap.ok(disk["disk_failures"] == 0 and disk["disk_bytes"] <= 4 << 20, f"the disk took and gave pages: {disk}", disk)
     # A verifier that was killed begins small, so the greatest of each half of the rounds are compared.
     halves = [{n: tuple(max(s[n][i] for s in half if n in s) for i in (0, 1)) for n in now} for half in (seen[:rounds // 2], seen[rounds // 2:])]
     grown = {n: (a, b) for n, a in halves[0].items() if (b := halves[1][n])[0] > 1.2 * a[0] + 8 or b[1] > a[1] + 4}
