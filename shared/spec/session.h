@@ -26,7 +26,7 @@
 #include <stddef.h>
 
 #define SESSIONS_REGION "sessions"
-#define SESSIONS_LAYOUT 15
+#define SESSIONS_LAYOUT 16
 
 enum session_state {
 	SESSION_FREE = 0,
