@@ -70,7 +70,7 @@ static void add_speed(struct lines *lines, const struct outrider_process *verifi
 static void add_room(struct lines *lines, const struct outrider_process *verifier,
 	const struct outrider_process *cache)
 {
-	char experts[96] = "", memory[UNITS_BYTES];
+	char experts[96] = "", device[64] = "", memory[UNITS_BYTES];
 	uint64_t all = process_number(cache, "experts");
 
 	if (!process_detail(verifier, "places"))
@@ -80,12 +80,17 @@ static void add_room(struct lines *lines, const struct outrider_process *verifie
 			", %" PRIu64 " of %" PRIu64 " experts in memory (room for %s)",
 			process_number(cache, "resident"), all,
 			units_size(process_number(cache, "budget_bytes"), memory));
+	if (process_detail(cache, "device"))
+		snprintf(device, sizeof device,
+			", %" PRIu64 " on the device (room for %" PRIu64 ")",
+			process_number(cache, "device_in_use"),
+			process_number(cache, "device_slots"));
 	add(lines, "room",
 		"%" PRIu64 " of %" PRIu64 " places taken, %" PRIu64 " of %" PRIu64
-		" tokens of KV cache%s",
+		" tokens of KV cache%s%s",
 		process_number(verifier, "running"), process_number(verifier, "places"),
 		process_number(verifier, "kv_held_tokens"), process_number(verifier, "kv_tokens"),
-		experts);
+		experts, device);
 }
 
 /* A device that lacks experts, and the CPU beside it. */

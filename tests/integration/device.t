@@ -60,6 +60,9 @@ with Service(TARGET_Q4, DRAFTS["small"], [*DEVICE, "expert-cache.device_budget=3
     tap.ok(not wrong, "greedy and sampled, K 0 and 3: the CPU's bytes", wrong)
     tap.ok(now["slots"] == 64 and now["in_use"] <= 64 and now["hits"] and now["misses"] and now["evictions"] and
            not now["all_pinned"], "experts came and went, and others were found", now)
+    both = service.ctl_json("cache", "stats")
+    tap.ok(both["misses"] and both["evictions"] and both["prefetched"] and both["hints"] and now["prefetched"],
+           "and so in memory, which lacked some of them: hints reach the link to the device and the link to the file", both)
     tap.ok(now["self_served"] * 10 < now["misses"], "misses were served by the expert-cache", now)
     text, top = (" ".join(service.ctl(*words).stdout.split()) for words in (("cache", "stats"), ("top",)))
     tap.ok("device simt, budget 33%: 64 slots" in text and " GB/s; " in text and " for the verifier, " in text and
@@ -83,7 +86,8 @@ with Service(TARGET_Q4, DRAFTS["small"], [*DEVICE, "expert-cache.device_budget=3
     tap.ok(spans <= names and any(n.startswith("device 1") for n in lanes), "outriderctl trace shows copies and waits", f"{names} {lanes}")
     details = next(p["details"] for p in service.status() if p["name"] == "expert-cache")
     tap.ok(details["device"] == "simt" and details["device_memory_bytes"] == now["memory_bytes"] and details["device_busy_ns"] >= now["busy_ns"] and
-           "device memory: " in service.ctl("status", "--all").stdout, "outriderctl status shows the device", details)
+           "device memory: " in service.ctl("status", "--all").stdout and
+           " on the device (room for 64)" in " ".join(service.ctl("status").stdout.split()), "outriderctl status shows the device", details)
 
     wrong = under_kills(service, "expert-cache", 2)
     now = device(service)
