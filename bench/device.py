@@ -4,7 +4,7 @@ import subprocess
 
 TITLES = (
     ("Synthetic routing (Zipf's law), drafts accepted as the demo's aligned draft model was on the mixed workload.",
-     ("--model", "all", "--passes", "96")),
+     ("--passes", "96")),
     ("The demo model's recorded routing.", ("--model", "demo", "--routing", "recorded")),
     ("Uniform routing, where no cache can guess.", ("--machine", "4090,4090-x4", "--routing", "uniform", "--passes", "96", "--policy", "lru,spac,outrider")),
     ("Routing that changes every 128 passes.", ("--machine", "4090,4090-x4", "--routing", "phases", "--passes", "384", "--policy", "lru,spac,outrider")),
