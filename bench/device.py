@@ -5,9 +5,6 @@ import subprocess
 TITLES = (
     ("Synthetic routing (Zipf's law), drafts accepted as the demo's aligned draft model was on the mixed workload.",
      ("--passes", "96")),
-    ("The demo model's recorded routing.", ("--model", "demo", "--routing", "recorded")),
-    ("Uniform routing, where no cache can guess.", ("--machine", "4090,4090-x4", "--routing", "uniform", "--passes", "96", "--policy", "lru,spac,outrider")),
-    ("Routing that changes every 128 passes.", ("--machine", "4090,4090-x4", "--routing", "phases", "--passes", "384", "--policy", "lru,spac,outrider")),
     ("A host with the published peak of two channels of DDR5-5600, 89.6 GB/s, in place of the measured one.",
      ("--passes", "96", "--policy", "lru,spac,outrider", "--cpu-bandwidth", "89.6")))
 
