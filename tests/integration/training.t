@@ -31,7 +31,8 @@ def check(*words):
     return json.loads(done.stdout) if not done.returncode else {"failed": done.stderr[-2000:]}
 
 
-folder = Path(tempfile.mkdtemp(prefix="outrider-training-"))
+kept = tempfile.TemporaryDirectory(prefix="outrider-training-")
+folder = Path(kept.name)
 adapter = HEADS / "mtp-qwen3moe.f32.gguf"
 if adapter.exists():
     found = check("golden", HEADS / "target-qwen3moe.f32.gguf", adapter, HEADS / "mtp-qwen3moe.json")
