@@ -573,7 +573,7 @@ def check_columns(service):
         counts |= {key for key, value in process["details"].items() if isinstance(value, int)}
     mine = {key for p in service.status() for key, value in p["details"].items() if isinstance(value, int)}
     states = {f"peer_{name}" for name in PROCESSES}
-    tap.ok(details - counts == states | {"model", "draft", "head", "method", "kernels", "sessions", "kv_from", "policy", "link", "class_default"} and mine == counts,
+    tap.ok(details - counts == states | {"model", "draft", "head", "method", "kernels", "sessions", "kv_from", "policy", "link", "class_default", "adapter"} and mine == counts,
            "counts of the status are numbers in JSON, of both programs", details - counts)
     plain = {"model", "draft", "method", "kernels", "policy", "sessions", "threads", "class_default"}
     tap.ok(len(details) > 20 and details - plain <= defined, "and every detail of the status", sorted(details - plain - defined))
