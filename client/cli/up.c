@@ -226,6 +226,8 @@ static int take_watchdog(struct up *up, const char *text)
 
 static int take_flag(struct up *up, int flag)
 {
+	int status;
+
 	switch (flag) {
 	case FLAG_MODEL:
 		up->model = optarg;
@@ -241,7 +243,8 @@ static int take_flag(struct up *up, int flag)
 	case FLAG_THREADS:
 		return add_setting(up, VERIFIER, "threads", optarg);
 	case FLAG_DEVICE:
-		return add_setting(up, VERIFIER, "device", optarg);
+		status = add_setting(up, VERIFIER, "device", optarg);
+		return status ? status : add_setting(up, CACHE, "device", optarg);
 	case FLAG_CONTEXT:
 		return add_setting(up, VERIFIER, "context", optarg);
 	case FLAG_KV:

@@ -1,5 +1,6 @@
 #include "services/expert-cache/config.h"
 
+#include "kernels/gpu/choice.h"
 #include "services/expert-cache/policies/policy.h"
 
 int cache_config_check(const struct cache_config *config, struct error *err)
@@ -11,5 +12,7 @@ int cache_config_check(const struct cache_config *config, struct error *err)
 	if (cache_policy_find(config->policy) == NULL)
 		return error_set(err, ENOEXEC, "policy: \"%s\" is not one of %s", config->policy,
 			cache_policy_list());
-	return 0;
+	enum gpu_choice choice;
+	const char *device;
+	return gpu_choice_read(config->device, &choice, &device, err);
 }

@@ -182,7 +182,7 @@ static void abandon(void *arg)
 
 void live_device_recover(struct service *service)
 {
-	if (service->config.device == CACHE_DEVICE_CPU)
+	if (strcmp(service->config.device, "cpu") == 0)
 		return;
 	if (broker_recover(service->daemon, DEVICE_REGION, &service->device_fd) != 0)
 		service->device_fd = -1;

@@ -5,6 +5,7 @@
 #include "services/expert-cache/settle.h"
 
 #include "kernels/gpu/backend.h"
+#include "kernels/gpu/choice.h"
 #include "shared/base/descriptors.h"
 #include "shared/base/log.h"
 #include "shared/base/options.h"
@@ -86,17 +87,24 @@ static void say_reads(const struct reader *reader)
 		reader_depth(reader), reader_piece_bytes(reader) >> 10, rate);
 }
 
+/* Without a GPU that can be used experts stay in memory alone, if the setting leaves the choice, or if
+ * a predecessor had the GPU: it is lost, and the service goes on. */
 static int open_backend(struct service *service, struct error *err)
 {
-	const struct backend_gpu_options options = {.seed = 0};
-	switch ((enum cache_device)service->config.device) {
-	case CACHE_DEVICE_SIMT:
-		return backend_simt_create(&options, &service->backend, err);
-	case CACHE_DEVICE_CUDA:
-		return backend_cuda_create(&options, &service->backend, err);
-	case CACHE_DEVICE_CPU:
-		break;
-	}
+	enum gpu_choice choice;
+	struct backend_gpu_options options = {.seed = 0};
+	struct error why = {.text = ""};
+	int status = gpu_choice_read(service->config.device, &choice, &options.device, err);
+	if (status != 0 || choice == GPU_CHOICE_CPU)
+		return status;
+	status = choice == GPU_CHOICE_SIMT ? backend_simt_create(&options, &service->backend, &why)
+					   : backend_cuda_create(&options, &service->backend, &why);
+	if (status == 0)
+		return 0;
+	if (choice != GPU_CHOICE_AUTO && service->device_fd < 0)
+		return error_set(err, -status, "device = %s: %s", service->config.device, why.text);
+	log_notice("device = %s: experts are kept in memory alone, because %s",
+		service->config.device, why.text);
 	return 0;
 }
 

@@ -7,8 +7,6 @@ static const char *const budget_names[] = {"auto", "all", "min", NULL};
 static const char *const policy_names[] = {CACHE_POLICY_EACH(LISTED, LISTED) NULL};
 static const char *const io_names[] = {"auto", "io_uring", "pread", NULL};
 
-static const char *const device_names[] = {"cpu", "simt", "cuda", NULL};
-
 #define AT(field) offsetof(struct cache_config, field), sizeof(((struct cache_config *)0)->field)
 
 const struct config_key cache_config_keys[] = {
@@ -21,10 +19,10 @@ const struct config_key cache_config_keys[] = {
 		"fit beside other weights, the verifier's KV cache and sessions, and a reserve of "
 		"a 16th of memory (256M at least).",
 		KNOB_LIVE, KNOB_MODEL},
-	{"", "device", CONFIG_ENUM, AT(device), 0, 0, device_names, "cpu", NULL,
-		"Where the verifier computes: its own setting device. Unless that is cpu, experts "
-		"are kept in the device's memory too. simt: the kernels for GPUs, emulated on the "
-		"CPU, for tests.",
+	{"", "device", CONFIG_STRING, AT(device), 0, 0, NULL, "cpu", "device",
+		"Where the verifier computes: as its own setting device. Unless that is cpu, "
+		"experts are kept in the device's memory too. auto: if there is a GPU that can be "
+		"used.",
 		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "device_budget", CONFIG_STRING, AT(device_budget), 0, 0, budget_names, "auto",
 		"auto, all, min, above 0% to 100%, or bytes as 2G",

@@ -21,12 +21,10 @@
 enum auto_choice { CHOICE_AUTO, CHOICE_YES, CHOICE_NO };
 enum io_choice { IO_AUTO, IO_URING, IO_PREAD };
 
-enum cache_device { CACHE_DEVICE_CPU, CACHE_DEVICE_SIMT, CACHE_DEVICE_CUDA };
-
 struct cache_config {
 	char model[1024];
 	char budget[32];
-	int device; /* enum cache_device */
+	char device[64]; /* kernels/gpu/choice.h */
 	char device_budget[32];
 	char policy[LIMIT_NAME];
 	char profile[1024];

@@ -19,7 +19,7 @@ enum verifier_device_lost { VERIFIER_DEVICE_LOST_CPU, VERIFIER_DEVICE_LOST_END }
 struct verifier_config {
 	char model[1024];
 	char adapter[1024]; /* "": none */
-	char device[64]; /* device.h */
+	char device[64]; /* kernels/gpu/choice.h */
 	int device_lost; /* enum verifier_device_lost */
 	int hybrid; /* enum balance_rule */
 	int kernels; /* index in kernels_names */

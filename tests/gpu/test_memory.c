@@ -163,7 +163,7 @@ static void what_follows_the_loss_of_a_device_fails(void **state)
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(normalise(&m, w, &first), -ENODEV);
 	assert_int_equal(m.ops->failure(m.backend, &err), -ENODEV);
-	assert_string_equal(err.text, "the emulated GPU was lost in kernel norm");
+	assert_string_equal(err.text, "the emulated GPU was lost in kernel norm: it was told to");
 	m.ops->forget(m.backend, w, sizeof(w));
 	close_machine(&m);
 }

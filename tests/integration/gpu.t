@@ -36,6 +36,15 @@ sets = [word for pair in fits for word in ("--set", pair.replace(" ", ""))]
 rc, said = check("simt", {"OUTRIDER_SIMT_MEMORY": "7M"}, *sets)
 tap.ok(sets and rc == 0, f"and that fits: {' '.join(sets)}", f"{rc} {said}")
 
+for unfit, words in (("no-driver", "NVIDIA's driver (libcuda.so.1) is not installed"),
+                     ("old-driver", "driver is for CUDA 12.4, but outrider-backend-cuda.so was made with CUDA 13.0: install a newer driver"),
+                     ("mps", "NVIDIA's MPS is on for the emulated GPU"),
+                     ("exclusive", "the emulated GPU lets one process at a time use it")):
+    rc, said = check("simt", {"OUTRIDER_SIMT_UNFIT": unfit})
+    tap.ok(rc not in (0, 75) and f"device = simt: " in said and words in said, f"{unfit} is named", f"{rc} {said}")
+rc, said = check("simt", {"OUTRIDER_SIMT_MEMORY": "1G", "OUTRIDER_SIMT_TAKEN": "1073000000"})
+tap.ok(rc == 71 and "of 1024.0 MiB (other programs have the rest)" in said, "memory that other programs have is named", f"{rc} {said}")
+
 # Programs beside a shared object that is not theirs.
 with tempfile.TemporaryDirectory() as directory:
     shutil.copy(BUILD / "outrider-verifier", directory)
@@ -88,8 +97,32 @@ for launch in (1, 150, 700):
         lost = "the emulated GPU was lost in kernel" in said and "the CPU computes, because the emulated GPU was lost" in said
         tap.ok(not wrong and lost and "thread" in after, f"lost at launch {launch}, the CPU goes on: the same bytes",
                "\n".join(wrong) + f"\n{before}\n{after}\n" + said[-1500:])
-with Service(TARGET_Q4, sets=["verifier.device=simt", "verifier.device_lost=end"], env={"OUTRIDER_SIMT_LOST": "300"}) as service:
+with Service(TARGET_Q4, sets=["verifier.device=simt", "verifier.device_lost=end"],
+             env={"OUTRIDER_SIMT_LOST": "300", "OUTRIDER_SIMT_LOST_WHY": "uncorrectable ECC error encountered"}) as service:
     results = service.swarm(asked(12), concurrent=3)
     errors = [r.get("error") or "" for r in results]
-    tap.ok(any("the emulated GPU was lost in kernel" in e for e in errors), "device_lost = end: sessions end with the reason", "\n".join(errors))
+    tap.ok(any("the emulated GPU was lost in kernel" in e and "uncorrectable ECC error" in e for e in errors),
+           "device_lost = end: sessions end with the reason", "\n".join(errors))
+
+# The cache's copies fail too. Later the verifier is killed, and its successor has the GPU again, which is lost again.
+BOTH = ["verifier.device=simt", "expert-cache.device=simt", "expert-cache.device_budget=50%"]
+with Service(TARGET_Q4, sets=BOTH, env={"OUTRIDER_SIMT_LOST_COPY": "60"}) as service:
+    wrong = ""
+    for turn in range(2):
+        results = service.swarm(asked(12), concurrent=3)
+        wrong += "\n".join(f"turn {turn}, session {i}: {what}" for i, r in enumerate(results) if (what := difference(r, expected[i])))
+        if turn == 0:
+            said = service.log_text()
+            service.kill("verifier")
+            service.wait_ready()
+    tap.ok(not wrong and "was lost in a copy" in said and "the CPU computes, because" in said, "lost in a copy: the same bytes", wrong + said[-1500:])
+
+# Other programs take the memory when the cache has its first slots.
+with Service(TARGET_Q4, sets=[*BOTH, "verifier.prefill_chunk=16", "verifier.sessions_max=2"],
+             env={"OUTRIDER_SIMT_MEMORY": "200M", "OUTRIDER_SIMT_TAKEN": f"{189 << 20},2"}) as service:
+    refused = service.ctl("knob", "set", "cache.device_budget=all")
+    results = service.swarm(asked(12)[:1])
+    tap.ok(refused.returncode and "device_budget: the emulated GPU has no " in refused.stderr, "memory that is gone later: the change is refused",
+           f"{refused.stderr} {service.log_text()[-1500:]}")
+    tap.ok(not difference(results[0], expected[0]), "and answers go on", results[0])
 tap.done()

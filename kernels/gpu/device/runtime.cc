@@ -4,6 +4,7 @@
 
 #include "kernels/gpu/args_ring.h"
 #include "kernels/gpu/placed.h"
+#include "kernels/gpu/unfit.h"
 
 #include <cuda.h>
 #include <cudaTypedefs.h>
@@ -39,9 +40,9 @@ struct runtime {
 	struct driver driver;
 	char what[128];
 	struct placed_list placed;
-	pthread_mutex_t mutex; /* of `failed` and `text` */
+	pthread_mutex_t mutex; /* of `failed` and `why` */
 	cudaError_t failed; /* the first failure of a stream */
-	char text[256];
+	struct error why;
 };
 
 /* What failed, with CUDA's name of it. */
@@ -123,34 +124,41 @@ static int find_device(const char *device, int n, int *out, struct error *err)
 		err, EINVAL, "there is no GPU \"%s\"; there is %s", device, used ? text : "none");
 }
 
-/* The driver's version, as 13.0. */
-static void write_version(int version, char *out, size_t bytes)
-{
-	snprintf(out, bytes, "%d.%d", version / 1000, version % 1000 / 10);
-}
-
 /* Says that there is no usable GPU: none at all, no driver, or one that is older than the toolkit. */
 static int no_device(cudaError_t rc, struct error *err)
 {
-	char has[16], needs[16];
 	int driver = 0, toolkit = 0;
 
 	(void)cudaDriverGetVersion(&driver);
 	(void)cudaRuntimeGetVersion(&toolkit);
-	write_version(driver, has, sizeof(has));
-	write_version(toolkit, needs, sizeof(needs));
-	if (driver == 0)
-		return error_set(err, ENODEV,
-			"there is no usable GPU: NVIDIA's driver (libcuda.so.1) is not installed");
-	if (rc == cudaErrorInsufficientDriver)
-		return error_set(err, ENODEV,
-			"there is no usable GPU: NVIDIA's driver is for CUDA %s, but "
-			"outrider-backend-cuda.so was made with CUDA %s: install a newer driver, "
-			"or "
-			"run make cuda with an older toolkit",
-			has, needs);
+	if (driver == 0 || rc == cudaErrorInsufficientDriver)
+		return unfit_driver(driver, toolkit, err);
 	return error_set(err, ENODEV, "there is no usable GPU: %s (%s)", cudaGetErrorString(rc),
 		cudaGetErrorName(rc));
+}
+
+/* An attribute that the driver does not know is 0. */
+static int attribute(enum cudaDeviceAttr which, int device)
+{
+	int value = 0;
+
+	if (cudaDeviceGetAttribute(&value, which, device) == cudaSuccess)
+		return value;
+	(void)cudaGetLastError();
+	return 0;
+}
+
+static int check_sharing(int device, struct error *err)
+{
+	char name[32];
+	int mode = attribute(cudaDevAttrComputeMode, device);
+
+	snprintf(name, sizeof(name), "GPU %d", device);
+	return unfit_sharing(name, attribute(cudaDevAttrMpsEnabled, device) != 0,
+		mode == cudaComputeModeDefault	    ? MODE_SHARED
+		: mode == cudaComputeModeProhibited ? MODE_PROHIBITED
+						    : MODE_EXCLUSIVE,
+		err);
 }
 
 static int open_device(struct runtime *rt, const char *device, struct error *err)
@@ -162,6 +170,9 @@ static int open_device(struct runtime *rt, const char *device, struct error *err
 	if (rc != cudaSuccess)
 		return no_device(rc, err);
 	int found = find_device(*device ? device : "0", n, &rt->number, err);
+	if (found < 0)
+		return found;
+	found = check_sharing(rt->number, err);
 	if (found < 0)
 		return found;
 	if ((rc = cudaSetDevice(rt->number)) != cudaSuccess ||
@@ -227,9 +238,12 @@ static void note_failure(struct runtime *rt, cudaError_t rc, const char *where)
 {
 	pthread_mutex_lock(&rt->mutex);
 	if (rt->failed == cudaSuccess) {
+		char why[160];
+
 		rt->failed = rc;
-		snprintf(rt->text, sizeof(rt->text), "%s failed in %s: %s (%s)", rt->device.name,
-			where, cudaGetErrorString(rc), cudaGetErrorName(rc));
+		snprintf(why, sizeof(why), "%.90s (%s); the kernel's log may name an Xid",
+			cudaGetErrorString(rc), cudaGetErrorName(rc));
+		(void)lost_text(rt->device.name, where, why, &rt->why);
 	}
 	pthread_mutex_unlock(&rt->mutex);
 }
@@ -240,7 +254,7 @@ int runtime_failure(struct runtime *rt, struct error *err)
 
 	pthread_mutex_lock(&rt->mutex);
 	if (rt->failed != cudaSuccess)
-		rc = error_set(err, ENODEV, "%s", rt->text);
+		rc = error_set(err, ENODEV, "%s", rt->why.text);
 	pthread_mutex_unlock(&rt->mutex);
 	return rc;
 }

@@ -2,10 +2,13 @@
  * "Device" memory is the process's own. Weights are copied to it, as a device must: the emulation
  * ends the process when a step asks for weights that were not placed, or hands their address in the
  * host's memory to a kernel. OUTRIDER_SIMT_MEMORY limits the device's memory (bytes, or with K, M or
- * G). OUTRIDER_SIMT_LOST says at which launch the device is lost, OUTRIDER_SIMT_LOST_COPY at which
- * copy. */
+ * G); OUTRIDER_SIMT_TAKEN=BYTES[,N] is how much other programs have of it, from the N-th allocation on.
+ * OUTRIDER_SIMT_LOST says at which launch the device is lost, OUTRIDER_SIMT_LOST_COPY at which copy, and
+ * OUTRIDER_SIMT_LOST_WHY why. OUTRIDER_SIMT_UNFIT says why it cannot be used: no-driver, old-driver, mps,
+ * exclusive. */
 #include "kernels/gpu/args_ring.h"
 #include "kernels/gpu/placed.h"
+#include "kernels/gpu/unfit.h"
 
 #include "fibers.h"
 
@@ -35,6 +38,8 @@ struct runtime {
 	struct placed_list wrapped; /* whole pages of the host's that are registered */
 	uint64_t memory; /* of the device */
 	std::atomic<uint64_t> used;
+	uint64_t taken, taken_from; /* by other programs, from this allocation on */
+	std::atomic<uint64_t> allocations;
 	/* At this launch, or this copy, counted from 1, the device is lost; 0: never. */
 	uint64_t lost_at, lost_at_copy;
 	std::atomic<uint64_t> launches, copies;
@@ -42,8 +47,9 @@ struct runtime {
 };
 static const char COPY[] = "copy";
 
-/* A number from the environment, with K, M or G; `other` when there is none. */
-static uint64_t number_of(const char *name, uint64_t other)
+/* A number from the environment, with K, M or G; `other` when there is none. *second: a number behind a
+ * comma, or 0. */
+static uint64_t number_of(const char *name, uint64_t other, uint64_t *second = nullptr)
 {
 	const char *text = getenv(name);
 	char *end;
@@ -51,6 +57,9 @@ static uint64_t number_of(const char *name, uint64_t other)
 	if (!text)
 		return other;
 	uint64_t n = strtoull(text, &end, 10);
+	const char *comma = strchr(end, ',');
+	if (second && comma)
+		*second = strtoull(comma + 1, nullptr, 10);
 	switch (*end) {
 	case 'G':
 		n <<= 10;
@@ -64,17 +73,36 @@ static uint64_t number_of(const char *name, uint64_t other)
 	return n;
 }
 
+static const char NAME[] = "the emulated GPU";
+
+static int check_fit(struct error *err)
+{
+	const char *unfit = getenv("OUTRIDER_SIMT_UNFIT");
+
+	if (!unfit)
+		return 0;
+	if (strcmp(unfit, "no-driver") == 0)
+		return unfit_driver(0, 13000, err);
+	if (strcmp(unfit, "old-driver") == 0)
+		return unfit_driver(12040, 13000, err);
+	return unfit_sharing(NAME, strcmp(unfit, "mps") == 0,
+		strcmp(unfit, "exclusive") == 0 ? MODE_EXCLUSIVE : MODE_SHARED, err);
+}
+
 int runtime_open(const char *device, unsigned seed, struct runtime **out, const char **what,
 	struct error *err)
 {
-	struct runtime *rt = static_cast<struct runtime *>(calloc(1, sizeof(*rt)));
-
 	(void)device;
+	int rc = check_fit(err);
+	if (rc < 0)
+		return rc;
+	struct runtime *rt = static_cast<struct runtime *>(calloc(1, sizeof(*rt)));
 	if (!rt)
 		return error_set(err, ENOMEM, "no memory for a back end");
 	rt->seed = seed;
-	snprintf(rt->device.name, sizeof(rt->device.name), "the emulated GPU");
+	snprintf(rt->device.name, sizeof(rt->device.name), NAME);
 	rt->memory = number_of("OUTRIDER_SIMT_MEMORY", static_cast<uint64_t>(1) << 40);
+	rt->taken = number_of("OUTRIDER_SIMT_TAKEN", 0, &rt->taken_from);
 	rt->lost_at = number_of("OUTRIDER_SIMT_LOST", 0);
 	rt->lost_at_copy = number_of("OUTRIDER_SIMT_LOST_COPY", 0);
 	placed_init(&rt->placed);
@@ -98,21 +126,30 @@ const struct backend_device *runtime_device(const struct runtime *rt)
 	return &rt->device;
 }
 
+/* What is left beside these bytes. */
+static struct backend_memory left_beside(const struct runtime *rt, uint64_t used)
+{
+	if (rt->allocations.load(std::memory_order_relaxed) >= rt->taken_from)
+		used += rt->taken;
+	return {rt->memory, used < rt->memory ? rt->memory - used : 0};
+}
+
 void runtime_memory(const struct runtime *rt, struct backend_memory *out)
 {
-	uint64_t used = rt->used.load(std::memory_order_relaxed);
-
-	*out = {rt->memory, used < rt->memory ? rt->memory - used : 0};
+	*out = left_beside(rt, rt->used.load(std::memory_order_relaxed));
 }
 
 int runtime_failure(struct runtime *rt, struct error *err)
 {
-	const char *kernel = rt->lost_in.load(std::memory_order_acquire);
+	const char *in = rt->lost_in.load(std::memory_order_acquire), *why;
+	char kernel[128];
 
-	if (kernel == COPY)
-		return error_set(err, ENODEV, "%s was lost in a copy", rt->device.name);
-	return kernel ? error_set(err, ENODEV, "%s was lost in kernel %s", rt->device.name, kernel)
-		      : 0;
+	if (!in)
+		return 0;
+	why = getenv("OUTRIDER_SIMT_LOST_WHY");
+	snprintf(kernel, sizeof(kernel), "kernel %s", in);
+	return lost_text(
+		rt->device.name, in == COPY ? "a copy" : kernel, why ? why : "it was told to", err);
 }
 
 /* ---- Memory. ---- */
@@ -120,13 +157,13 @@ int runtime_failure(struct runtime *rt, struct error *err)
 /* Counts bytes of the device's memory. -ENOMEM. */
 static int count(struct runtime *rt, size_t bytes, struct error *err)
 {
+	rt->allocations.fetch_add(1, std::memory_order_relaxed);
 	uint64_t before = rt->used.fetch_add(bytes, std::memory_order_relaxed);
+	const struct backend_memory left = left_beside(rt, before);
 
-	if (before + bytes <= rt->memory)
+	if (bytes <= left.free)
 		return 0;
 	rt->used.fetch_sub(bytes, std::memory_order_relaxed);
-	const struct backend_memory left = {
-		rt->memory, before < rt->memory ? rt->memory - before : 0};
 	return backend_no_memory(err, rt->device.name, bytes, &left);
 }
 

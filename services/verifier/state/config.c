@@ -1,7 +1,7 @@
 #include "services/verifier/state/config.h"
 
+#include "kernels/gpu/choice.h"
 #include "kernels/kv_format.h"
-#include "services/verifier/state/device.h"
 #include "services/verifier/state/tuning.h"
 #include "shared/base/cpus.h"
 #include "shared/base/file.h"
@@ -52,6 +52,8 @@ int verifier_config_check(const void *changed, struct error *err)
 
 int verifier_config_resolve(struct verifier_config *config, struct error *err)
 {
+	enum gpu_choice choice;
+	const char *device;
 	struct cpus cpus;
 
 	cpus_now(&cpus);
@@ -63,7 +65,7 @@ int verifier_config_resolve(struct verifier_config *config, struct error *err)
 		return error_set(err, EINVAL,
 			"model: no file given (--model FILE, or model = FILE in the "
 			"configuration)");
-	int rc = device_check(config->device, err);
+	int rc = gpu_choice_read(config->device, &choice, &device, err);
 	if (rc != 0)
 		return rc;
 	if (config->threads == 0)

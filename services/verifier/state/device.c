@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/steps/backend_cpu.h"
 #include "kernels/gpu/backend.h"
+#include "kernels/gpu/choice.h"
 #include "kernels/kernels.h"
 #include "services/verifier/state/pass_limits.h"
 #include "shared/base/log.h"
@@ -16,31 +17,8 @@
 
 /* Set in the environment of a process that follows one whose device was lost: why. */
 #define LOST "OUTRIDER_DEVICE_LOST"
-
-/* The device of "cuda", "cuda:N" or "cuda:GPU-..", or NULL. */
-static const char *cuda_device(const char *device)
-{
-	static const char name[] = "cuda";
-	size_t n = sizeof(name) - 1;
-
-	if (strncmp(device, name, n) != 0 || (device[n] != '\0' && device[n] != ':'))
-		return NULL;
-	return device[n] == ':' ? device + n + 1 : device + n;
-}
-
-int device_check(const char *device, struct error *err)
-{
-	const char *of = cuda_device(device);
-
-	if (strcmp(device, "cpu") == 0 || strcmp(device, "simt") == 0 ||
-		strcmp(device, "auto") == 0 || strcmp(device, "cuda") == 0)
-		return 0;
-	if (of != NULL && *of != '\0' &&
-		(strspn(of, "0123456789") == strlen(of) || strncmp(of, "GPU-", 4) == 0))
-		return 0;
-	return error_set(err, EINVAL,
-		"device: \"%s\", allowed are cpu, auto, cuda:N, cuda:GPU-... and simt", device);
-}
+/* Up to this part of a device's memory is the driver's own; what is missing beyond it, others have. */
+#define OWN_PART 16
 
 static int open_cpu(const struct verifier_config *config, struct backend **out, struct error *err)
 {
@@ -106,21 +84,25 @@ static int check_memory(const struct verifier_config *config, const struct model
 		say_what_fits(config, model, backend, memory.free - weights - experts, fits,
 			sizeof(fits));
 	return error_set(err, ENOMEM,
-		"%s has %s free of %s, but the model needs %s: weights %s, experts %s, buffers for "
+		"%s has %s free of %s%s, but the model needs %s: weights %s, experts %s, buffers "
+		"for "
 		"sessions_max = %lld and prefill_chunk = %lld %s; %s",
 		backend->device->name, UNITS_SIZE(memory.free), UNITS_SIZE(memory.bytes),
+		memory.free < memory.bytes - memory.bytes / OWN_PART
+			? " (other programs have the rest)"
+			: "",
 		UNITS_SIZE(weights + experts + pass), UNITS_SIZE(weights), UNITS_SIZE(experts),
 		(long long)config->sessions_max, (long long)config->prefill_chunk, UNITS_SIZE(pass),
 		fits);
 }
 
 static int open_gpu(const struct verifier_config *config, const struct model *model,
-	const char *device, struct backend **out, struct error *err)
+	enum gpu_choice choice, const char *device, struct backend **out, struct error *err)
 {
 	const struct backend_gpu_options options = {.device = device};
 	struct backend *backend = NULL;
-	int rc = device != NULL ? backend_cuda_create(&options, &backend, err)
-				: backend_simt_create(&options, &backend, err);
+	int rc = choice == GPU_CHOICE_SIMT ? backend_simt_create(&options, &backend, err)
+					   : backend_cuda_create(&options, &backend, err);
 
 	if (rc == 0)
 		rc = check_memory(config, model, backend, err);
@@ -134,22 +116,25 @@ static int open_gpu(const struct verifier_config *config, const struct model *mo
 int device_open(const struct verifier_config *config, const struct model *model,
 	struct backend **out, struct error *err)
 {
-	const char *lost = getenv(LOST), *device = cuda_device(config->device);
-	bool any = strcmp(config->device, "auto") == 0;
+	const char *lost = getenv(LOST), *device;
+	enum gpu_choice choice;
 	struct error why = {.text = ""};
 
-	if (strcmp(config->device, "cpu") == 0)
+	int rc = gpu_choice_read(config->device, &choice, &device, err);
+	if (rc != 0)
+		return rc;
+	if (choice == GPU_CHOICE_CPU)
 		return open_cpu(config, out, err);
 	if (lost != NULL) {
 		log_notice("the CPU computes, because %s; a restart uses the GPU again", lost);
 		return open_cpu(config, out, err);
 	}
-	int rc = open_gpu(config, model, any ? "" : device, out, any ? &why : err);
-	if (rc != 0 && any) {
+	rc = open_gpu(config, model, choice, device, out, &why);
+	if (rc != 0 && choice == GPU_CHOICE_AUTO) {
 		log_notice("device = auto: the CPU computes, because %s", why.text);
 		return open_cpu(config, out, err);
 	}
-	return rc == 0 || any ? rc : error_prefix(err, rc, "device = %s", config->device);
+	return rc == 0 ? 0 : error_set(err, -rc, "device = %s: %s", config->device, why.text);
 }
 
 int device_open_host(const struct verifier_config *config, const struct backend *device,

@@ -8,9 +8,6 @@
 
 struct backend;
 
-/* Checks the form of the setting. -EINVAL. */
-int device_check(const char *device, struct error *err);
-
 /* Makes the back end for a loaded model, under settings that fit it. Logs why it is the CPU, where
  * the setting leaves the choice. -ENOMEM: the device has too little memory; the message says with
  * which settings the model would fit. Other errors as backend_cuda_create. */
