@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import DRAFTS, PROCESSES, SAMPLED, SANITIZED, Service, Tap, difference, prompts, reference, seeded, until
+from outrider_test import DRAFTS, PROCESSES, SAMPLED, SANITIZED, TARGET_Q4, Service, Tap, difference, prompts, reference, seeded, until
 
 KILLS = int(os.environ.get("OUTRIDER_TEST_KILLS", 5 if SANITIZED else 20))
 TOKENS = 60 if SANITIZED else 400
@@ -18,12 +18,12 @@ expected = {(m, i): reference(p, TOKENS, modes[m], seed=7 + i, extra=("--ignore-
             for m in (0, 1) for i, p in enumerate(ids)}
 
 
-def under_kills(service, victim, most, shapes, name=""):
+def under_kills(service, victim, most, shapes, name="", asked=ids, expected=expected, tokens=TOKENS):
     """Answers with any K, drafter and shape of drafts, until the victim has been killed so often."""
     wrong, kills, answers, accepted = [], 0, 0, 0
     while kills < most:
-        keys = [(random.randrange(2), random.randrange(len(ids))) for _ in range(12)]
-        batch = [{"tokens": ids[i], "max_tokens": TOKENS, "seed": 7 + i, "ignore_eos": True, "logits_hash": False,
+        keys = [(random.randrange(2), random.randrange(len(asked))) for _ in range(12)]
+        batch = [{"tokens": asked[i], "max_tokens": tokens, "seed": 7 + i, "ignore_eos": True, "logits_hash": False,
                   "draft_method": random.choice(("ngram", "model")), **random.choice(shapes), **(modes[m] or {})} for m, i in keys]
         results, killed = service.swarm_under_kills(batch, victim, most - kills, lambda: time.sleep(random.uniform(0.01, 0.25)),
                                                     concurrent=4)
@@ -62,4 +62,11 @@ with Service(draft=DRAFTS["aligned"], options=("--budget", "30%"), sets=("policy
     for victim in ("drafter", "policy"):
         under_kills(service, victim, max(KILLS // 5, 1), ({"k": -1}, {"k": -1}, {"k": 5, "draft_nodes": 20, "draft_width": 4}), "by the cost of experts, ")
         service.wait_ready()
+# The GPU's kernels, emulated: fewer and shorter answers. The experts are in the GPU's memory, and not all fit.
+brief = [p[:3] for p in ids[:2]]
+few = {(m, i): reference(p, 4, modes[m], seed=7 + i, model=TARGET_Q4, extra=("--ignore-eos",)) for m in (0, 1) for i, p in enumerate(brief)}
+with Service(TARGET_Q4, DRAFTS["small"], ("verifier.device=simt", "expert-cache.device=simt", "expert-cache.device_budget=50%")) as service:
+    for victim in ("verifier", "expert-cache"):
+        service.wait_ready()
+        under_kills(service, victim, max(KILLS // 20, 1), [{"k": 3}], "on the emulated GPU, ", brief, few, 4)
 tap.done()

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import DRAFTS, ROOT, SAMPLED, SANITIZED, Service, Tap, difference, prompts, reference
+from outrider_test import DRAFTS, ROOT, SAMPLED, SANITIZED, TARGET_Q4, Service, Tap, difference, prompts, reference
 
 KS = (0, 1, 2, 3, 7, 15)
 METHODS = ("none", "ngram", "model")
@@ -139,4 +139,21 @@ for target, head, method in (("target-llama", "eagle3-llama-own", "eagle3"), ("n
                     wrong += [f"K = {k}, {shape}, session {i}: {what}"] if what else []
                     drafted += result["usage"]["drafted"] if not what else 0
             tap.ok(not wrong and drafted > 0, f"{head or target}, {mode}, {n} sessions: chains and trees give the reference's bytes", "\n".join(wrong))
+# The GPU's kernels, emulated: a few short cells. As few experts as can be are in the GPU's memory; device.t has other shares.
+brief = [p[:3] for p in ids[:2]]
+expected = {(mode, i): reference(p, 4, sampling, seed=100 + i, model=TARGET_Q4, extra=("--ignore-eos",))
+            for mode, sampling in modes.items() for i, p in enumerate(brief)}
+with Service(TARGET_Q4, DRAFTS["small"], ("verifier.device=simt", "expert-cache.device=simt", "expert-cache.device_budget=min",
+                                          "verifier.prefill_chunk=2")) as service:
+    for mode in modes:
+        wrong, drafted = [], 0
+        for k, method, shape in ((3, "model", {}), (7, "replay", {"draft_nodes": 7, "draft_width": 3, "replay_error": 0.2})):
+            asked = [{**r, **shape, "tokens": brief[i], "max_tokens": 4, "ignore_eos": True,
+                      **({"replay": expected[mode, i]["tokens"]} if method == "replay" else {})}
+                     for i, r in enumerate(requests(mode, k, method, 2))]
+            for i, result in enumerate(service.swarm(asked, concurrent=2)):
+                what = difference(result, expected[mode, i])
+                wrong += [f"K = {k}, {method}, session {i}: {what}"] if what else []
+                drafted += result["usage"]["drafted"] if not what else 0
+        tap.ok(not wrong and drafted > 0, f"on the emulated GPU, {mode}: chains and trees give the reference's bytes", "\n".join(wrong))
 tap.done()
