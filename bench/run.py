@@ -391,10 +391,23 @@ def bench_load():
     write("load", "bench/run.py load: outrider up with the demo model and a draft model, room for 64 sessions and 400 in the queue", "\n".join(text))
 
 
+def bench_gpu():
+    """On a machine with a GPU: every product, and a model, beside what copies in its memory and over its link reach."""
+    model = os.environ.get("OUTRIDER_BENCH_MODEL", ROOT / "models" / "outrider-demo-moe-q4_0.gguf")
+    for name, arguments in (("gpu-kernels", ["kernels"]), ("gpu-model", ["model", "--mapped", "--model", model])):
+        command = [*arguments, "--backend", "cuda"]
+        out = run(program("outrider-bench"), *command, timeout=900)
+        if out.returncode:
+            print(f"bench gpu: nothing was measured: {out.stderr.strip()}", file=sys.stderr)
+            sys.exit(77)
+        write(name, f"outrider-bench {' '.join(str(c) for c in command)}", out.stdout)
+
+
 BENCHES = {"kernels": bench_kernels, "attention": bench_attention, "pool": bench_pool, "ipc": bench_ipc,
            "price": bench_price, "cache": bench_cache, "speculation": bench_speculation, "trees": bench_trees, "spec": bench_spec,
            "cache-policies": bench_cache_policies, "device": bench_device, "workloads": bench_workloads, "matrix": bench_matrix, "policy": bench_policy, "knobs": bench_knobs, "controller": bench_controller,
            "syscalls": bench_syscalls, "gateway": bench_gateway, "load": bench_load, "goodput": bench_goodput, "goodput-live": bench_goodput_live}
+ASKED = {"gpu": bench_gpu}  # only by name
 WITH_OPTIONS = ("matrix", "price", "spec", "speculation", "trees")
 
 
@@ -403,15 +416,15 @@ def main(arguments):
         BENCHES[arguments[0]](*arguments[1:])
         return
     parser = argparse.ArgumentParser(prog="bench/run.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{' '.join(BENCHES)}; default: all of them")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{' '.join(BENCHES)}; default: all of them; gpu, on a machine with one")
     names = parser.parse_args(arguments).names or BENCHES
     for name in names:
-        if name not in BENCHES:
-            parser.error(f"unknown benchmark {name}; there are {' '.join(BENCHES)}")
+        if name not in BENCHES | ASKED:
+            parser.error(f"unknown benchmark {name}; there are {' '.join(BENCHES | ASKED)}")
     need_programs(*(["outrider-gateway"] if "gateway" in names else []), *(["tests/swarm"] if {"knobs", "controller", "syscalls"} & set(names) else []))
     for name in names:
         start = time.monotonic()
-        BENCHES[name]()
+        (BENCHES | ASKED)[name]()
         print(f"\nbench: {name} took {time.monotonic() - start:.0f} s", flush=True)
 
 

@@ -36,14 +36,22 @@ $(B)/outrider-backend-cuda.so: $(SRC_cuda:%.cc=$(B)/cuda/%.o) $(B)/libkernels.a 
 	$(call say,LD)
 	$(Q)$(NVCC) -shared -cudart static -o $@ $(filter %.o,$^) -Xlinker --start-group $(filter %.a,$^) -Xlinker --end-group \
 		-Xlinker --exclude-libs=ALL -lnuma
-.PHONY: gpu-check
+.PHONY: gpu-check gpu-bench gpu-toolkit
 # Beside the tests' programs, where they look for it.
 $(B)/tests/gpu/outrider-backend-cuda.so: cuda
 	@mkdir -p $(@D)
 	@ln -sf ../../outrider-backend-cuda.so $@
+gpu-toolkit:
+	@command -v $(NVCC) >/dev/null || { echo "$(NVCC) is not there: install NVIDIA's toolkit (README.md says how), or set NVCC" >&2; exit 77; }
 ## make gpu-check  test the back end for GPUs on a device: its kernels, golden models, exported memory
-gpu-check: programs cuda $(B)/tests/gpu/outrider-backend-cuda.so $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/gpu/test_*.c))
+gpu-check: gpu-toolkit
+	@$(MAKE) --no-print-directory programs cuda $(B)/tests/gpu/outrider-backend-cuda.so \
+		$(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/gpu/test_*.c))
 	@B=$(B) tools/gpu_check.sh
+## make gpu-bench  measure products and a model on a device; writes bench/results/gpu-*.txt
+gpu-bench: gpu-toolkit
+	@$(MAKE) --no-print-directory programs cuda
+	@B=$(B) python3 bench/run.py gpu
 $(B)/cuda/%.o: %.cc $(CUDA_STAMP)
 	@mkdir -p $(@D)
 	$(call say,NVCC)

@@ -1,5 +1,6 @@
 #include "bench/src/kernels.h"
 
+#include "bench/src/kernels_gpu.h"
 #include "bench/src/machine.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/kernels.h"
@@ -31,7 +32,7 @@ enum {
 };
 
 struct options {
-	const char *kernels, *type_names, *tokens, *layout, *format;
+	const char *backend, *kernels, *type_names, *tokens, *layout, *format;
 	uint32_t threads, rounds;
 	uint32_t counts[COUNTS], n_counts;
 	uint32_t types[TYPES], n_types;
@@ -285,6 +286,8 @@ static int parse(struct options *o, int argc, char **argv, struct error *err)
 		{"rounds", ARG_U32, &o->rounds, 1, ROUNDS, "N", "default 5; medians are printed"},
 		{"threads", ARG_U32, &o->threads, 1, LIMIT_THREADS, "N", ENGINE_THREADS_HELP},
 		{"kernels", ARG_STRING, &o->kernels, 0, 0, "NAME", "default: the best"},
+		{"backend", ARG_STRING, &o->backend, 0, 0, "cpu|simt|cuda",
+			"what computes, default cpu; simt: a GPU's kernels, emulated"},
 		{"format", ARG_FORMAT, &o->format, 0, 0, "text|json",
 			"output format, default text"},
 		{"help", ARG_FLAG, &o->help, 0, 0, NULL, "print this text"},
@@ -309,7 +312,27 @@ static int parse(struct options *o, int argc, char **argv, struct error *err)
 		rc = option_either("layout", o->layout, "tiles", "rows", &o->tiles, err);
 	if (rc == 0)
 		rc = engine_check_kernels(o->kernels, err);
+	if (rc == 0 && strcmp(o->backend, "cpu") != 0 && strcmp(o->backend, "simt") != 0 &&
+		strcmp(o->backend, "cuda") != 0)
+		rc = error_set(err, EINVAL, "--backend is \"%s\", allowed are cpu, simt and cuda",
+			o->backend);
 	return rc ? rc : option_format(o->format, &o->json, err);
+}
+
+static int on_gpu(const struct options *o, struct error *err)
+{
+	const struct kernels_gpu_options options = {
+		.backend = o->backend,
+		.types = o->types,
+		.n_types = o->n_types,
+		.counts = o->counts,
+		.n_counts = o->n_counts,
+		.rounds = o->rounds,
+		.tiles = o->tiles,
+		.json = o->json,
+	};
+
+	return kernels_gpu(&options, err);
 }
 
 int bench_kernels(int argc, char **argv)
@@ -320,10 +343,17 @@ int bench_kernels(int argc, char **argv)
 
 	if (!b)
 		return EX_OSERR;
-	b->options = (struct options){
-		.rounds = 5, .tokens = "1,2,4,16,64", .layout = "tiles", .format = "text"};
+	b->options = (struct options){.backend = "cpu",
+		.rounds = 5,
+		.tokens = "1,2,4,16,64",
+		.layout = "tiles",
+		.format = "text"};
 	int rc = parse(&b->options, argc, argv, &err);
 	bool usage = rc < 0, wanted = rc == 0 && !b->options.help;
+	if (wanted && strcmp(b->options.backend, "cpu") != 0) {
+		rc = on_gpu(&b->options, &err);
+		wanted = false;
+	}
 	if (wanted)
 		rc = start(b, &err);
 	if (wanted && rc == 0) {

@@ -15,7 +15,7 @@ static int run_round(struct model_bench *b, uint32_t round, struct error *err)
 	struct peaks *peaks = &b->peaks[round];
 	int rc;
 
-	peaks_measure(&p->memory, p->engine.pool, peaks);
+	passes_peaks(p, peaks);
 	rc = passes_depth(p, 0, err);
 	if (rc == 0)
 		rc = passes_run(p, &b->prefill, round, 1, peaks, err);
@@ -96,6 +96,8 @@ static int parse(struct model_bench *b, int argc, char **argv, struct error *err
 			ENGINE_THREADS_HELP},
 		{"kernels", ARG_STRING, &b->options.engine.kernels, 0, 0, "NAME",
 			"default: the best"},
+		{"backend", ARG_STRING, &b->options.engine.backend, 0, 0, "cpu|simt|cuda",
+			"what computes, default cpu; simt: a GPU's kernels, emulated"},
 		{"mapped", ARG_FLAG, &b->options.mapped, 0, 0, NULL,
 			"compute from the file's mapping instead of packed weights"},
 		{"kv", ARG_STRING, &b->options.engine.kv, 0, 0, "TYPE", "as in outrider-model"},
@@ -130,7 +132,7 @@ static void print(const struct model_bench *b)
 		json_dumpf(report, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
 		putchar('\n');
 	} else {
-		model_report_text(report, b->passes.engine.pool);
+		model_report_text(b, report);
 	}
 	json_decref(report);
 }

@@ -31,5 +31,5 @@ int bench_model(int argc, char **argv);
 
 /* The report of a bench whose rounds are done; a new reference. */
 json_t *model_report(const struct model_bench *b, const char *cpu);
-/* pool: the one used in the measurement. */
-void model_report_text(const json_t *report, const struct pool *pool);
+/* The same as text. */
+void model_report_text(const struct model_bench *b, const json_t *report);

@@ -100,18 +100,31 @@ static json_t *memory(const struct model_bench *b)
 		(json_int_t)(peak - mapped - packed - kv - p->memory.bytes));
 }
 
+/* What is not measured of a GPU. */
+static void forget_unknown(json_t *all)
+{
+	static const char *const names[] = {"int8_gop_s", "int16_gop_s", "f32_gop_s", "bf16_gop_s"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		json_object_set_new(json_object_get(all, "peaks"), names[i], json_null());
+	json_object_set_new(json_object_get(all, "prefill"), "int8_share", json_null());
+}
+
 json_t *model_report(const struct model_bench *b, const char *cpu)
 {
 	const struct engine *e = &b->passes.engine;
 	struct peaks peaks = peaks_median(b->peaks, b->options.rounds);
 	json_t *all, *rows = json_array(), *depths = json_array();
 
-	all = json_pack("{s:s, s:s, s:i, s:i, s:s, s:i, s:s, s:{s:f, s:f, s:f, s:f, s:f}}", "cpu",
-		cpu, "model", b->options.engine.model, "threads", (int)pool_threads(e->pool),
-		"active_threads", (int)pool_active(e->pool), "kernels", e->kernels->name, "rounds",
-		(int)b->options.rounds, "kv", kv_type_name(e->kv.layout.type), "peaks", "read_gb_s",
-		peaks.read_gb_s, "int8_gop_s", peaks.int8_gop_s, "int16_gop_s", peaks.int16_gop_s,
-		"f32_gop_s", peaks.f32_gop_s, "bf16_gop_s", peaks.bf16_gop_s);
+	bool on_cpu = e->pool != NULL;
+	all = json_pack("{s:s, s:s, s:s, s:i, s:i, s:s, s:i, s:s, s:{s:f, s:f, s:f, s:f, s:f}}",
+		"cpu", cpu, "backend", e->backend->ops->name, "model", b->options.engine.model,
+		"threads", on_cpu ? (int)pool_threads(e->pool) : 1, "active_threads",
+		on_cpu ? (int)pool_active(e->pool) : 1, "kernels",
+		on_cpu ? e->kernels->name : e->backend->variant, "rounds", (int)b->options.rounds,
+		"kv", kv_type_name(e->kv.layout.type), "peaks", "read_gb_s", peaks.read_gb_s,
+		"int8_gop_s", peaks.int8_gop_s, "int16_gop_s", peaks.int16_gop_s, "f32_gop_s",
+		peaks.f32_gop_s, "bf16_gop_s", peaks.bf16_gop_s);
 	for (uint32_t i = 0; i < b->n_batch; i++)
 		json_array_append_new(rows, batch(b, &b->batch[i]));
 	for (uint32_t i = 1; i < b->n_depths; i++)
@@ -121,6 +134,8 @@ json_t *model_report(const struct model_bench *b, const char *cpu)
 	json_object_set_new(all, "batch", rows);
 	json_object_set_new(all, "depths", depths);
 	json_object_set_new(all, "memory", memory(b));
+	if (!on_cpu)
+		forget_unknown(all);
 	return all;
 }
 
@@ -137,6 +152,22 @@ static double mib(const json_t *object, const char *name)
 static const char *text(const json_t *object, const char *name)
 {
 	return json_string_value(json_object_get(object, name));
+}
+
+static void print_gpu_head(const struct model_bench *b, const json_t *all)
+{
+	const struct backend_device *device = b->passes.engine.backend->device;
+	int rounds = (int)number(all, "rounds");
+
+	printf("%s, %s%s%s, KV %s; medians of %d round%s\n", text(all, "model"), device->name,
+		device->driver[0] != '\0' ? ", driver for CUDA " : "", device->driver,
+		text(all, "kv"), rounds, plural((uint64_t)rounds));
+	if (strcmp(text(all, "backend"), "simt") == 0)
+		puts("This is an emulation on the CPU: its speeds say nothing of a GPU.");
+	printf("peak: copies in its memory, read and written, %.2f GB/s\n"
+	       "floor: the bytes of the matrices at that bandwidth, measured anew around every "
+	       "line\n\n",
+		number(json_object_get(all, "peaks"), "read_gb_s"));
 }
 
 static void print_head(const json_t *all, const struct pool *pool)
@@ -182,17 +213,22 @@ static void print_memory(const json_t *memory)
 		mib(memory, "bench_bytes"), mib(memory, "beyond_bytes"));
 }
 
-void model_report_text(const json_t *all, const struct pool *pool)
+void model_report_text(const struct model_bench *b, const json_t *all)
 {
 	const json_t *row, *prompt = json_object_get(all, "prefill");
+	const struct pool *pool = b->passes.engine.pool;
 	size_t i;
 
-	print_head(all, pool);
-	printf("prefill of %-6d %8.1f tokens/s %9.2f ms; floor %.2f ms: %.0f%%; of the int8 peak "
-	       "%.0f%%\n",
+	if (pool != NULL)
+		print_head(all, pool);
+	else
+		print_gpu_head(b, all);
+	printf("prefill of %-6d %8.1f tokens/s %9.2f ms; floor %.2f ms: %.0f%%",
 		(int)number(prompt, "n"), number(prompt, "tokens_per_s"), number(prompt, "ms"),
-		number(prompt, "roofline_ms"), 100 * number(prompt, "floor_share"),
-		100 * number(prompt, "int8_share"));
+		number(prompt, "roofline_ms"), 100 * number(prompt, "floor_share"));
+	if (pool != NULL)
+		printf("; of the int8 peak %.0f%%", 100 * number(prompt, "int8_share"));
+	putchar('\n');
 	print_decode(json_object_get(all, "decode"));
 	json_array_foreach(json_object_get(all, "depths"), i, row) print_decode(row);
 	puts("\n    n  tokens/s  T(n)/T(1)  experts  their MiB  their ms   all MiB  bytes ms  "

@@ -84,15 +84,31 @@ int passes_open(struct passes *p, const struct engine_options *options, uint32_t
 	const struct kv *kv = &p->engine.kv;
 	if (!kv_states(&p->engine.kv))
 		memset(kv->store.host, KV_FILL, kv_store_bytes(&kv->layout));
-	return 0;
+	return p->engine.pool == NULL ? device_copy_open(p->engine.backend, &p->copy, err) : 0;
 }
 
 void passes_close(struct passes *p)
 {
+	device_copy_close(&p->copy);
 	engine_close(&p->engine);
 	peaks_memory_put(&p->memory);
 	free(p->chosen);
 	p->chosen = NULL;
+}
+
+static double read_now(struct passes *p)
+{
+	return p->engine.pool != NULL ? peaks_read(&p->memory, p->engine.pool)
+				      : device_copy_measure(&p->copy);
+}
+
+void passes_peaks(struct passes *p, struct peaks *out)
+{
+	if (p->engine.pool != NULL)
+		peaks_measure(&p->memory, p->engine.pool, out);
+	else
+		*out = (struct peaks){device_copy_measure(&p->copy), PASSES_NO_PEAK, PASSES_NO_PEAK,
+			PASSES_NO_PEAK, 0};
 }
 
 static int take(struct passes *p, uint32_t n, bool all_logits, bool last_logits, struct error *err)
@@ -169,7 +185,7 @@ int passes_run(struct passes *p, struct series *s, uint32_t round, uint32_t coun
 	const struct model_config *c = &e->model->config;
 	size_t layers = (size_t)c->n_layers * c->n_experts;
 	struct peaks here = *peaks;
-	double before = peaks_read(&p->memory, e->pool);
+	double before = read_now(p);
 
 	s->depth = e->seq.n;
 	s->seconds[round] = s->bytes_s[round] = s->kv_s[round] = s->expert_s[round] =
@@ -183,7 +199,7 @@ int passes_run(struct passes *p, struct series *s, uint32_t round, uint32_t coun
 		s->seconds[round] += seconds / count;
 		memcpy(p->chosen + (i + 1) * layers, p->chosen, layers * sizeof(*p->chosen));
 	}
-	here.read_gb_s = (before + peaks_read(&p->memory, e->pool)) / 2;
+	here.read_gb_s = (before + read_now(p)) / 2;
 	s->read_gb_s[round] = here.read_gb_s;
 	for (uint32_t i = 0; i < count; i++) {
 		struct floor floor;

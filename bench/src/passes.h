@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "bench/src/device_copy.h"
 #include "shared/measure/floor.h"
 #include "client/model/engine.h"
 
@@ -27,6 +28,7 @@ struct passes {
 	uint16_t *chosen;
 	uint64_t random; /* decides the tokens */
 	struct peaks_memory memory;
+	struct device_copy copy; /* on a GPU or its emulation */
 };
 
 /* Opens options->model (engine_check_options must have accepted options) for passes of up to
@@ -35,6 +37,11 @@ struct passes {
 int passes_open(struct passes *p, const struct engine_options *options, uint32_t n_batch,
 	uint32_t depth, uint32_t most, uint64_t seed, struct error *err);
 void passes_close(struct passes *p);
+
+/* Measures one round of peaks: the CPU's, or of a GPU how fast it copies in its memory, read and
+ * written. Its other peaks are not known: they are PASSES_NO_PEAK, so that floors are of bytes alone. */
+void passes_peaks(struct passes *p, struct peaks *out);
+#define PASSES_NO_PEAK 1e15
 
 /* Commits `depth` tokens. Their keys and values are finite numbers in memory that were never
  * computed, because the cost of a pass does not depend on them. Only models with recurrent layers

@@ -40,6 +40,19 @@ ok([(r["type"], r["tokens"]) for r in figures["rows"]] == [("Q8_0", 1), ("Q8_0",
    "kernels measures every type with every count", result.stderr)
 ok(all(r["gb_s"] > 0 and r["floor_share"] > 0 for r in figures["rows"]) and figures["peaks"].get("read_gb_s", 0) > 0,
    "each beside the peaks of the machine", result.stdout)
+emulated = run("kernels", "--backend", "simt", "--types", "Q8_0,F16", "--tokens", "1,9", "--rounds", "1", "--format", "json")
+gpu = json.loads(emulated.stdout) if emulated.returncode == 0 else {"rows": [], "peaks": {}}
+ok([(r["type"], r["tokens"]) for r in gpu["rows"]] == [("Q8_0", 1), ("Q8_0", 9), ("F16", 1), ("F16", 9)] and
+   all(r["gb_s"] > 0 and r["copy_share"] > 0 for r in gpu["rows"]) and len(gpu["peaks"]) == 3 and all(p > 0 for p in gpu["peaks"].values()),
+   "kernels --backend simt: the products of a GPU's kernels, beside the copies of the same run", emulated.stderr + emulated.stdout)
+emulated = run("model", "--backend", "simt", "--model", DEMO, "--mapped", "--batch", "1", "--depth", "4", "--prefill", "4", "--tokens", "1",
+               "--passes", "1", "--rounds", "1", "--format", "json")
+gpu = json.loads(emulated.stdout) if emulated.returncode == 0 else {}
+ok(gpu.get("backend") == "simt" and gpu["decode"]["tokens_per_s"] > 0 and gpu["peaks"]["read_gb_s"] > 0 and gpu["peaks"]["int8_gop_s"] is None,
+   "model --backend simt", emulated.stderr + emulated.stdout)
+if not os.path.exists(os.path.join(os.path.dirname(PROGRAM), "outrider-backend-cuda.so")):
+    nothing = bench("gpu")
+    ok(nothing.returncode == 77 and "nothing was measured" in nothing.stderr, "without a GPU bench/run.py gpu says so", nothing.stderr)
 bf16 = "avx512_bf16" in open("/proc/cpuinfo").read()
 ok((figures["peaks"].get("bf16_gop_s", -1) > 0) == bf16, "bfloat16 has a peak where the processor has its products",
    figures["peaks"])

@@ -1,0 +1,268 @@
+#include "bench/src/kernels_gpu.h"
+
+#include "bench/src/device_copy.h"
+#include "kernels/gpu/backend.h"
+#include "kernels/steps.h"
+#include "shared/base/clock.h"
+#include "shared/base/median.h"
+#include "shared/base/plural.h"
+#include "shared/measure/peaks.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	COLS = 2048,
+	MOST_MATRICES = 512, /* of a round */
+	ROUNDS = PEAKS_ROUNDS,
+	COPIES = 4, /* of a round, each way */
+};
+
+/* More than a GPU's caches hold, and what the emulation multiplies in a fraction of a second. */
+#define GPU_BYTES (1ull << 30)
+#define SIMT_BYTES (1ull << 18)
+
+struct row {
+	const struct tensor_type_info *type;
+	uint32_t n;
+	double seconds[ROUNDS], bytes, ops;
+};
+
+struct bench {
+	const struct kernels_gpu_options *o;
+	struct backend *backend;
+	const struct backend_ops *ops;
+	struct queue *q;
+	unsigned char *weights;
+	size_t bytes; /* of weights */
+	uint32_t rows_each; /* rows of one matrix */
+	struct buffer f32, q8, y, to, host;
+	struct device_copy peak;
+	double copy[ROUNDS], up[ROUNDS], down[ROUNDS]; /* GB/s */
+	struct row *rows; /* [n_types * n_counts] */
+	uint32_t n_rows;
+};
+
+static bool on_device(const struct bench *b)
+{
+	return strcmp(b->o->backend, "cuda") == 0;
+}
+
+static int finish(struct bench *b, struct error *err)
+{
+	int rc = b->ops->wait(b->q, b->ops->ticket(b->q));
+
+	if (rc < 0 && b->ops->failure(b->backend, err) == 0)
+		return error_set(err, -rc, "the GPU has failed: %s", strerror(-rc));
+	return rc;
+}
+
+/* The bytes that one way of copies moves in a second. */
+static int measure_copy(
+	struct bench *b, struct buffer *to, struct buffer *from, double *gb_s, struct error *err)
+{
+	uint64_t start = clock_ns();
+
+	for (uint32_t i = 0; i < COPIES; i++)
+		b->ops->copy(b->q, (struct place){to, 0}, (struct place){from, 0}, b->bytes);
+	int rc = finish(b, err);
+	*gb_s = (double)b->bytes * COPIES / (double)(clock_ns() - start);
+	return rc;
+}
+
+static int measure_copies(struct bench *b, uint32_t round, struct error *err)
+{
+	b->copy[round] = device_copy_measure(&b->peak);
+	int rc = measure_copy(b, &b->to, &b->host, &b->up[round], err);
+	return rc == 0 ? measure_copy(b, &b->host, &b->to, &b->down[round], err) : rc;
+}
+
+static int run_row(struct bench *b, struct row *row, uint32_t round, struct error *err)
+{
+	struct step_product product = {
+		.w = {.type = row->type->type,
+			.rows = b->rows_each,
+			.cols = COLS,
+			.row_bytes =
+				(size_t)COLS / row->type->block_weights * row->type->block_bytes,
+			.layout = b->o->tiles ? LAYOUT_TILES : LAYOUT_ROWS},
+		.x = {.f32 = {&b->f32, 0, COLS * sizeof(float), row->n},
+			.q8 = {&b->q8, 0, COLS / Q8_BLOCK * sizeof(struct q8_block), row->n}},
+		.y = {&b->y, 0, b->rows_each * sizeof(float), row->n},
+	};
+	const struct step_products step = {.of = &product, .n = 1};
+	size_t each = product.w.row_bytes * b->rows_each;
+	size_t fit = b->bytes / each, n = fit < MOST_MATRICES ? fit : MOST_MATRICES;
+	uint64_t start = clock_ns();
+
+	for (size_t i = 0; i < n; i++) {
+		product.w.data = b->weights + i * each;
+		b->ops->products(b->q, &step);
+	}
+	int rc = finish(b, err);
+	row->seconds[round] = (double)(clock_ns() - start) / 1e9;
+	row->bytes = (double)each * (double)n;
+	row->ops = 2.0 * b->rows_each * COLS * row->n * (double)n;
+	return rc;
+}
+
+static int alloc_all(struct bench *b, uint32_t most, struct error *err)
+{
+	const struct {
+		struct buffer *to;
+		size_t bytes;
+		enum buffer_kind kind;
+	} all[] = {
+		{&b->f32, most * COLS * sizeof(float), BUFFER_OWN},
+		{&b->q8, most * COLS / Q8_BLOCK * sizeof(struct q8_block), BUFFER_OWN},
+		{&b->y, most * b->rows_each * sizeof(float), BUFFER_OWN},
+		{&b->to, b->bytes, BUFFER_OWN},
+		{&b->host, b->bytes, BUFFER_HOST},
+	};
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < sizeof(all) / sizeof(all[0]); i++)
+		rc = b->ops->alloc(b->backend, all[i].bytes, all[i].kind, all[i].to, err);
+	return rc;
+}
+
+static int start(struct bench *b, struct error *err)
+{
+	const struct backend_gpu_options options = {.device = ""};
+	struct backend_memory memory;
+	uint32_t most = 1;
+
+	for (uint32_t i = 0; i < b->o->n_counts; i++)
+		most = b->o->counts[i] > most ? b->o->counts[i] : most;
+	int rc = on_device(b) ? backend_cuda_create(&options, &b->backend, err)
+			      : backend_simt_create(&options, &b->backend, err);
+	if (rc < 0)
+		return rc;
+	b->ops = b->backend->ops;
+	b->ops->memory(b->backend, &memory);
+	/* The weights, and what is copied. */
+	uint64_t wanted = on_device(b) ? GPU_BYTES : SIMT_BYTES;
+	b->bytes = (size_t)(wanted < memory.free / 4 ? wanted : memory.free / 4 / 256 * 256);
+	b->rows_each = on_device(b) ? 2048 : 32;
+	b->weights = malloc(b->bytes);
+	b->rows = calloc((size_t)b->o->n_types * b->o->n_counts, sizeof(*b->rows));
+	if (b->weights == NULL || b->rows == NULL)
+		return error_set(err, ENOMEM, "no memory for %zu bytes of weights", b->bytes);
+	/* Small finite scales in every type. */
+	memset(b->weights, 0x2d, b->bytes);
+	const struct queue_limits limits = {.products = 1, .pairs = most};
+	rc = b->ops->queue(b->backend, &limits, &b->q, err);
+	if (rc == 0)
+		rc = alloc_all(b, most, err);
+	if (rc == 0)
+		rc = device_copy_open(b->backend, &b->peak, err);
+	return rc == 0 ? b->ops->place(b->backend, b->weights, b->bytes, err) : rc;
+}
+
+static void stop(struct bench *b)
+{
+	struct buffer *const all[] = {&b->f32, &b->q8, &b->y, &b->to, &b->host};
+
+	device_copy_close(&b->peak);
+	if (b->q != NULL)
+		b->ops->queue_free(b->q);
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		if (all[i]->backend != NULL)
+			b->ops->free(all[i]);
+	/* What was placed goes with it. */
+	if (b->backend != NULL)
+		b->ops->destroy(b->backend);
+	free(b->weights);
+	free(b->rows);
+}
+
+static int measure(struct bench *b, struct error *err)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < b->o->n_types; i++)
+		for (uint32_t j = 0; j < b->o->n_counts; j++)
+			b->rows[b->n_rows++] = (struct row){
+				.type = tensor_type_info(b->o->types[i]), .n = b->o->counts[j]};
+	for (uint32_t round = 0; rc == 0 && round < b->o->rounds; round++) {
+		rc = measure_copies(b, round, err);
+		for (uint32_t i = 0; rc == 0 && i < b->n_rows; i++)
+			rc = run_row(b, &b->rows[i], round, err);
+	}
+	return rc;
+}
+
+static json_t *report(struct bench *b)
+{
+	double copy = median(b->copy, b->o->rounds);
+	json_t *rows = json_array();
+
+	for (uint32_t i = 0; i < b->n_rows; i++) {
+		struct row *row = &b->rows[i];
+		double seconds = median(row->seconds, b->o->rounds);
+		double gb_s = row->bytes / 1e9 / seconds;
+
+		json_array_append_new(
+			rows, json_pack("{s:s, s:i, s:f, s:f, s:f}", "type", row->type->name,
+				      "tokens", (int)row->n, "gb_s", gb_s, "copy_share",
+				      gb_s / copy, "gop_s", row->ops / 1e9 / seconds));
+	}
+	return json_pack("{s:s, s:s, s:s, s:i, s:b, s:{s:f, s:f, s:f}, s:o}", "backend",
+		b->ops->name, "device", b->backend->device->name, "driver",
+		b->backend->device->driver, "rounds", (int)b->o->rounds, "emulated", !on_device(b),
+		"peaks", "copy_gb_s", copy, "to_device_gb_s", median(b->up, b->o->rounds),
+		"from_device_gb_s", median(b->down, b->o->rounds), "rows", rows);
+}
+
+static double number(const json_t *object, const char *key)
+{
+	return json_real_value(json_object_get(object, key));
+}
+
+static void print_text(const struct bench *b, const json_t *all)
+{
+	const struct backend_device *device = b->backend->device;
+	const json_t *peaks = json_object_get(all, "peaks"), *row;
+	size_t i;
+
+	printf("%s%s%s; median of %u round%s\n", device->name,
+		device->driver[0] != '\0' ? ", driver for CUDA " : "", device->driver, b->o->rounds,
+		plural(b->o->rounds));
+	if (!on_device(b))
+		puts("This is an emulation on the CPU: its speeds say nothing of a GPU.");
+	printf("peaks, of copies of %zu KiB: in its memory, read and written, %.2f GB/s; to it "
+	       "%.2f GB/s; from it %.2f GB/s\n\n",
+		b->bytes >> 10, number(peaks, "copy_gb_s"), number(peaks, "to_device_gb_s"),
+		number(peaks, "from_device_gb_s"));
+	printf("matrices %u x %d   tokens       GB/s  of copy      GOP/s\n", b->rows_each, COLS);
+	json_array_foreach(json_object_get(all, "rows"), i, row)
+		printf("%-20s %6u %10.3f %7.1f%% %10.3f\n", b->rows[i].type->name, b->rows[i].n,
+			number(row, "gb_s"), 100 * number(row, "copy_share"), number(row, "gop_s"));
+}
+
+int kernels_gpu(const struct kernels_gpu_options *options, struct error *err)
+{
+	struct bench *b = calloc(1, sizeof(*b));
+
+	if (b == NULL)
+		return error_set(err, ENOMEM, "no memory");
+	b->o = options;
+	int rc = start(b, err);
+	if (rc == 0)
+		rc = measure(b, err);
+	if (rc == 0) {
+		json_t *all = report(b);
+		if (options->json) {
+			json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+			putchar('\n');
+		} else {
+			print_text(b, all);
+		}
+		json_decref(all);
+	}
+	stop(b);
+	free(b);
+	return rc;
+}
