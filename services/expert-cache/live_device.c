@@ -129,12 +129,13 @@ int live_device_make(const struct service *service, const struct cache_config *n
 		return status;
 	const struct device_options options = options_of(service, next, n_slots);
 	status = make(service, &options, out, err);
+	if (status != -ENOMEM)
+		return status;
 	/* They are made beside those in use, which are given back afterwards. */
-	return status == -ENOMEM ? error_set(err, ENOMEM,
-					   "%.180s; while the budget changes, slots of the former "
-					   "size are there too",
-					   err->text)
-				 : status;
+	const struct error why = *err;
+	return error_set(err, ENOMEM,
+		"%.300s; while the budget changes, slots of the former size are there too",
+		why.text);
 }
 
 /* Continues with the budget that a predecessor with these settings was changed to. An automatic one
