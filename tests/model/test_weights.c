@@ -102,8 +102,10 @@ static void each_model(void (*check)(const char *path))
 	assert_int_equal(glob("tests/data/golden/quants/*.gguf", 0, NULL, &found), 0);
 	assert_int_equal(glob("models/*q[48]_0.gguf", GLOB_APPEND, NULL, &found), 0);
 	assert_true(found.gl_pathc > 8);
+	/* An EAGLE-3 head is no model of its own. */
 	for (size_t i = 0; i < found.gl_pathc; i++)
-		check(found.gl_pathv[i]);
+		if (strstr(found.gl_pathv[i], "eagle3") == NULL)
+			check(found.gl_pathv[i]);
 	globfree(&found);
 }
 
