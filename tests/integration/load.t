@@ -40,7 +40,7 @@ with Service(sets=("verifier.sessions_max=8", "verifier.queue_max=100")) as serv
 
     trace = Path(folder) / "trace.csv"
     trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,374,44\n2023-11-16 18:15:50.99,396,109\n")
-    figures = load_json(service, "--trace", trace, "--speed", 20, "--scale", 0.1, "--tpot", 0.0001)
+    figures = load_json(service, "--trace", trace, "--speed", 20, "--scale", 0.1, "--ttft", 0.0001)
     ok(figures.get("answered") == 2 and figures["good"] == 0 and figures["goodput_requests_per_s"] == 0,
        "a trace is replayed; answers beyond a target are no goodput", figures)
 
