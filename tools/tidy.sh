@@ -6,7 +6,7 @@ shift
 status=0
 for file in "$@"; do
 	clang-tidy --quiet --warnings-as-errors='*' "$file" -- -std=gnu11 -D_GNU_SOURCE -I. -I"$generated" \
-		-Iclient/include -DOUTRIDER_VERSION='"0"' -DOUTRIDER_SYSCONFDIR='"/etc"' \
+		-Iclient/include -DOUTRIDER_VERSION='"0"' -DBACKEND_INTERFACE='"0"' -DOUTRIDER_SYSCONFDIR='"/etc"' \
 		2>/dev/null || status=1
 done
 exit $status
