@@ -56,7 +56,7 @@ void recall_begin(struct engine *engine, struct engine_session *s, uint32_t n)
 		(s->seq.owner != 0 && s->seq.own != KV_NONE))
 		return;
 	*r = (struct recall){.asked = true, .from = s->seq.n, .heard_ns = clock_ns()};
-	r->last = id_before(engine, s, s->seq.n);
+	r->before = r->last = id_before(engine, s, s->seq.n);
 	r->more = s->seq.n == 0 || r->last != 0;
 	ask(engine, s);
 	r->on = r->n > 0 || r->more;
@@ -85,10 +85,10 @@ static void finish(struct engine *engine, struct engine_session *s)
 }
 
 /* Whether the file holds what the index said: these tokens, behind that page. */
-static bool is_right(
-	const struct engine_session *s, const struct prefix_header *header, uint64_t before)
+static bool is_right(const struct engine_session *s, const struct prefix_header *header)
 {
-	return header->before == before && header->domain == s->page->request.prefix_domain &&
+	return header->before == s->recall.before &&
+	       header->domain == s->page->request.prefix_domain &&
 	       memcmp(header->tokens, s->page->tokens + s->recall.from, sizeof(header->tokens)) ==
 		       0;
 }
@@ -102,7 +102,6 @@ static bool append(struct engine *engine, struct engine_session *s)
 	uint64_t domain = s->page->request.prefix_domain;
 	const struct prefix_header *header;
 	uint32_t tip;
-	uint64_t before = r->from == 0 ? 0 : id_before(engine, s, r->from);
 
 	(void)prefix_disk_arrived(r->buffer[0], &header);
 	if (s->seq.owner == 0 &&
@@ -112,7 +111,7 @@ static bool append(struct engine *engine, struct engine_session *s)
 	if (kv_prefix_find(kv, &s->seq, domain, s->page->tokens, r->from + KV_PAGE_CELLS, &tip) >
 		r->from)
 		return kv_prefix_share(kv, &s->seq, tip) && s->seq.n > r->from;
-	if (s->seq.n != r->from || !is_right(s, header, before) ||
+	if (s->seq.n != r->from || !is_right(s, header) ||
 		kv_content_append(
 			kv, &s->seq, header->order, prefix_buffer_content(r->buffer[0])) != 0)
 		return false;
@@ -125,6 +124,7 @@ static bool append(struct engine *engine, struct engine_session *s)
 static void next_buffer(struct engine *engine, struct recall *r)
 {
 	prefix_disk_give(engine->disk.disk, &r->buffer[0]);
+	r->before = r->id[0];
 	r->n--;
 	memmove(r->buffer, r->buffer + 1, r->n * sizeof(*r->buffer));
 	memmove(r->id, r->id + 1, r->n * sizeof(*r->id));

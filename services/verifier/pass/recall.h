@@ -33,6 +33,7 @@ struct recall {
 	struct prefix_buffer *buffer[RECALL_AHEAD];
 	uint64_t id[RECALL_AHEAD];
 	uint32_t from; /* position of the first token of buffer[0] */
+	uint64_t before; /* id of the page before buffer[0]; 0: it has the first tokens */
 	uint64_t last; /* id of the page before the next one that is asked for */
 	uint64_t heard_ns; /* when a page came last */
 };

@@ -3,6 +3,7 @@
 #include "services/verifier/prefixes/prefix_disk_internal.h"
 #include "shared/base/checksum.h"
 #include "shared/base/clock.h"
+#include "shared/base/counter.h"
 #include "shared/base/lock_file.h"
 #include "shared/base/log.h"
 
@@ -33,11 +34,6 @@ static void count(struct prefix_disk *disk)
 	atomic_store_explicit(&disk->counts.bytes, disk->index.bytes, memory_order_relaxed);
 	atomic_store_explicit(&disk->counts.files, disk->index.bytes / disk->index.file_bytes,
 		memory_order_relaxed);
-}
-
-static void add_one(_Atomic uint64_t *counter)
-{
-	atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
 
 /* ---- The engine's thread. ---- */
@@ -304,7 +300,7 @@ static void write_ended(struct prefix_disk *disk, struct prefix_buffer *buffer, 
 	if (rc != 0) {
 		prefix_disk_name(id, PREFIX_PART, part);
 		(void)unlinkat(disk->dir, part, 0);
-		add_one(&disk->counts.failed);
+		counter_add(&disk->counts.failed, 1);
 		log_limited(LOG_LEVEL_NOTICE,
 			"prefix file %s/%s cannot be written: %s; such pages are not on disk, and "
 			"are computed again",
@@ -321,7 +317,7 @@ static void write_ended(struct prefix_disk *disk, struct prefix_buffer *buffer, 
 	pthread_mutex_unlock(&disk->lock);
 	if (rc != 0)
 		return;
-	add_one(&disk->counts.written);
+	counter_add(&disk->counts.written, 1);
 	/* The page before it could not be written: see lose. */
 	if (e == PREFIX_NONE)
 		unlink_id(disk, id);
@@ -357,14 +353,14 @@ static void read_ended(struct prefix_disk *disk, struct prefix_buffer *buffer, i
 	else
 		rc = check_read(disk, buffer, &err);
 	if (rc != 0) {
-		add_one(&disk->counts.failed);
+		counter_add(&disk->counts.failed, 1);
 		log_limited(LOG_LEVEL_NOTICE,
 			"prefix file %s/%016llx" PREFIX_END
 			" is not used: %s; its tokens are computed again",
 			disk->path, (unsigned long long)id, err.text);
 		lose(disk, id);
 	} else {
-		add_one(&disk->counts.read);
+		counter_add(&disk->counts.read, 1);
 	}
 	pthread_mutex_lock(&disk->lock);
 	if (rc == 0 && (e = prefix_index_id(&disk->index, id)) != PREFIX_NONE)
