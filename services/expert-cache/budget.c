@@ -2,6 +2,7 @@
 
 #include "shared/base/config.h"
 #include "shared/base/decimal.h"
+#include "shared/base/saturate.h"
 #include "shared/base/units.h"
 
 #include <inttypes.h>
@@ -124,9 +125,8 @@ static void advise(const struct memory_limit *limit, uint64_t most, uint64_t aut
 int budget_check_memory(const struct budget *budget, const struct memory_limit *limit, uint64_t had,
 	uint64_t held, uint64_t automatic, uint64_t limit_least, struct error *err)
 {
-	uint64_t available =
-		limit->available > UINT64_MAX - had ? UINT64_MAX : limit->available + had;
-	uint64_t whole = limit->bytes > held ? limit->bytes - held : 0;
+	uint64_t available = saturate_add(limit->available, had);
+	uint64_t whole = saturate_sub(limit->bytes, held);
 	char advice[192];
 	advise(limit, available < whole ? available : whole, automatic, limit_least, advice,
 		sizeof(advice));

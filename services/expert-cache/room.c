@@ -1,5 +1,6 @@
 #include "services/expert-cache/room.h"
 
+#include "shared/base/saturate.h"
 #include "shared/spec/draft.h"
 #include "shared/spec/session.h"
 
@@ -20,24 +21,14 @@ void room_needs_of(const struct model *model, struct room_needs *out)
 	room_needs_planned(model, &plan, kv_plan_context(model), out);
 }
 
-static uint64_t less(uint64_t bytes, uint64_t by)
-{
-	return bytes > by ? bytes - by : 0;
-}
-
-static uint64_t sum(uint64_t a, uint64_t b)
-{
-	return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
 uint64_t room_needs_held(const struct room_needs *needs)
 {
-	return sum(needs->of.kv, needs->of.rest);
+	return saturate_add(needs->of.kv, needs->of.rest);
 }
 
 static uint64_t all_of(const struct room_needs *needs)
 {
-	return sum(needs->of.weights, room_needs_held(needs));
+	return saturate_add(needs->of.weights, room_needs_held(needs));
 }
 
 bool room_needs_equal(const struct room_needs *a, const struct room_needs *b)
@@ -53,10 +44,10 @@ static uint64_t reserve_of(uint64_t memory)
 
 uint64_t room_limit_least(const struct room_needs *needs, uint64_t bytes)
 {
-	uint64_t all = sum(room_needs_held(needs), bytes);
+	uint64_t all = saturate_add(room_needs_held(needs), bytes);
 	/* The smallest memory whose reserve leaves this much. */
 	uint64_t part = all / (ROOM_RESERVE_PART - 1) + 1;
-	return sum(all, part > ROOM_RESERVE_BYTES_MIN ? part : ROOM_RESERVE_BYTES_MIN);
+	return saturate_add(all, part > ROOM_RESERVE_BYTES_MIN ? part : ROOM_RESERVE_BYTES_MIN);
 }
 
 static struct room share_out(
@@ -66,7 +57,7 @@ static struct room share_out(
 		.free_of_it = free_of_it,
 		.needs = *needs,
 		.reserve = reserve,
-		.bytes = less(memory, sum(all_of(needs), reserve))};
+		.bytes = saturate_sub(memory, saturate_add(all_of(needs), reserve))};
 }
 
 void room_find(const struct memory_limit *limit, const struct room_needs *needs, uint64_t had,
@@ -76,6 +67,7 @@ void room_find(const struct memory_limit *limit, const struct room_needs *needs,
 	uint64_t there = needs->of.there < all ? needs->of.there : all;
 	/* Memory in use by others may be freed, or grow; the total is the bound that stays. */
 	struct room whole = share_out(limit->bytes, false, needs, reserve);
-	struct room now = share_out(sum(sum(limit->available, had), there), true, needs, reserve);
+	struct room now = share_out(
+		saturate_add(saturate_add(limit->available, had), there), true, needs, reserve);
 	*out = now.bytes < whole.bytes ? now : whole;
 }

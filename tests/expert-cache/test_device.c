@@ -399,7 +399,8 @@ static void the_device_is_shared_out(void **state)
 	assert_int_equal(device_share_check(&share, 12 * gib, 8 * gib, &err), 0);
 	assert_int_equal(device_share_check(&share, 13 * gib, 8 * gib, &err), -ENOMEM);
 	assert_non_null(strstr(err.text, "device_budget: 13.0 GiB for experts"));
-	assert_non_null(strstr(err.text, "the emulated GPU has the verifier takes 3072.0 MiB"));
+	assert_non_null(strstr(err.text,
+		"but the emulated GPU has 16.0 GiB, of which the verifier takes 3072.0 MiB"));
 	assert_non_null(strstr(err.text, "12.0G is the largest allowed, auto takes 8192.0 MiB"));
 	/* Not even the least. */
 	memory.bytes = 2 * gib;

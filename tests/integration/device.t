@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import DRAFTS, SAMPLED, TARGET_Q4, Service, Tap, difference, program, prompts, reference, seeded, until
+from outrider_test import DRAFTS, SAMPLED, TARGET_Q4, Service, Tap, differences, program, prompts, reference, seeded, until
 
 TOKENS = 5
 tap = Tap()
@@ -32,10 +32,6 @@ def requests(n=8):
          "logits_hash": True, **((None, SAMPLED)[m] or {})} for m, i, k in keys]
 
 
-def compare(results, want):
-    return "\n".join(f"answer {i}: {what}" for i, (r, e) in enumerate(zip(results, want)) if (what := difference(r, e)))
-
-
 def device(service):
     return service.ctl_json("cache", "stats")["device"]
 
@@ -46,7 +42,7 @@ def under_kills(service, victim, kills):
     while done < kills and not wrong:
         want, asked = requests(4)
         results, n = service.swarm_under_kills(asked, victim, kills - done, lambda: time.sleep(random.uniform(0.05, 0.4)), concurrent=4)
-        wrong, done = compare(results, want), done + n
+        wrong, done = differences(results, want), done + n
     service.wait_ready()
     return wrong
 
@@ -54,7 +50,7 @@ def under_kills(service, victim, kills):
 with Service(TARGET_Q4, DRAFTS["small"], [*DEVICE, "expert-cache.device_budget=33%", "expert-cache.budget=25%"],
              env=slow("40e6,100")) as service:
     want, asked = requests()
-    wrong = compare(service.swarm(asked, concurrent=4), want)
+    wrong = differences(service.swarm(asked, concurrent=4), want)
     until(lambda: device(service)["verifier_said"])
     now = device(service)
     tap.ok(not wrong, "greedy and sampled, K 0 and 3: the CPU's bytes", wrong)
@@ -101,7 +97,7 @@ with Service(TARGET_Q4, DRAFTS["small"], [*DEVICE, "expert-cache.device_budget=3
     process, results = service.swarm_start(asked, concurrent=4)
     time.sleep(0.3)
     changes = [service.ctl("knob", "set", f"cache.device_budget={budget}") for budget in ("min", "70%")]
-    wrong = compare(results(), want)
+    wrong = differences(results(), want)
     now = device(service)
     tap.ok(not wrong and all(c.returncode == 0 for c in changes), "the device's budget changed in mid-answer: the same bytes",
            f"{wrong} {changes}")
@@ -114,7 +110,7 @@ with Service(TARGET_Q4, DRAFTS["small"], [*DEVICE, "expert-cache.device_budget=3
     wrong = []
 
     def pinned():
-        wrong.append(compare(service.swarm(asked[:1]), want[:1]))
+        wrong.append(differences(service.swarm(asked[:1]), want[:1]))
         return wrong[-1] or device(service)["all_pinned"]
     tap.ok(until(pinned) and not any(wrong), "when all experts fit, all are pinned: the same bytes", f"{wrong} {device(service)}")
 
@@ -123,12 +119,12 @@ with Service(TARGET_Q4, sets=DEVICE, env={**os.environ, "OUTRIDER_SIMT_MEMORY": 
     until(lambda: device(service)["verifier_said"])
     now = device(service)
     want, asked = requests(2)
-    wrong = compare(service.swarm(asked), want)
+    wrong = differences(service.swarm(asked), want)
     tap.ok(not wrong and now["budget"] == "auto" and now["memory_bytes"] == 64 << 20 and
            now["budget_bytes"] <= now["room_bytes"] < now["budget_bytes"] + now["slot_bytes"] or now["slots"] == 192,
            "an automatic budget takes what the verifier leaves", f"{wrong} {now}")
     refused = service.ctl("knob", "set", "cache.device_budget=60M")
-    tap.ok(refused.returncode and "device_budget: 60.0 MiB for experts, but of the 64.0 MiB that the emulated GPU has the verifier takes" in
+    tap.ok(refused.returncode and "device_budget: 60.0 MiB for experts, but the emulated GPU has 64.0 MiB, of which the verifier takes" in
            refused.stderr and "is the largest allowed" in refused.stderr, "more than fits is refused, with what fits", refused.stderr)
 
 # A copy takes a fiftieth of a second: there is always one in flight.
@@ -141,7 +137,7 @@ with Service(TARGET_Q4, sets=[*DEVICE, "expert-cache.device_budget=33%"], env=sl
         process, results = service.swarm_start([request])
         time.sleep(0.3)
         service.kill("expert-cache")
-        wrong.append(compare(results(), [want]))
+        wrong.append(differences(results(), [want]))
         service.wait_ready()
         return wrong[-1] or device(service)["rescued"] > 0
     tap.ok(until(rescued) and not any(wrong),

@@ -1,26 +1,20 @@
 #include "services/expert-cache/device/share.h"
 
+#include "shared/base/saturate.h"
 #include "shared/base/units.h"
 
 #include <errno.h>
 #include <stdio.h>
 
-static uint64_t less(uint64_t bytes, uint64_t by)
-{
-	return bytes > by ? bytes - by : 0;
-}
-
-static uint64_t sum(uint64_t a, uint64_t b)
-{
-	return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
 void device_share_find(const struct backend *backend, const struct backend_memory *memory,
 	uint64_t needs, uint64_t there, uint64_t had, struct device_share *out)
 {
-	uint64_t reserve = memory->bytes / DEVICE_RESERVE_PART, taken = sum(needs, reserve);
-	uint64_t whole = less(memory->bytes, taken);
-	uint64_t now = less(sum(sum(memory->free, had), there < needs ? there : needs), taken);
+	uint64_t reserve = memory->bytes / DEVICE_RESERVE_PART,
+		 taken = saturate_add(needs, reserve);
+	uint64_t whole = saturate_sub(memory->bytes, taken);
+	uint64_t now = saturate_sub(
+		saturate_add(saturate_add(memory->free, had), there < needs ? there : needs),
+		taken);
 
 	*out = (struct device_share){
 		.name = backend->device != NULL ? backend->device->name : backend->ops->name,
@@ -51,8 +45,8 @@ int device_share_check(
 			"context or sessions_max for the verifier",
 			UNITS_SIZE(automatic));
 	return error_set(err, ENOMEM,
-		"device_budget: %s for experts, but of the %s that %s has the verifier %s %s for "
+		"device_budget: %s for experts, but %s has %s, of which the verifier %s %s for "
 		"weights and passes: %s",
-		UNITS_SIZE(bytes), UNITS_SIZE(share->memory), share->name,
+		UNITS_SIZE(bytes), share->name, UNITS_SIZE(share->memory),
 		share->said ? "takes" : "is estimated to take", UNITS_SIZE(share->needs), fits);
 }
