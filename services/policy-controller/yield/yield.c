@@ -484,41 +484,25 @@ static uint32_t yield_awaits(const struct policy_state *s)
 	return s->k > 0 ? DRAFTING_RECORDS : 0;
 }
 
+/* What yield and goodput have in common. */
+#define YIELD_RULE                                                                              \
+	.state_bytes = sizeof(struct yield), .first_k = yield_first_k, .begin = yield_begin,    \
+	.observe = yield_observe, .explain = yield_explain, .awaits = yield_awaits,             \
+	.options_are = "expected: drafted and tokens of the session's iterations, tokens/s of " \
+		       "the whole batch while it decodes",                                      \
+	.tells_drafted = true, .tells_doubt = true, .foresight = true, .plan = yield_plan
+
 const struct policy_ops policy_yield = {
 	.name = "yield",
-	.state_bytes = sizeof(struct yield),
 	.shared_bytes = sizeof(struct yield_shared),
 	.init = yield_init,
-	.first_k = yield_first_k,
-	.begin = yield_begin,
-	.observe = yield_observe,
-	.explain = yield_explain,
-	.awaits = yield_awaits,
-	.options_are =
-		"expected: drafted and tokens of the session's iterations, tokens/s of the whole "
-		"batch while it decodes",
-	.tells_drafted = true,
-	.tells_doubt = true,
-	.foresight = true,
-	.plan = yield_plan,
+	YIELD_RULE,
 };
 
 /* yield under targets (yield.h, Targets). What it learns of drafts is yield's: sessions may change
  * from one to the other. */
 const struct policy_ops policy_goodput = {
 	.name = "goodput",
-	.state_bytes = sizeof(struct yield),
 	.shares = &policy_yield,
-	.first_k = yield_first_k,
-	.begin = yield_begin,
-	.observe = yield_observe,
-	.explain = yield_explain,
-	.awaits = yield_awaits,
-	.options_are =
-		"expected: drafted and tokens of the session's iterations, tokens/s of the whole "
-		"batch while it decodes",
-	.tells_drafted = true,
-	.tells_doubt = true,
-	.foresight = true,
-	.plan = yield_plan,
+	YIELD_RULE,
 };
