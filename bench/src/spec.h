@@ -43,8 +43,8 @@ struct spec_options {
 /* The sums of all answers of a cell. output: its tokens; tokens: without the first of each answer,
  * which is not decoded. */
 struct spec_totals {
-	uint64_t output, tokens, iterations, drafted, accepted, unique_experts, hits, misses;
-	uint64_t decode_ns, draft_ns, verify_ns;
+	struct workload_totals usage;
+	uint64_t decoded; /* tokens behind the first of each answer */
 	uint64_t changed; /* tokens that are not those of K = 0 at their places */
 	uint64_t audited, other; /* tokens; those in whose place the model picks another */
 	uint64_t asked, right; /* answers to prompts with a known answer; the right ones of them */

@@ -28,7 +28,7 @@ static double perplexity(const struct spec_totals *t)
 
 static double experts(const struct spec_cell *cell)
 {
-	return ratio(cell->totals.unique_experts, cell->totals.iterations);
+	return ratio(cell->totals.usage.unique_experts, cell->totals.usage.iterations);
 }
 
 static void table_row(const struct spec_cell *cell, const struct spec_cell *plain, FILE *to)
@@ -39,10 +39,11 @@ static void table_row(const struct spec_cell *cell, const struct spec_cell *plai
 	fprintf(to, "%-11s %5u %5u %-16s %9.1f %6.2f %6.2f %8.1f %6.2f %9.0f %8.0f",
 		cell->method ? cell->method->name : "K = 0", cell->depth, cell->nodes, budget,
 		middle(cell->per_s, cell->n_rounds), middle(cell->ratio, cell->n_rounds),
-		ratio(t->output, t->iterations), experts(cell),
+		ratio(t->usage.tokens, t->usage.iterations), experts(cell),
 		experts(plain) > 0 ? experts(cell) / experts(plain) : 0,
-		ratio(t->verify_ns, t->iterations) / 1e3, ratio(t->draft_ns, t->iterations) / 1e3);
-	fprintf(to, " %7.1f", 100 * ratio(t->changed, t->output));
+		ratio(t->usage.verify_ns, t->usage.iterations) / 1e3,
+		ratio(t->usage.draft_ns, t->usage.iterations) / 1e3);
+	fprintf(to, " %7.1f", 100 * ratio(t->changed, t->usage.tokens));
 	if (t->audited)
 		fprintf(to, " %7.1f %7.3f", 100 * ratio(t->other, t->audited), perplexity(t));
 	else
@@ -88,17 +89,19 @@ static json_t *row_json(const struct spec_cell *cell)
 	json_object_set_new(row, "tokens_per_s", json_real(middle(cell->per_s, cell->n_rounds)));
 	json_object_set_new(row, "ratio", json_real(middle(cell->ratio, cell->n_rounds)));
 	json_object_set_new(row, "rounds", rounds);
-	json_object_set_new(row, "tokens", json_integer((json_int_t)t->output));
-	json_object_set_new(
-		row, "tokens_per_iteration", json_real(ratio(t->output, t->iterations)));
-	json_object_set_new(row, "drafted", json_integer((json_int_t)t->drafted));
-	json_object_set_new(row, "accepted", json_integer((json_int_t)t->accepted));
+	json_object_set_new(row, "tokens", json_integer((json_int_t)t->usage.tokens));
+	json_object_set_new(row, "tokens_per_iteration",
+		json_real(ratio(t->usage.tokens, t->usage.iterations)));
+	json_object_set_new(row, "drafted", json_integer((json_int_t)t->usage.drafted));
+	json_object_set_new(row, "accepted", json_integer((json_int_t)t->usage.accepted));
 	json_object_set_new(row, "unique_experts_per_iteration", json_real(experts(cell)));
-	json_object_set_new(row, "verify_us", json_real(ratio(t->verify_ns, t->iterations) / 1e3));
-	json_object_set_new(row, "draft_us", json_real(ratio(t->draft_ns, t->iterations) / 1e3));
-	json_object_set_new(row, "expert_hits", json_integer((json_int_t)t->hits));
-	json_object_set_new(row, "expert_misses", json_integer((json_int_t)t->misses));
-	json_object_set_new(row, "changed_share", json_real(ratio(t->changed, t->output)));
+	json_object_set_new(
+		row, "verify_us", json_real(ratio(t->usage.verify_ns, t->usage.iterations) / 1e3));
+	json_object_set_new(
+		row, "draft_us", json_real(ratio(t->usage.draft_ns, t->usage.iterations) / 1e3));
+	json_object_set_new(row, "expert_hits", json_integer((json_int_t)t->usage.hits));
+	json_object_set_new(row, "expert_misses", json_integer((json_int_t)t->usage.misses));
+	json_object_set_new(row, "changed_share", json_real(ratio(t->changed, t->usage.tokens)));
 	json_object_set_new(row, "audited", json_integer((json_int_t)t->audited));
 	json_object_set_new(row, "audit_changed", json_integer((json_int_t)t->other));
 	json_object_set_new(row, "perplexity", t->audited ? json_real(perplexity(t)) : json_null());

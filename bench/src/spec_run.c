@@ -177,21 +177,6 @@ static int set_cell(
 	return r < 0 ? fail(r, "request") : 0;
 }
 
-static void add_usage(struct spec_totals *totals, const struct outrider_usage *usage)
-{
-	totals->output += usage->output_tokens;
-	totals->tokens += usage->output_tokens > 0 ? usage->output_tokens - 1 : 0;
-	totals->iterations += usage->iterations;
-	totals->drafted += usage->drafted;
-	totals->accepted += usage->accepted;
-	totals->unique_experts += usage->unique_experts;
-	totals->hits += usage->expert_hits;
-	totals->misses += usage->expert_misses;
-	totals->decode_ns += usage->decode_ns;
-	totals->draft_ns += usage->draft_ns;
-	totals->verify_ns += usage->verify_ns;
-}
-
 /* Answers prompt i in the way of a cell. */
 static int answer(
 	struct run *run, size_t i, const struct spec_cell *cell, struct spec_totals *totals)
@@ -208,7 +193,8 @@ static int answer(
 		return r;
 	uint64_t changed = differing(&run->now, exact);
 
-	add_usage(totals, &usage);
+	workload_totals_take(&totals->usage, &usage);
+	totals->decoded += usage.output_tokens > 0 ? usage.output_tokens - 1 : 0;
 	totals->changed += changed;
 	if (run->prompts.answer[i] != NULL) {
 		totals->asked++;
@@ -227,22 +213,15 @@ static int answer(
 
 static double per_s(const struct spec_totals *totals)
 {
-	return totals->decode_ns ? (double)totals->tokens * 1e9 / (double)totals->decode_ns : 0;
+	uint64_t ns = totals->usage.decode_ns;
+
+	return ns ? (double)totals->decoded * 1e9 / (double)ns : 0;
 }
 
 static void totals_add(struct spec_totals *totals, const struct spec_totals *more)
 {
-	totals->output += more->output;
-	totals->tokens += more->tokens;
-	totals->iterations += more->iterations;
-	totals->drafted += more->drafted;
-	totals->accepted += more->accepted;
-	totals->unique_experts += more->unique_experts;
-	totals->hits += more->hits;
-	totals->misses += more->misses;
-	totals->decode_ns += more->decode_ns;
-	totals->draft_ns += more->draft_ns;
-	totals->verify_ns += more->verify_ns;
+	workload_totals_add(&totals->usage, &more->usage);
+	totals->decoded += more->decoded;
 	totals->changed += more->changed;
 	totals->audited += more->audited;
 	totals->other += more->other;

@@ -60,7 +60,10 @@ int workload_prompts_read(
 	const char *path, size_t limit, struct workload_prompts *prompts, struct error *err);
 void workload_prompts_free(struct workload_prompts *prompts);
 
-/* workload_run.c. Fills rows[0..n_ks-1]; 0, or -errno after a message on stderr. */
+/* workload_run.c. Adds what an answer took; adds sums to sums. */
+void workload_totals_take(struct workload_totals *totals, const struct outrider_usage *usage);
+void workload_totals_add(struct workload_totals *totals, const struct workload_totals *more);
+/* Fills rows[0..n_ks-1]; 0, or -errno after a message on stderr. */
 int workload_run(const struct workload_options *options, struct workload_row *rows);
 
 /* workload_report.c */

@@ -41,7 +41,7 @@ static int prompts_read(const struct workload_options *options, struct workload_
 	return r < 0 ? fail(r, options->file) : 0;
 }
 
-static void totals_take(struct workload_totals *totals, const struct outrider_usage *usage)
+void workload_totals_take(struct workload_totals *totals, const struct outrider_usage *usage)
 {
 	totals->tokens += usage->output_tokens;
 	totals->iterations += usage->iterations;
@@ -62,7 +62,7 @@ static void totals_take(struct workload_totals *totals, const struct outrider_us
 		totals->accepted_at[i] += usage->accepted_at[i];
 }
 
-static void totals_add(struct workload_totals *totals, const struct workload_totals *more)
+void workload_totals_add(struct workload_totals *totals, const struct workload_totals *more)
 {
 	const uint64_t *from = (const uint64_t *)more;
 	uint64_t *to = (uint64_t *)totals;
@@ -95,7 +95,7 @@ static int slot_poll(struct round *round, size_t slot, int timeout_ms)
 		struct outrider_usage usage;
 		if ((r = outrider_usage(round->stream[slot], &usage)) < 0)
 			return fail(r, "usage");
-		totals_take(&round->totals, &usage);
+		workload_totals_take(&round->totals, &usage);
 		outrider_stream_free(&round->stream[slot]);
 		round->ended++;
 		return 0;
@@ -148,7 +148,7 @@ static int run_round(struct outrider *client, const struct workload_prompts *pro
 		return r;
 	*per_s = tokens_per_s(
 		&round.totals, options->sessions == 1 ? round.totals.decode_ns : wall_ns);
-	totals_add(totals, &round.totals);
+	workload_totals_add(totals, &round.totals);
 	return 0;
 }
 
@@ -200,7 +200,7 @@ static int run_alternating(struct outrider *client, const struct workload_prompt
 	for (size_t k = 0; r == 0 && k < options->n_ks; k++) {
 		rows[k].tokens_per_s[rows[k].n_rounds++] =
 			tokens_per_s(&totals[k], totals[k].decode_ns);
-		totals_add(&rows[k].totals, &totals[k]);
+		workload_totals_add(&rows[k].totals, &totals[k]);
 	}
 	return r;
 }
