@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import (DRAFTS, PATIENCE, SAMPLED, SANITIZED, TARGET, Service, Tap, chi_square_limit, difference,
+from outrider_test import (DRAFTS, PATIENCE, SAMPLED, SANITIZED, TARGET, Service, Tap, chi_square_limit, difference, differences,
                            finish, probabilities, program, prompts, reference, run, run_json, until)
 
 TOKENS = 24 if SANITIZED else 120
@@ -26,10 +26,6 @@ def ask(i, sampling=None, **more):
     return {"tokens": ids[i], "max_tokens": TOKENS, "seed": 11, "ignore_eos": True, **(sampling or {}), **more}
 
 
-def compare(results, expected):
-    return "\n".join(f"{i}: {d}" for i, (r, e) in enumerate(zip(results, expected)) if (d := difference(r, e)))
-
-
 def sessions(service):
     return service.ctl_json("sessions")
 
@@ -42,7 +38,7 @@ def progress(process):
 def several_at_once(service):
     before = sessions(service)["iterations_total"]
     results = service.swarm([ask(i, k=i % 4, draft_method="ngram", logits_hash=True) for i in range(16)], concurrent=16)
-    tap.ok(not (why := compare(results, greedy)), "16 sessions at once: each has the bytes it has alone", why)
+    tap.ok(not (why := differences(results, greedy)), "16 sessions at once: each has the bytes it has alone", why)
     passes, steps = sessions(service)["iterations_total"] - before, sum(r["usage"]["iterations"] for r in results)
     tap.ok(0 < passes < steps / 4, "they share the passes of the model", f"{passes} passes, {steps} steps of sessions")
 
@@ -53,7 +49,7 @@ def late_joiners(service):
     progress(process)
     lengths = [min(TOKENS, 5 + 7 * i) for i in range(4, 12)]
     late = service.swarm([{**ask(i, SAMPLED), "max_tokens": n} for i, n in zip(range(4, 12), lengths)], concurrent=8)
-    why = compare(early(), sampled[:4]) + "".join(
+    why = differences(early(), sampled[:4]) + "".join(
         f"{i}: {r} " for i, r, n in zip(range(4, 12), late, lengths) if r["tokens"] != sampled[i]["tokens"][:n])
     tap.ok(not why, "sessions that join a running batch, and those they join, have the same bytes", why)
 
@@ -101,7 +97,7 @@ def stalled(service):
     tap.ok(min(s["output_tokens"] for s in sessions(service)["sessions"]) < n, "before their answers are complete",
            sessions(service))
     others = service.swarm([ask(i, k=3) for i in range(8)], concurrent=8)
-    tap.ok(not (why := compare(others, greedy)), "others go on meanwhile", why)
+    tap.ok(not (why := differences(others, greedy)), "others go on meanwhile", why)
     slow.send_signal(signal.SIGCONT)
     cli.send_signal(signal.SIGCONT)
     tap.ok(not (why := difference(results()[0], expected)), "the client that goes on reading gets the right tokens", why)
@@ -118,7 +114,7 @@ def killed_client(service):
     process.communicate()
     have = line["have"]
     others = service.swarm([ask(i, k=2) for i in range(1, 5)], concurrent=4)
-    tap.ok(not (why := compare(others, greedy[1:5])), "a client killed in mid-stream disturbs nobody", why)
+    tap.ok(not (why := differences(others, greedy[1:5])), "a client killed in mid-stream disturbs nobody", why)
     rest = service.swarm([{"resume": line["uid"], "have": have}])[0]
     tap.ok(line["tokens"] + rest["tokens"] == sampled[0]["tokens"] and rest["end"] == "length",
            "another process resumes its session: no token lost or changed", f"{have}: {rest}")
@@ -196,7 +192,7 @@ def sampling(service):
         expected = [reference(ids[i], TOKENS, extra=extra) for i in (1, 2)]
         results = service.swarm([ask(i, repeat_penalty=1.3, repeat_window=window, k=k, draft_method="ngram")
                                  for k in (0, 5) for i in (1, 2)], concurrent=4)
-        why = compare(results, expected * 2)
+        why = differences(results, expected * 2)
         tap.ok(not why and (SANITIZED or expected[0]["tokens"] != greedy[1]["tokens"]),
                f"the repetition penalty over {name} tokens is the reference's, drafted or not", why)
 
@@ -204,7 +200,7 @@ def sampling(service):
                    {"temperature": 0.7, "top_p": 0.6}):
         expected = reference(ids[3], TOKENS, params, seed=11, extra=("--ignore-eos",))
         results = service.swarm([ask(3, params, k=k, draft_method="model") for k in (0, 3)], concurrent=2)
-        tap.ok(not (why := compare(results, [expected] * 2)), f"{params}: the reference's tokens", why)
+        tap.ok(not (why := differences(results, [expected] * 2)), f"{params}: the reference's tokens", why)
     a, b, c = service.swarm([ask(0, SAMPLED), ask(0, SAMPLED, k=7), {**ask(0, SAMPLED), "seed": 12}], concurrent=3)
     tap.ok(a["tokens"] == b["tokens"] == sampled[0]["tokens"] != c["tokens"], "same seed, same answer; another, another")
 
@@ -230,7 +226,7 @@ def misfit(counts, expected, n):
 def maximal(service):
     results = service.swarm([ask(i, coupling="maximal", k=k, draft_method="model") for i in range(4) for k in (1, 3, 7)],
                             concurrent=6)
-    why = compare(results, [greedy[i] for i in range(4) for _ in range(3)])
+    why = differences(results, [greedy[i] for i in range(4) for _ in range(3)])
     tap.ok(not why, "maximal coupling at temperature 0 is the reference", why)
     # Of three tokens, the second and third are drafted and verified. The prompt is one whose continuation is open.
     prompt = ids[3][:40]
@@ -260,7 +256,7 @@ def bounded_queue():
         results = service.swarm([ask(i) for i in range(16)], concurrent=16)
         taken = [i for i, r in enumerate(results) if "error" not in r]
         refused = [r for r in results if "error" in r]
-        tap.ok(len(taken) >= 4 and len(refused) > 0 and not compare([results[i] for i in taken], [greedy[i] for i in taken]),
+        tap.ok(len(taken) >= 4 and len(refused) > 0 and not differences([results[i] for i in taken], [greedy[i] for i in taken]),
                "with places for 2 and a queue for 2, four of 16 are answered", results)
         tap.ok(all(r["code"] == 16 and "2" in r["error"] and "queue" in r["error"] for r in refused),
                "the others are refused as busy, and told of the queue's bound", refused)

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import DRAFTS, SAMPLED, TARGET_Q4, Service, Tap, difference, prompts, reference, seeded, until
+from outrider_test import DRAFTS, SAMPLED, TARGET_Q4, Service, Tap, differences, prompts, reference, seeded, until
 
 TOKENS = 3
 tap = Tap()
@@ -27,13 +27,9 @@ def requests(n=4):
          "logits_hash": True, **((None, SAMPLED)[m] or {})} for m, i, k in keys]
 
 
-def compare(results, want):
-    return "\n".join(f"answer {i}: {what}" for i, (r, e) in enumerate(zip(results, want)) if (what := difference(r, e)))
-
-
 def answers(service):
     want, asked = requests()
-    return compare(service.swarm(asked, concurrent=2), want)
+    return differences(service.swarm(asked, concurrent=2), want)
 
 
 def device(service):
@@ -65,13 +61,13 @@ with Service(TARGET_Q4, DRAFTS["small"], [*DEVICE, "verifier.hybrid=greedy"]) as
     for rule in ("greedy", "off", "spac", "greedy"):
         time.sleep(0.1)
         wrong = wrong or set_rule(service, rule)
-    wrong = wrong or compare(results(), want)
+    wrong = wrong or differences(results(), want)
     tap.ok(not wrong, "the rule changed in mid-answer: the same bytes", wrong)
     for victim in ("expert-cache", "verifier"):
         want, asked = requests()
         results, n = service.swarm_under_kills(asked, victim, 1, lambda: time.sleep(random.uniform(0.05, 0.3)), concurrent=2)
         service.wait_ready()
-        wrong = compare(results, want)
+        wrong = differences(results, want)
         tap.ok(not wrong and n == 1, f"{victim} killed: the same bytes", f"{n} {wrong}")
     refused = service.ctl("knob", "set", "hybrid=both")
     tap.ok(refused.returncode and "hybrid" in refused.stderr and "spac" in refused.stderr, "an unknown rule is refused", refused)

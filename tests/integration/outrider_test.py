@@ -341,6 +341,11 @@ def difference(result, expected):
     return ""
 
 
+def differences(results, expected):
+    """Where served results differ from the references of the same places, a line each; '' when nowhere."""
+    return "\n".join(f"answer {i}: {what}" for i, (r, e) in enumerate(zip(results, expected)) if (what := difference(r, e)))
+
+
 def probabilities(ids, temperature, top_k, model=TARGET):
     """The exact distribution of the next token: {token: probability}."""
     row = run_json(program("outrider-model"), "logits", "--model", model, "--tokens", ",".join(map(str, ids)),

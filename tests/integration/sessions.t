@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import SAMPLED, SANITIZED, Service, Tap, difference, prompts, reference, until
+from outrider_test import SAMPLED, SANITIZED, Service, Tap, differences, prompts, reference, until
 
 LONG = bool(os.environ.get("OUTRIDER_TEST_LONG"))
 SESSIONS = 32 if SANITIZED else 256
@@ -28,10 +28,6 @@ def alone(request):
                      extra=("--ignore-eos",))
 
 
-def compare(results, expected):
-    return "\n".join(f"{i}: {d}" for i, (r, e) in enumerate(zip(results, expected)) if (d := difference(r, e)))
-
-
 with concurrent.futures.ThreadPoolExecutor(2) as pool:
     expected = list(pool.map(alone, requests))
 sets = (f"verifier.sessions_max={SESSIONS}", "verifier.queue_max=64", f"verifier.client_requests={SESSIONS}",
@@ -40,7 +36,7 @@ with Service(sets=sets) as service:
     before = service.ctl_json("sessions")["iterations_total"]
     results = service.swarm(requests, concurrent=SESSIONS, timeout=600)
     passes = service.ctl_json("sessions")["iterations_total"] - before
-    tap.ok(len(results) == SESSIONS and not (why := compare(results, expected)),
+    tap.ok(len(results) == SESSIONS and not (why := differences(results, expected)),
            f"{SESSIONS} sessions at once: each has the tokens and logits that it has alone", why)
     tap.ok(SANITIZED or passes < SESSIONS * TOKENS / 8, "which are computed together", f"{passes} passes")
     drafted = [{**r, "k": i % 8, "draft_method": "ngram"} for i, r in enumerate(requests)]
@@ -48,7 +44,7 @@ with Service(sets=sets) as service:
     until(lambda: len(service.ctl_json("sessions")["sessions"]) >= SESSIONS // 2, 60)
     service.end("verifier")
     results = wait(600)
-    tap.ok(not (why := compare([{**r, "logits_hash": None} for r in results], expected)),
+    tap.ok(not (why := differences([{**r, "logits_hash": None} for r in results], expected)),
            "and the same tokens with drafts, through a kill of the verifier", why)
     # A recording drafts: its main path is right but for the errors, and it has 510 tokens more of which a few are.
     trees = [{**r, "k": 63, "draft_method": "replay", "draft_nodes": 511, "draft_width": (3, 16, 255)[i % 3],
@@ -56,7 +52,7 @@ with Service(sets=sets) as service:
     before = service.ctl_json("sessions")["iterations_total"]
     results = service.swarm(trees, concurrent=SESSIONS, timeout=1200)
     passes = service.ctl_json("sessions")["iterations_total"] - before
-    tap.ok(not (why := compare(results, expected)), f"{SESSIONS} x 511 drafted tokens are asked for: the same tokens and logits", why)
+    tap.ok(not (why := differences(results, expected)), f"{SESSIONS} x 511 drafted tokens are asked for: the same tokens and logits", why)
     n_drafted, n_accepted = (sum(r["usage"][name] for r in results) for name in ("drafted", "accepted"))
     tap.ok(8 * SESSIONS < n_drafted <= passes * SESSIONS * 15, "of which a pass takes as many as it has rows for",
            f"{n_drafted} in {passes} passes")
@@ -70,5 +66,5 @@ with Service(sets=sets) as service:
             for _ in range(kills):
                 until(lambda: any(s["output_tokens"] for s in service.ctl_json("sessions")["sessions"]), 120)
                 service.restart("verifier")
-            tap.ok(not (why := compare(wait(1200), expected)), f"the same with logits and {kills} kills", why)
+            tap.ok(not (why := differences(wait(1200), expected)), f"the same with logits and {kills} kills", why)
 tap.done()
