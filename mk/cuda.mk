@@ -36,12 +36,16 @@ $(B)/outrider-backend-cuda.so: $(SRC_cuda:%.cc=$(B)/cuda/%.o) $(B)/libkernels.a 
 	$(call say,LD)
 	$(Q)$(NVCC) -shared -cudart static -o $@ $(filter %.o,$^) -Xlinker --start-group $(filter %.a,$^) -Xlinker --end-group \
 		-Xlinker --exclude-libs=ALL -lnuma
-.PHONY: gpu-check gpu-bench gpu-toolkit
+.PHONY: gpu-check gpu-bench gpu-there gpu-toolkit
 # Beside the tests' programs, where they look for it.
 $(B)/tests/gpu/outrider-backend-cuda.so: cuda
 	@mkdir -p $(@D)
 	@ln -sf ../../outrider-backend-cuda.so $@
-gpu-toolkit:
+# First of all, because compiling takes minutes.
+gpu-there:
+	@python3 -c "import ctypes; raise SystemExit(ctypes.CDLL('libcuda.so.1').cuInit(0))" 2>/dev/null || \
+		{ echo "there is no GPU here: NVIDIA's driver (libcuda.so.1) is not installed, or finds none" >&2; exit 77; }
+gpu-toolkit: gpu-there
 	@command -v $(NVCC) >/dev/null || { echo "$(NVCC) is not there: install NVIDIA's toolkit (README.md says how), or set NVCC" >&2; exit 77; }
 ## make gpu-check  test the back end for GPUs on a device: its kernels, golden models, exported memory
 gpu-check: gpu-toolkit
