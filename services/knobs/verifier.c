@@ -81,9 +81,9 @@ const struct config_key verifier_config_keys[] = {
 		"refused.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "classes", CONFIG_STRING, AT(classes), 0, 0, NULL, "", CLASSES_FORM,
-		"Classes that requests may name; the others have the class default. Greater "
-		"priority (-100 to 100) goes first. tpot and ttft are targets for each token and "
-		"for the first.",
+		"Classes that requests may name; a request without one has the class default. "
+		"Greater priority (-100 to 100) goes first. tpot is a target for the time per "
+		"token, ttft for the first token.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "ageing", CONFIG_NS, AT(ageing), 0.001 * SECOND, 86400 * SECOND, NULL, "10s", NULL,
 		"A session gains one step of priority each time that this long has passed since "

@@ -29,8 +29,8 @@ int sleep_tell(struct front *front, uint64_t uid, bool wake, struct error *err)
 			"the answer is complete: its session holds no KV pages any more");
 	if (!wake && page->request.budget_experts > 0)
 		return error_set(err, EOPNOTSUPP,
-			"the answer has an expert budget (budget_experts %u): what it was "
-			"computed from could not be computed again",
+			"a session with an expert budget (budget_experts %u) cannot sleep: its "
+			"keys and values could not be computed again",
 			page->request.budget_experts);
 	set(front, (uint32_t)index, wake ? SLEEP_NOT : SLEEP_TOLD);
 	log_session(LOG_LEVEL_INFO, uid, 0, wake ? "is woken" : "is told to sleep");
