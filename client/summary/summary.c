@@ -107,6 +107,19 @@ static void add_hybrid(struct lines *lines, const struct outrider_process *cache
 		rule, by_cpu, process_number(cache, "device_misses"));
 }
 
+/* Where drafts come from if a request names no method. */
+static const char *draft_source(const struct outrider_process *drafter, const char *model)
+{
+	const char *head = process_detail(drafter, "head");
+	const char *method = process_detail(drafter, "method");
+
+	if (strcmp(model, "none") != 0)
+		return model;
+	return head && strcmp(head, "mtp") == 0 && method && strcmp(method, "ngram") != 0
+		       ? "the model's own layer"
+		       : "n-grams";
+}
+
 static void add_drafts(struct lines *lines, const struct outrider_process *verifier,
 	const struct outrider_process *drafter)
 {
@@ -119,7 +132,7 @@ static void add_drafts(struct lines *lines, const struct outrider_process *verif
 	if (drafted)
 		snprintf(right, sizeof right, "%.0f%% right in the latest answers",
 			(double)process_number(verifier, "accepted") * 100 / (double)drafted);
-	add(lines, "drafts", "from %s; %s", strcmp(model, "none") == 0 ? "n-grams" : model, right);
+	add(lines, "drafts", "from %s; %s", draft_source(drafter, model), right);
 }
 
 static void add_gateway(struct lines *lines, const struct outrider_process *gateway)

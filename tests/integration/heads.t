@@ -158,6 +158,8 @@ for name, method in (("outrider-demo-eagle3-q8_0.gguf", "eagle3"), ("outrider-de
         at = [sum(r["usage"][which][0] for r in drafted[::2]) for which in ("drafted_at", "accepted_at")]
         tap.ok(found and not wrong and at[1] * 5 > at[0] > 20, f"{name}: tokens that it drafts are accepted, in answers of the model's own bytes",
                (wrong, at))
+        said, source = service.ctl("status").stdout, name if method == "eagle3" else "the model's own layer"
+        tap.ok(f"drafts    from {source}; " in said, "the status says where drafts come from", said)
 
 # The states that the verifier publishes: those of the reference, and the same to the bit, however a token was computed.
 for target, head, taps in (("target-llama", "eagle3-llama-own", 3), ("nextn-qwen3next", None, 1)):
