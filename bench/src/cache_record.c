@@ -2,7 +2,7 @@
  * records what its routers chose. */
 #include "bench/src/cache_record.h"
 
-#include "shared/model/text/chat.h"
+#include "bench/src/prompts_file.h"
 #include "shared/spec/slots.h"
 
 #include <errno.h>
@@ -12,37 +12,13 @@
 
 /* ---- Prompts. ---- */
 
-static int encode(
-	struct recorder *r, const json_t *line, int32_t **ids, size_t *n, struct error *err)
+static int record_line(void *arg, const json_t *line, uint32_t session, struct error *err)
 {
-	const struct engine *e = &r->target;
-	const char *prompt = json_string_value(json_object_get(line, "prompt"));
-	size_t capacity = 0, i;
-	if (prompt)
-		return tokenizer_encode(
-			e->tokenizer, prompt, strlen(prompt), false, ids, n, &capacity, err);
-	struct chat_message messages[16];
-	size_t n_messages = 0;
-	const json_t *message;
-	json_array_foreach(json_object_get(line, "messages"), i, message)
-	{
-		const char *role = json_string_value(json_object_get(message, "role"));
-		const char *text = json_string_value(json_object_get(message, "content"));
-		if (!role || !text || n_messages == 16)
-			break;
-		messages[n_messages++] = (struct chat_message){
-			.role = role, .text = text, .text_bytes = strlen(text)};
-	}
-	return chat_encode(
-		e->model->gguf, e->tokenizer, messages, n_messages, ids, n, &capacity, err);
-}
-
-static int record_line(struct recorder *r, const json_t *line, uint64_t session, struct error *err)
-{
+	struct recorder *r = arg;
 	const struct cache_record_options *o = r->options;
 	int32_t *ids = NULL;
 	size_t n = 0;
-	int rc = encode(r, line, &ids, &n, err);
+	int rc = prompt_encode(&r->target, line, &ids, &n, err);
 	json_int_t own = json_integer_value(json_object_get(line, "max_tokens"));
 	uint32_t most = own > 0 && own < o->max_tokens ? (uint32_t)own : o->max_tokens;
 	uint32_t room = r->target.n_context;
@@ -63,33 +39,6 @@ static int record_line(struct recorder *r, const json_t *line, uint64_t session,
 		memcpy(r->recorded, r->tokens + r->n_prompt, r->n_recorded * sizeof(*r->recorded));
 	}
 	return rc == 0 ? record_answer(r, session, o->k, most, err) : rc;
-}
-
-static int record_lines(struct recorder *r, struct error *err)
-{
-	const struct cache_record_options *o = r->options;
-	FILE *file = fopen(o->workload, "re");
-	if (!file)
-		return error_set(err, errno, "%s: %s", o->workload, strerror(errno));
-	char *text = NULL;
-	size_t capacity = 0;
-	uint32_t number = 0;
-	int rc = 0;
-	while (rc == 0 && number < o->limit && getline(&text, &capacity, file) > 0) {
-		json_error_t error;
-		json_t *line = json_loads(text, 0, &error);
-		number++;
-		rc = line ? record_line(r, line, number, err)
-			  : error_set(err, EBADMSG, "%s", error.text);
-		if (rc < 0)
-			error_prefix(err, rc, "%s:%u", o->workload, number);
-		json_decref(line);
-	}
-	free(text);
-	fclose(file);
-	if (rc == 0 && number == 0)
-		rc = error_set(err, EBADMSG, "%s: no prompts", o->workload);
-	return rc;
 }
 
 /* ---- Setting up. ---- */
@@ -203,7 +152,7 @@ int cache_record(const struct cache_record_options *options, struct error *err)
 	cache_trace_init(&r->trace);
 	int rc = open_all(r, err);
 	if (rc == 0)
-		rc = record_lines(r, err);
+		rc = prompts_each(options->workload, options->limit, record_line, r, err);
 	if (rc == 0)
 		rc = cache_trace_write(&r->trace, options->out, err);
 	if (rc == 0)

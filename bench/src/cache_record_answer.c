@@ -1,6 +1,7 @@
 /* Greedy decoding with drafts, without the service: passes of the target and of the drafters. */
 #include "bench/src/cache_record.h"
 
+#include "bench/src/prompts_file.h"
 #include "services/drafter/config.h"
 #include "shared/base/clock.h"
 #include "shared/base/rand.h"
@@ -16,15 +17,6 @@ uint64_t record_clock_ns(const struct recorder *r)
 }
 
 /* ---- Passes. ---- */
-
-static int32_t greatest(const float *logits, uint32_t n)
-{
-	uint32_t best = 0;
-	for (uint32_t i = 1; i < n; i++)
-		if (logits[i] > logits[best])
-			best = i;
-	return (int32_t)best;
-}
 
 /* Runs tokens as one pass behind the committed ones, all with logits; all but the first may be
  * drafts. The caller commits. */
@@ -74,7 +66,8 @@ static int prefill(struct recorder *r, uint64_t session, int32_t *first, struct 
 		if (rc < 0)
 			break;
 		struct engine *e = &r->target;
-		*first = greatest(forward_logits(e->forward, n - 1), e->model->config.n_vocab);
+		*first =
+			greatest_logit(forward_logits(e->forward, n - 1), e->model->config.n_vocab);
 		record_learn(r, session, n);
 		commit(&r->target, n, n);
 		at += n;
@@ -107,7 +100,7 @@ static int draft_by_model(
 		rc = run_tokens(&r->draft, &token, 1, false, err);
 		if (rc < 0)
 			break;
-		token = greatest(forward_logits(e->forward, 0), e->model->config.n_vocab);
+		token = greatest_logit(forward_logits(e->forward, 0), e->model->config.n_vocab);
 		out[*n] = token;
 		commit(&r->draft, 1, 1);
 	}
@@ -192,8 +185,8 @@ static int iterate(struct recorder *r, uint64_t session, uint32_t k, uint32_t mo
 	uint32_t emitted = 0;
 	const struct engine *e = &r->target;
 	for (bool right = true; right && !*done; emitted++) {
-		int32_t token =
-			greatest(forward_logits(e->forward, emitted), e->model->config.n_vocab);
+		int32_t token = greatest_logit(
+			forward_logits(e->forward, emitted), e->model->config.n_vocab);
 		r->tokens[r->n++] = token;
 		*done = eog(r, token) || r->n - r->n_prompt == most;
 		right = emitted < drafted && batch[1 + emitted] == token;

@@ -11,6 +11,7 @@
 #include "bench/src/model.h"
 #include "bench/src/policy.h"
 #include "bench/src/pool.h"
+#include "bench/src/skip.h"
 #include "bench/src/spec.h"
 #include "bench/src/workload.h"
 #include "shared/base/standard.h"
@@ -42,6 +43,7 @@ static const struct command {
 		bench_policy},
 	{"pool", "the cost of handing work to the threads of a pass, and of a busy CPU",
 		bench_pool},
+	{"skip", "without which of its layers a model drafts best for itself", bench_skip},
 	{"spec", "trees of drafts: speed, accepted length, experts and quality, per budget",
 		bench_spec},
 	{"workload", "tokens/s, acceptance and experts of a served workload, per K",

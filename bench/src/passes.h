@@ -9,6 +9,15 @@
 #include "shared/measure/floor.h"
 #include "client/model/engine.h"
 
+/* Options of commands that run the engine. o: struct engine_options. */
+#define BENCH_CPU_ARGS(o)                                                                \
+	{"threads", ARG_U32, &(o)->threads, 1, LIMIT_THREADS, "N", ENGINE_THREADS_HELP}, \
+		{"kernels", ARG_STRING, &(o)->kernels, 0, 0, "NAME", "default: the best"},
+#define BENCH_CACHE_ARGS(o)                                                 \
+	{"kv", ARG_STRING, &(o)->kv, 0, 0, "TYPE", "as in outrider-model"}, \
+		{"context", ARG_U32, &(o)->context, 1, LIMIT_CONTEXT, "N",  \
+			"default: the model's"},
+
 /* Passes of one kind. What depends on time: the mean of each round. The rest: sums over all rounds.
  */
 struct series {

@@ -16,12 +16,11 @@ static const char usage[] =
 	"[--json]\n"
 	"\nAnswers the prompts of FILE with the running service, greedily, without drafts and "
 	"with\n"
-	"every tree of drafts: methods (ngram, model, eagle3, mtp; replay:A are trees of the "
-	"answer\n"
-	"itself, whose first token is right as often as A says), depths (1 to 63), tokens (1 to "
-	"511)\n"
-	"and expert budgets. Up to W tokens are alternatives for one place (1 to 255; default: as\n"
-	"many as a tree of N tokens needs to be D deep).\n"
+	"every tree of drafts: methods (ngram, model, eagle3, mtp, layer-skip; replay:A are\n"
+	"trees of the answer itself, whose first token is right as often as A says), depths (1 to "
+	"63),\n"
+	"tokens (1 to 511) and expert budgets. Up to W tokens are alternatives for one place\n"
+	"(1 to 255; default: as many as a tree of N tokens needs to be D deep).\n"
 	"Each prompt is answered in every way before the next one. Prints tokens/s (median of the\n"
 	"rounds), tokens per iteration, distinct experts, and of answers with an expert budget "
 	"what\n"
@@ -56,7 +55,7 @@ static const struct option long_options[] = {{"method", 1, NULL, OPT_METHOD},
 
 static int take_method(const char *word, struct spec_method *out, struct error *err)
 {
-	static const char *const names[] = {"ngram", "model", "eagle3", "mtp"};
+	static const char *const names[] = {"ngram", "model", "eagle3", "mtp", "layer-skip"};
 	char *end;
 
 	snprintf(out->name, sizeof(out->name), "%s", word);
@@ -72,7 +71,8 @@ static int take_method(const char *word, struct spec_method *out, struct error *
 	if (strncmp(word, "replay:", 7) != 0 || end == word + 7 || *end ||
 		!(out->error >= 0 && out->error < 1))
 		return error_set(err, EINVAL,
-			"--method takes ngram, model, eagle3, mtp and replay:A (A more than 0, up "
+			"--method takes ngram, model, eagle3, mtp, layer-skip and replay:A (A more "
+			"than 0, up "
 			"to 1), not \"%s\"",
 			word);
 	return 0;

@@ -34,7 +34,8 @@ const char request_flags_help[] =
 	"                        width)\n"
 	"  --draft-method M      auto, none, ngram, model or eagle3 (of up --draft), mtp (of the\n"
 	"                        model's own layer for drafts), mtp-lora (of up --adapter),\n"
-	"                        replay (of run --replay)\n"
+	"                        layer-skip (a part of the model's layers), replay (of run\n"
+	"                        --replay)\n"
 	"  --budget-experts N    lossy: at most N experts of a layer compute drafted tokens; all:\n"
 	"                        no such limit (default: as the service is set, which is all)\n"
 	"  --budget-ranking R, --budget-coverage C\n"
@@ -488,14 +489,17 @@ static int check_draft_method(const struct request_flags *flags)
 	if (strcmp(method, "mtp-lora") == 0)
 		return check_adapter(flags);
 	bool head = strcmp(method, "eagle3") == 0 || strcmp(method, "mtp") == 0;
+	bool skip = strcmp(method, "layer-skip") == 0;
 	struct outrider_status *status = NULL;
 	int code = 0;
 
-	if ((!head && strcmp(method, "model") != 0) ||
+	if ((!head && !skip && strcmp(method, "model") != 0) ||
 		outrider_status(flags->runtime_dir, STATUS_MS, &status) < 0)
 		return 0;
-	const char *has = said_by(status, "drafter", head ? "head" : "draft");
-	if (!head && has && strcmp(has, "none") == 0)
+	const char *has = said_by(status, "drafter", skip ? "layer_skip" : head ? "head" : "draft");
+	if (skip && has && strncmp(has, "refused: ", 9) == 0)
+		code = cli_fail(EX_DATAERR, "--draft-method layer-skip: %s", has + 9);
+	else if (!head && !skip && has && strcmp(has, "none") == 0)
 		code = cli_fail(EX_DATAERR,
 			"--draft-method model: the service has no draft model; outrider up "
 			"--draft FILE gives it one");

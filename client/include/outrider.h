@@ -186,8 +186,8 @@ int outrider_request_set_k(struct outrider_request *request, int k);
  * recurrent layers make chains. */
 int outrider_request_set_draft_tree(
 	struct outrider_request *request, uint32_t tokens, uint32_t width);
-/* "auto" (the default), "none", "ngram", "model", "replay", "eagle3", "mtp" or
- * "mtp-lora". */
+/* "auto" (the default), "none", "ngram", "model", "replay", "eagle3", "mtp", "mtp-lora" or
+ * "layer-skip". */
 int outrider_request_set_draft_method(struct outrider_request *request, const char *name);
 /* "gumbel" (the default: the same tokens whatever is drafted) or "maximal" (the same distribution).
  */

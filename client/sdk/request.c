@@ -13,7 +13,7 @@
 #include <string.h>
 
 static const char *const methods[] = {
-	"auto", "none", "ngram", "model", "replay", "eagle3", "mtp", "mtp-lora"};
+	"auto", "none", "ngram", "model", "replay", "eagle3", "mtp", "mtp-lora", "layer-skip"};
 static_assert(sizeof methods / sizeof methods[0] == DRAFT_METHODS, "a name for each");
 static const char *const couplings[] = {"gumbel", "maximal"};
 static const char *const budget_rankings[] = {"router", "static", "oracle"};

@@ -1,8 +1,18 @@
 #include "services/drafter/config.h"
 
+#include "shared/model/arch/skip.h"
 #include "shared/spec/session.h"
 
 #include <sched.h>
+
+static int check_skip(const struct drafter_config *config, struct error *err)
+{
+	struct skip skip;
+	struct error why;
+	if (skip_parse(config->skip_layers, &skip, &why) == 0)
+		return 0;
+	return error_set(err, ENOEXEC, "skip_layers = %s", why.text);
+}
 
 int drafter_config_resolve(struct drafter_config *config, struct error *err)
 {
@@ -29,6 +39,9 @@ int drafter_config_resolve(struct drafter_config *config, struct error *err)
 		return error_set(err, ENOEXEC, "method = model needs a draft model: draft = FILE");
 	if (config->method == DRAFT_EAGLE3 && config->draft[0] == '\0')
 		return error_set(err, ENOEXEC, "method = eagle3 needs a head: draft = FILE");
+	int r = check_skip(config, err);
+	if (r < 0)
+		return r;
 	return config_spin("spin", config->spin, cpus <= 4 ? 0 : 50000, &config->spin_ns, err);
 }
 

@@ -15,6 +15,8 @@ struct draft_context {
 	const struct session_view *view;
 	struct draft_model *model; /* NULL: none is loaded, or it was refused for this target */
 	struct draft_model *head; /* an EAGLE-3 head or the target's layer for drafts; NULL: none */
+	struct draft_model
+		*skip; /* a part of the target's layers; NULL: nobody wanted it, or refused */
 	struct hints *hints;
 	struct tree *tree; /* scratch memory */
 };
@@ -43,7 +45,7 @@ struct draft_ops {
 void ngram_tree(struct draft_context *context, const struct draft_item *item);
 
 extern const struct draft_ops draft_none, draft_ngram, draft_replay, draft_by_model,
-	draft_by_eagle3, draft_by_mtp;
+	draft_by_eagle3, draft_by_mtp, draft_by_skip;
 extern const struct draft_ops *const draft_methods_all[]; /* the last one is NULL */
 
 /* The method for a session: the method that its request names, else the configured one (fallback).

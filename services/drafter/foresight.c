@@ -53,11 +53,11 @@ bool foresight_follow(struct draft_session *s, struct draft_context *context,
 {
 	const struct draft_ops *ops = draft_method_for(context, s, fallback);
 	struct foresight *f = &s->foresight;
-	if (ops == &draft_by_model && f->told < f->n_read) {
+	if ((ops == &draft_by_model || ops == &draft_by_skip) && f->told < f->n_read) {
 		/* A wrong token ends the comparison, not a draft: so as many tokens as were
 		 * compared count as asked for. */
 		const struct foresight_draft *draft = &f->read[f->told++];
-		tell(draft, draft->n, DRAFT_MODEL, reply);
+		tell(draft, draft->n, ops->method, reply);
 		return true;
 	}
 	if (ops != &draft_ngram) {

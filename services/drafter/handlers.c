@@ -7,6 +7,7 @@
 #include "shared/ipc/daemon_knobs.h"
 #include "shared/ipc/peers.h"
 #include "shared/ipc/registry.h"
+#include "shared/spec/packed.h"
 #include "shared/spec/policy.h"
 
 #include <fcntl.h>
@@ -30,6 +31,7 @@ static const struct wanted {
 	[WORKER_HINTS] = {PEER_CACHE, HINTS_REGION, HINTS_LAYOUT, true},
 	[WORKER_POLICY] = {PEER_POLICY, POLICY_REGION, POLICY_LAYOUT, false},
 	[WORKER_HIDDEN] = {PEER_VERIFIER, HIDDEN_REGION, HIDDEN_LAYOUT, false},
+	[WORKER_WEIGHTS] = {PEER_VERIFIER, WEIGHTS_REGION, WEIGHTS_REGION_LAYOUT, false},
 };
 
 /* Tells the verifier which hidden states the head reads. */
@@ -109,6 +111,25 @@ static void describe(struct daemon *daemon)
 	registry_describe(daemon, &self);
 }
 
+/* Unmaps the verifier's weights: they may be most of the memory, which its successor needs if it has
+ * other ones. */
+static void give_no_weights(struct handlers *h)
+{
+	struct region none = {.fd = -1};
+	if (h->uid[WORKER_WEIGHTS] == 0)
+		return;
+	h->uid[WORKER_WEIGHTS] = 0;
+	worker_give(h->worker, WORKER_WEIGHTS, &none);
+}
+
+static bool is_among(const char *name, const char *const *names, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(names[i], name) == 0)
+			return true;
+	return false;
+}
+
 static void on_regions(
 	void *arg, const char *peer, const char *const *names, const int *fds, size_t n)
 {
@@ -131,44 +152,62 @@ static void on_regions(
 		else
 			keep(h, names[i], fd);
 	}
+	if (strcmp(peer, PEER_VERIFIER) == 0 && !is_among(WEIGHTS_REGION, names, n))
+		give_no_weights(h);
 	broker_keep_only(h->broker, peer, names, n);
 	handlers_update_state(h);
 }
 
-/* Regions stay mapped: the peer's successor takes over the same ones, or brings others. */
+/* Regions stay mapped, but for the weights: the peer's successor takes over the same ones, or brings
+ * others. */
 static void on_lost(void *arg, const char *peer)
 {
 	struct handlers *h = arg;
 	for (int i = 0; i < HANDLER_LINKS; i++)
 		if (strcmp(peer, link_peers[i]) == 0)
 			h->up[i] = false;
+	if (strcmp(peer, PEER_VERIFIER) == 0)
+		give_no_weights(h);
 	handlers_update_state(h);
 }
 
-/* What the draft model and the head do, together. */
+static void number_detail(struct daemon_details *to, const char *name, uint64_t value)
+{
+	daemon_detail(to, name, "%llu", (unsigned long long)value);
+}
+
+/* What the draft model, the head and the target's layers do, together. */
 static void passes_detail(struct worker *w, struct daemon_details *to)
 {
 	struct worker_head head;
+	struct worker_skip skip;
 	const struct draft_model *m = w->model;
-	bool met = worker_head(w, &head), any = m || head.method != DRAFT_NONE;
+	bool met = worker_head(w, &head);
+	worker_skip(w, &skip);
 	if (met)
 		daemon_detail(to, "head", "%s", draft_method_names[head.method]);
-	if (!any)
+	if (skip.refusal[0])
+		daemon_detail(to, "layer_skip", "refused: %s", skip.refusal);
+	else if (skip.kept > 0)
+		daemon_detail(to, "layer_skip", "%u of %u layers draft", skip.kept, skip.of);
+	if (!m && head.method == DRAFT_NONE && skip.kept == 0)
 		return;
-	daemon_detail(to, "kernels", "%s", m ? m->backend->variant : head.kernels);
-	const struct {
-		const char *name;
-		uint64_t value;
-	} counts[] = {
-		{"passes", head.passes + (m ? m->passes : 0)},
-		{"pass_tokens", head.tokens + (m ? m->tokens : 0)},
-		{"evictions", head.evictions + (m ? m->evictions : 0)},
-		{"head_experts_cached", head.from_slots},
-		{"head_experts_file", head.from_file},
-	};
-	size_t n = head.method == DRAFT_MTP ? 5 : 3;
-	for (size_t i = 0; i < n; i++)
-		daemon_detail(to, counts[i].name, "%llu", (unsigned long long)counts[i].value);
+	daemon_detail(to, "kernels", "%s",
+		m	    ? m->backend->variant
+		: skip.kept ? skip.passes.kernels
+			    : head.kernels);
+	number_detail(to, "passes", head.passes + skip.passes.passes + (m ? m->passes : 0));
+	number_detail(to, "pass_tokens", head.tokens + skip.passes.tokens + (m ? m->tokens : 0));
+	number_detail(
+		to, "evictions", head.evictions + skip.passes.evictions + (m ? m->evictions : 0));
+	if (head.method == DRAFT_MTP) {
+		number_detail(to, "head_experts_cached", head.from_slots);
+		number_detail(to, "head_experts_file", head.from_file);
+	}
+	if (skip.passes.from_slots + skip.passes.from_file > 0) {
+		number_detail(to, "skip_experts_cached", skip.passes.from_slots);
+		number_detail(to, "skip_experts_file", skip.passes.from_file);
+	}
 }
 
 static void on_detail(void *arg, struct daemon_details *to)

@@ -52,8 +52,7 @@ static int load_mtp(
 	return r;
 }
 
-/* Heads draft tokens of their target, so they use its tokenizer. */
-static int open_tokenizer(
+int draft_open_target_tokenizer(
 	struct draft_model *m, const struct sessions_header *header, struct error *err)
 {
 	const struct gguf *gguf = m->target ? m->target->gguf : m->model->gguf;
@@ -97,7 +96,14 @@ static int open_parts(struct draft_model *m, const struct drafter_config *config
 		.n_embd = m->head->n_state / m->head->n_taps,
 	};
 	memcpy(m->wanted.tap, m->head->taps, sizeof(m->wanted.tap));
-	r = open_tokenizer(m, header, err);
+	if (m->method == DRAFT_MTP)
+		m->experts_of = (struct head_experts_of){
+			.model = fingerprint,
+			.n_cached = m->head->taps[0] + 1,
+			.layer = {(uint16_t)m->head->taps[0]},
+			.tells = true,
+		};
+	r = draft_open_target_tokenizer(m, header, err);
 	if (r == 0)
 		r = draft_model_open_engine(m, config, err);
 	if (r == 0)
@@ -193,7 +199,7 @@ int model_forward(struct draft_model *m, uint32_t n)
 	int r = m->head ? head_fuse(m) : 0;
 	if (r == 0)
 		r = forward_run(m->forward, m->batch, n);
-	if (!m->head || r < 0 || head_experts_sound(&m->head_experts))
+	if (!m->head_experts.read || r < 0 || head_experts_sound(&m->head_experts))
 		return r;
 	r = forward_run(m->forward, m->batch, n);
 	(void)head_experts_sound(&m->head_experts);

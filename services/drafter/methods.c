@@ -3,7 +3,7 @@
 #include "services/drafter/model.h"
 
 const struct draft_ops *const draft_methods_all[] = {&draft_none, &draft_ngram, &draft_by_model,
-	&draft_by_eagle3, &draft_by_mtp, &draft_replay, NULL};
+	&draft_by_eagle3, &draft_by_mtp, &draft_by_skip, &draft_replay, NULL};
 
 void draft_add(struct draft_reply *reply, int parent, int32_t token, float confidence)
 {
@@ -29,7 +29,8 @@ const struct draft_ops *draft_method_for(const struct draft_context *context,
 	bool head = context->head && draft_model_fits(context->head, s);
 	if (method == DRAFT_AUTO)
 		method = head ? context->head->method : model ? DRAFT_MODEL : DRAFT_NGRAM;
-	if ((method == DRAFT_MODEL && !model) ||
+	bool skip = context->skip && draft_model_fits(context->skip, s);
+	if ((method == DRAFT_MODEL && !model) || (method == DRAFT_LAYER_SKIP && !skip) ||
 		((method == DRAFT_EAGLE3 || method == DRAFT_MTP) &&
 			(!head || context->head->method != method)))
 		method = DRAFT_NGRAM;
@@ -41,7 +42,8 @@ const struct draft_ops *draft_method_for(const struct draft_context *context,
 
 bool draft_by_passes(uint32_t method)
 {
-	return method == DRAFT_MODEL || method == DRAFT_EAGLE3 || method == DRAFT_MTP;
+	return method == DRAFT_MODEL || method == DRAFT_EAGLE3 || method == DRAFT_MTP ||
+	       method == DRAFT_LAYER_SKIP;
 }
 
 static void none(struct draft_context *context, struct draft_item *items, uint32_t n)

@@ -7,6 +7,7 @@
 
 #include "kernels/kernels.h"
 #include "shared/model/arch/head.h"
+#include "shared/model/arch/skip.h"
 #include "shared/base/cpus.h"
 #include "shared/base/log.h"
 
@@ -100,6 +101,15 @@ void draft_model_tune(struct draft_model *m, const struct drafter_config *config
 	m->n_batch = batch_of(config);
 }
 
+/* Those of the target come from the expert-cache, where that has them. */
+static int open_experts(struct draft_model *m, struct error *err)
+{
+	const struct head_experts_of *of = &m->experts_of;
+	if (of->n_cached > 0)
+		return head_experts_init(&m->head_experts, m->model, of, m->hints, m->backend, err);
+	return experts_mapped_init(&m->experts, m->model, m->backend, err);
+}
+
 int draft_model_open_engine(
 	struct draft_model *m, const struct drafter_config *config, struct error *err)
 {
@@ -127,12 +137,11 @@ int draft_model_open_engine(
 	m->cells = calloc(m->n_batch, sizeof(*m->cells));
 	if (!m->batch || !m->owner || !m->cells)
 		return error_set(err, ENOMEM, "no memory for a draft batch");
-	struct expert_source *experts = m->head ? &m->head_experts.source : &m->experts.source;
-	r = m->head ? head_experts_init(&m->head_experts, m->model, m->wanted.model,
-			      m->head->taps[0], m->hints, m->backend, err)
-		    : experts_mapped_init(&m->experts, m->model, m->backend, err);
+	r = open_experts(m, err);
 	if (r < 0)
 		return r;
+	struct expert_source *experts =
+		m->head_experts.read ? &m->head_experts.source : &m->experts.source;
 	return forward_create(m->model, m->backend, &m->kv,
 		m->model->config.n_experts ? experts : NULL,
 		&(struct forward_limits){
@@ -250,14 +259,15 @@ void draft_model_close(struct draft_model **model)
 	free(m->batch);
 	free(m->owner);
 	free(m->cells);
-	if (m->head && m->backend)
+	if (m->head_experts.read)
 		head_experts_exit(&m->head_experts);
 	free(m->is_true);
 	free(m->logits);
-	if (m->model)
+	if (m->method == DRAFT_LAYER_SKIP)
+		model_skip_free(&m->model);
+	else
 		model_free(&m->model);
-	if (m->target)
-		model_free(&m->target);
+	model_free(&m->target);
 	if (m->backend)
 		m->backend->ops->destroy(m->backend);
 	free(m);

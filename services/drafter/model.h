@@ -20,18 +20,23 @@ enum { DRAFT_MODEL_LOGITS = LIMIT_RUNNING };
 struct draft_model {
 	enum draft_method method; /* what its drafts are called */
 	struct model *model;
-	/* Of a head; NULL: it is a model of its own. The target whose tensors it borrows, if it
-	 * does; what it reads; and logits for all tokens, where it has some for a part of them. */
-	const struct head *head;
+	/* The target whose tensors it borrows, if it does. */
 	struct model *target;
+	/* Of a head; NULL: it is none. What it reads, and logits for all tokens, where it has some
+	 * for a part of them. */
+	const struct head *head;
 	struct head_states *states; /* borrowed */
-	struct head_experts head_experts;
 	struct hidden_shape wanted;
 	float *logits; /* [config.n_vocab] or NULL */
 	bool *is_true; /* [n_batch] the row's state is the target's */
 	struct backend *backend;
 	struct forward *forward;
-	struct experts_mapped experts; /* for draft models with experts */
+	/* For those with experts: of a draft model's own file; or of the target, which the
+	 * expert-cache may have. */
+	struct experts_mapped experts;
+	struct head_experts_of
+		experts_of; /* set before the engine is opened; n_cached 0: the former */
+	struct head_experts head_experts;
 	struct kv kv;
 	void *memory;
 	size_t memory_bytes;

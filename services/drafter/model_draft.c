@@ -366,12 +366,19 @@ static void by_model(struct draft_context *context, struct draft_item *items, ui
 	draft_with(context->model, context, items, n);
 }
 
+static void by_skip(struct draft_context *context, struct draft_item *items, uint32_t n)
+{
+	draft_with(context->skip, context, items, n);
+}
+
 static void by_head(struct draft_context *context, struct draft_item *items, uint32_t n)
 {
 	draft_with(context->head, context, items, n);
 }
 
 const struct draft_ops draft_by_model = {.name = "model", .method = DRAFT_MODEL, .draft = by_model};
+const struct draft_ops draft_by_skip = {
+	.name = "layer-skip", .method = DRAFT_LAYER_SKIP, .draft = by_skip};
 const struct draft_ops draft_by_eagle3 = {
 	.name = "eagle3", .method = DRAFT_EAGLE3, .draft = by_head};
 const struct draft_ops draft_by_mtp = {.name = "mtp", .method = DRAFT_MTP, .draft = by_head};

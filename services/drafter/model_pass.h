@@ -7,6 +7,10 @@
 /* Opens everything but the model and its tokenizer, which are there. */
 int draft_model_open_engine(
 	struct draft_model *m, const struct drafter_config *config, struct error *err);
+/* Opens the tokenizer and the sampler of a model that drafts with the target's tokens. -ESTALE: the
+ * file is not the one that the verifier has. */
+int draft_open_target_tokenizer(
+	struct draft_model *m, const struct sessions_header *header, struct error *err);
 /* Puts the tokens that the session lacks before `end` into the batch, as many as there is room for.
  * logits: those of the last token of the chain are wanted. Returns how many. */
 uint32_t model_pass_add(struct draft_model *m, struct draft_session *s, uint32_t end, bool logits);
@@ -15,10 +19,11 @@ uint32_t model_pass_add(struct draft_model *m, struct draft_session *s, uint32_t
 bool model_pass_take(struct draft_model *m, struct draft_session *s, uint32_t n, uint32_t *cells);
 /* Runs the forward pass over the first n rows of the batch. 0 or -errno. */
 int model_forward(struct draft_model *m, uint32_t n);
-/* Whether the model makes hints itself while it drafts: its layers are like the target's. */
+/* Whether the model makes hints itself while it drafts: a draft model whose layers are like the
+ * target's. */
 static inline bool model_hints(const struct draft_model *m)
 {
-	return !m->head && hints_wanted(m->hints, HINT_DRAFT);
+	return m->method == DRAFT_MODEL && hints_wanted(m->hints, HINT_DRAFT);
 }
 /* Runs the batch of model_pass_add, commits its tokens, and calls `got` for each session whose
  * logits were wanted. 0 or -errno; the batch is empty afterwards. */

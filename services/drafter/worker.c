@@ -3,6 +3,7 @@
 #include "services/drafter/foresight.h"
 #include "services/drafter/head.h"
 #include "services/drafter/worker_mail.h"
+#include "services/drafter/worker_skip.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/base/memory.h"
@@ -92,17 +93,27 @@ static struct draft_budget bounded(struct draft_budget budget)
 	return budget;
 }
 
+/* The model or head that drafts for the session; NULL: none does. */
+static const struct draft_model *drafts_for(struct worker *w, const struct draft_session *s)
+{
+	if (s->request.draft_method == DRAFT_LAYER_SKIP)
+		worker_skip_want(w);
+	const struct draft_ops *ops =
+		draft_method_for(&w->context, s, (enum draft_method)w->config->method);
+	if (ops == &draft_by_skip)
+		return w->skip;
+	if (ops == &draft_by_model)
+		return w->model;
+	return draft_by_passes(ops->method) ? w->head : NULL;
+}
+
 static void add_request(struct worker *w, const struct draft_request *request)
 {
 	struct draft_session *s = follow(w, request);
 	count(&w->counts.requests, 1);
 	hints_request(&w->hints, request->iteration);
 	if (s) {
-		const struct draft_ops *ops =
-			draft_method_for(&w->context, s, (enum draft_method)w->config->method);
-		s->wants = ops == &draft_by_model	  ? w->model
-			   : draft_by_passes(ops->method) ? w->head
-							  : NULL;
+		s->wants = drafts_for(w, s);
 	} else {
 		count(&w->counts.stale, 1);
 	}
@@ -293,11 +304,12 @@ static bool stopped(struct worker *w)
 	return stop;
 }
 
-/* One pass of the draft model or the head for which no request waits. */
+/* One pass of a model or head for which no request waits. */
 static bool idle(struct worker *w)
 {
 	bool ahead = may_run_ahead(w);
 	return (w->context.head && draft_model_idle(w->head, ahead)) ||
+	       (w->context.skip && draft_model_idle(w->skip, ahead)) ||
 	       (w->context.model && draft_model_idle(w->model, ahead));
 }
 
@@ -342,7 +354,7 @@ int worker_init(struct worker *w, const struct drafter_config *config, void (*on
 	w->config = &w->own;
 	w->on_change = on_change;
 	w->arg = arg;
-	w->draft.fd = w->supports_region.fd = w->policy.fd = w->view.region.fd = -1;
+	w->draft.fd = w->supports_region.fd = w->policy.fd = w->view.region.fd = w->weights.fd = -1;
 	for (int i = 0; i < WORKER_REGIONS; i++)
 		w->mail[i].fd = -1;
 	pthread_mutex_init(&w->mutex, NULL);
@@ -398,6 +410,7 @@ void worker_exit(struct worker *w)
 	grammars_exit(&w->grammars);
 	draft_model_close(&w->model);
 	draft_model_close(&w->head);
+	draft_model_close(&w->skip);
 	head_states_exit(&w->states);
 	hints_exit(&w->hints);
 	for (uint32_t i = 0; i < LIMIT_RUNNING; i++)
@@ -407,6 +420,7 @@ void worker_exit(struct worker *w)
 	region_close(&w->draft);
 	region_close(&w->supports_region);
 	region_close(&w->policy);
+	region_close(&w->weights);
 	for (int i = 0; i < WORKER_REGIONS; i++)
 		region_close(&w->mail[i]);
 	pthread_cond_destroy(&w->changed);

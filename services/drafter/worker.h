@@ -24,6 +24,7 @@ enum worker_region {
 	WORKER_HINTS,
 	WORKER_POLICY,
 	WORKER_HIDDEN,
+	WORKER_WEIGHTS,
 	WORKER_REGIONS
 };
 
@@ -46,6 +47,11 @@ struct worker {
 		/* why the draft model or head is not used; "" = it is used, or there is none.
 		 * Under mutex */
 		[400];
+	/* Of layer-skip: why it is not used, or ""; and whether requests that name no method get it.
+	 * Under mutex */
+	char skip_refusal[400];
+	bool skip_by_default;
+	struct draft_model *skip; /* set under mutex; the draft thread's own */
 	struct peer_taps taps; /* the hidden states that the head reads. Under mutex */
 	bool met; /* it is known whether there is a head. Under mutex */
 	struct draft_model *head; /* set under mutex; the draft thread's own */
@@ -60,7 +66,7 @@ struct worker {
 	/* From here on the draft thread's own. */
 	struct drafter_config own;
 	struct session_view view;
-	struct region draft, supports_region, policy;
+	struct region draft, supports_region, policy, weights;
 	struct draft_rings rings;
 	struct draft_supports supports; /* a view of supports_region */
 	struct policy_page *page;
@@ -70,6 +76,7 @@ struct worker {
 	struct tree tree; /* of the context */
 	struct hints hints;
 	struct grammars grammars;
+	bool skip_tried; /* layer-skip was opened or refused, for this target and these settings */
 	/* [LIMIT_SESSIONS], owned. Entries that were never used take no memory. */
 	struct draft_session *sessions;
 	struct draft_item items[LIMIT_RUNNING];
@@ -103,5 +110,14 @@ struct worker_head {
 	uint64_t from_slots, from_file;
 };
 bool worker_head(struct worker *worker, struct worker_head *out);
+/* The same of the target's layers that draft; method DRAFT_NONE: nobody has asked for them, or they
+ * cannot be used. kept, of: how many layers draft, of how many; refusal: why none do, or "". Any
+ * thread. */
+struct worker_skip {
+	struct worker_head passes;
+	uint32_t kept, of;
+	char refusal[400];
+};
+void worker_skip(struct worker *worker, struct worker_skip *out);
 /* For the watchdog: true when the thread has gone round its loop within the last 10 s. */
 bool worker_alive(void *worker);

@@ -1,6 +1,7 @@
 #include "services/drafter/worker_mail.h"
 
 #include "services/drafter/head.h"
+#include "services/drafter/worker_skip.h"
 #include "shared/base/log.h"
 #include "shared/spec/policy.h"
 
@@ -66,12 +67,9 @@ static void want_states(struct worker *w)
 		w->on_change(w->arg);
 }
 
-static void set_head(struct worker *w, struct draft_model *head)
+void worker_close_model(struct worker *w, struct draft_model **model)
 {
-	pthread_mutex_lock(&w->mutex);
-	struct draft_model *old = w->head;
-	w->head = head;
-	pthread_mutex_unlock(&w->mutex);
+	const struct draft_model *old = *model;
 	for (uint32_t i = 0; old && i < LIMIT_SESSIONS; i++) {
 		struct draft_session *s = &w->sessions[i];
 		if (s->uid == 0)
@@ -80,10 +78,21 @@ static void set_head(struct worker *w, struct draft_model *head)
 			draft_model_drop(s);
 		if (s->wants == old)
 			s->wants = NULL;
-		free(s->out);
-		s->out = NULL;
 	}
-	draft_model_close(&old);
+	draft_model_close(model);
+}
+
+static void set_head(struct worker *w, struct draft_model *head)
+{
+	pthread_mutex_lock(&w->mutex);
+	struct draft_model *old = w->head;
+	w->head = head;
+	pthread_mutex_unlock(&w->mutex);
+	for (uint32_t i = 0; old && i < LIMIT_SESSIONS; i++) {
+		free(w->sessions[i].out);
+		w->sessions[i].out = NULL;
+	}
+	worker_close_model(w, &old);
 }
 
 /* Whether the head is the one that these settings and this target ask for. */
@@ -153,6 +162,8 @@ static void take_settings(struct worker *w)
 {
 	bool hinted = w->own.hints != CHOICE_OFF;
 	int method = w->own.method;
+	char skipped[sizeof(w->own.skip_layers)];
+	memcpy(skipped, w->own.skip_layers, sizeof(skipped));
 	if (!atomic_exchange_explicit(&w->tuned, false, memory_order_acquire))
 		return;
 	pthread_mutex_lock(&w->mutex);
@@ -164,6 +175,9 @@ static void take_settings(struct worker *w)
 		draft_model_tune(w->model, &w->own);
 	if (w->context.model && hinted != (w->own.hints != CHOICE_OFF))
 		meet_hints(w);
+	if (strcmp(w->own.skip_layers, skipped) != 0)
+		worker_skip_forget(w);
+	worker_skip_settle(w);
 	if (w->context.view && w->config->method != method) {
 		struct error why;
 		meet_head(w, &why);
@@ -177,6 +191,7 @@ static void take_sessions(struct worker *w, struct region *region)
 	struct error err;
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
 		worker_end_session(w, &w->sessions[i]);
+	worker_skip_forget(w);
 	session_view_close(&w->view);
 	w->context.view = NULL;
 	w->context.head = NULL;
@@ -249,6 +264,15 @@ static void take_hidden(struct worker *w, struct region *region)
 		log_error("the verifier's hidden states cannot be used: %s", err.text);
 }
 
+/* A region without memory: the verifier has none, or is gone. */
+static void take_weights(struct worker *w, struct region *region)
+{
+	worker_skip_forget(w);
+	region_close(&w->weights);
+	w->weights = *region;
+	*region = (struct region){.fd = -1};
+}
+
 static void take_region(struct worker *w, enum worker_region which, struct region *region)
 {
 	struct error err;
@@ -262,6 +286,8 @@ static void take_region(struct worker *w, enum worker_region which, struct regio
 		take_policy(w, region);
 	else if (which == WORKER_HIDDEN)
 		take_hidden(w, region);
+	else if (which == WORKER_WEIGHTS)
+		take_weights(w, region);
 	else if (hints_attach(&w->hints, which == WORKER_EXPERTS ? region : NULL,
 			 which == WORKER_HINTS ? region : NULL, &err) < 0)
 		log_error("the expert slots cannot be used: %s", err.text);
@@ -287,6 +313,7 @@ static void take_regions(struct worker *w)
 	for (int i = 0; i < WORKER_REGIONS; i++)
 		if (has[i])
 			take_region(w, (enum worker_region)i, &mail[i]);
+	worker_skip_settle(w);
 }
 
 void worker_take_mail(struct worker *w)
@@ -343,7 +370,8 @@ void worker_tune(struct worker *w, const struct drafter_config *config)
 void worker_refusal(struct worker *w, char *out, size_t bytes)
 {
 	pthread_mutex_lock(&w->mutex);
-	snprintf(out, bytes, "%s", w->refusal);
+	bool skip = w->refusal[0] == '\0' && w->skip_by_default;
+	snprintf(out, bytes, "%s", skip ? w->skip_refusal : w->refusal);
 	pthread_mutex_unlock(&w->mutex);
 }
 
@@ -354,11 +382,8 @@ void worker_taps(struct worker *w, struct peer_taps *out)
 	pthread_mutex_unlock(&w->mutex);
 }
 
-bool worker_head(struct worker *w, struct worker_head *out)
+void worker_head_of(const struct draft_model *m, struct worker_head *out)
 {
-	pthread_mutex_lock(&w->mutex);
-	struct draft_model *m = w->head;
-	bool met = w->met;
 	*out = (struct worker_head){.method = DRAFT_NONE};
 	if (m)
 		*out = (struct worker_head){
@@ -370,6 +395,13 @@ bool worker_head(struct worker *w, struct worker_head *out)
 			.from_slots = m->head_experts.from_slots,
 			.from_file = m->head_experts.from_file,
 		};
+}
+
+bool worker_head(struct worker *w, struct worker_head *out)
+{
+	pthread_mutex_lock(&w->mutex);
+	bool met = w->met;
+	worker_head_of(w->head, out);
 	pthread_mutex_unlock(&w->mutex);
 	return met;
 }

@@ -16,5 +16,9 @@ void worker_wait_for_mail(struct worker *w);
 /* Wakes the draft thread. Any thread; call under the mutex, which keeps the bell's memory mapped.
  */
 void worker_wake(struct worker *w);
+/* Closes a model that drafted; sessions forget it. NULL: none. */
+void worker_close_model(struct worker *w, struct draft_model **model);
 /* Frees a session's entry, if it is in use. */
 void worker_end_session(struct worker *w, struct draft_session *s);
+/* What worker_head says of a model, which may be NULL. Call under the mutex. */
+void worker_head_of(const struct draft_model *model, struct worker_head *out);

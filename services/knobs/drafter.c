@@ -27,6 +27,12 @@ const struct config_key drafter_config_keys[] = {
 		"served model's own layer for drafts, else n-grams. mtp: that layer, even if draft "
 		"names a model.",
 		KNOB_LIVE, KNOB_GLOBAL},
+	{"", "skip_layers", CONFIG_STRING, AT(skip_layers), 0, 0, NULL, "auto", "layers",
+		"For requests of method layer-skip: which of the served model's layers do not "
+		"draft. Layers and ranges, counted from 0, such as 4-8,11. auto:N: N, evenly "
+		"between "
+		"the first and the last. auto: half.",
+		KNOB_LIVE, KNOB_MODEL},
 	{"", "kernels", CONFIG_ENUM, AT(kernels), 0, 0, kernels_names, "auto", NULL,
 		"Kernel set of the draft model: auto, scalar, avx2 or avx512.", KNOB_AT_START,
 		KNOB_GLOBAL},

@@ -9,6 +9,7 @@ enum choice { CHOICE_AUTO, CHOICE_ON, CHOICE_OFF };
 struct drafter_config {
 	char draft[1024];
 	int method; /* enum draft_method */
+	char skip_layers[256]; /* shared/model/arch/skip.h */
 	int kernels; /* index in kernels_names */
 	int64_t threads, chunk;
 	int64_t ngram_min, ngram_max;

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <string.h>
 
-const char *const draft_method_names[] = {
-	"auto", "none", "ngram", "model", "replay", "eagle3", "mtp", "mtp-lora", NULL};
+const char *const draft_method_names[] = {"auto", "none", "ngram", "model", "replay", "eagle3",
+	"mtp", "mtp-lora", "layer-skip", NULL};
 static_assert(sizeof(draft_method_names) / sizeof(draft_method_names[0]) == DRAFT_METHODS + 1,
 	"every method is named");
 

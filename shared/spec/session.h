@@ -65,6 +65,7 @@ enum draft_method {
 	DRAFT_MTP, /* the same, from the target's own file */
 	/* the verifier's own: masks behind the tokens of a pass, with an adapter (pass/masks.h) */
 	DRAFT_MTP_LORA,
+	DRAFT_LAYER_SKIP, /* a part of the target's layers (shared/model/arch/skip.h) */
 	DRAFT_METHODS
 };
 extern const char *const draft_method_names[]; /* "auto", "none", "ngram", "model", ..., NULL */

@@ -50,6 +50,18 @@ emulated = run("model", "--backend", "simt", "--model", DEMO, "--mapped", "--bat
 gpu = json.loads(emulated.stdout) if emulated.returncode == 0 else {}
 ok(gpu.get("backend") == "simt" and gpu["decode"]["tokens_per_s"] > 0 and gpu["peaks"]["read_gb_s"] > 0 and gpu["peaks"]["int8_gop_s"] is None,
    "model --backend simt", emulated.stderr + emulated.stdout)
+result = run("skip", "--model", DEMO, "--limit", "2", "--tokens", "24", "--most", "2", "--format", "json")
+found = json.loads(result.stdout) if result.returncode == 0 else {"rows": []}
+left_out = [set(r["skip_layers"].split(",")) for r in found["rows"]]
+ok([len(s) for s in left_out] == [1, 2] and left_out[0] < left_out[1] and
+   all(0 <= r["right"] <= 1 and 1 <= r["tokens_per_pass"] <= 5 and r["cost"] > 0 for r in found["rows"]),
+   "skip leaves out a layer more at a time", result.stderr + result.stdout)
+result = run("skip", "--model", DEMO, "--limit", "2", "--tokens", "24", "--skip", found["rows"][0]["skip_layers"] if left_out else "1", "--json")
+same = json.loads(result.stdout)["rows"] if result.returncode == 0 else []
+ok(len(same) == 1 and all(same[0][k] == found["rows"][0][k] for k in ("skip_layers", "right", "tokens_per_pass")),
+   "skip --skip looks at one choice, with the same result", result.stderr + result.stdout)
+result = run("skip", "--model", DEMO, "--skip", "2,6")
+ok(result.returncode != 0 and "layer 6 cannot be skipped: the model has layers 0 to 5" in result.stderr, "skip refuses a layer that is not there", result)
 if not os.path.exists(os.path.join(os.path.dirname(PROGRAM), "outrider-backend-cuda.so")):
     nothing = bench("gpu")
     ok(nothing.returncode == 77 and "nothing was measured" in nothing.stderr, "without a GPU bench/run.py gpu says so", nothing.stderr)

@@ -589,8 +589,8 @@ static void wrong_values_are_refused_by_name(void **state)
 	assert_int_equal(outrider_request_set_temperature(s->request, -1), -EINVAL);
 	assert_int_equal(outrider_request_set_draft_method(s->request, "magic"), -EINVAL);
 	assert_non_null(strstr(outrider_error(), "magic"));
-	assert_non_null(strstr(
-		outrider_error(), "auto, none, ngram, model, replay, eagle3, mtp and mtp-lora"));
+	assert_non_null(strstr(outrider_error(),
+		"auto, none, ngram, model, replay, eagle3, mtp, mtp-lora and layer-skip"));
 	assert_int_equal(outrider_request_set_temperature(s->request, 1e-40f), -EINVAL);
 	assert_int_equal(outrider_request_add_message(s->request, "robot", "x"), -EINVAL);
 	assert_int_equal(outrider_request_add_message_json(s->request, "[1]"), -EINVAL);

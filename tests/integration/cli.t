@@ -85,7 +85,7 @@ def check_refusals(service):
             ("K below its range", 64, "from 0 to 63", ("--k", "-1", "hi")),
             ("a temperature too small to divide by", 64, "1e-30", ("--temperature", "1e-40", "hi")),
             ("one that is 0 as a float", 64, "1e-30", ("--temperature", "1e-60", "hi")),
-            ("an unknown draft method", 64, "auto, none, ngram, model, replay, eagle3, mtp and mtp-lora", ("--draft-method", "magic", "hi")),
+            ("an unknown draft method", 64, "auto, none, ngram, model, replay, eagle3, mtp, mtp-lora and layer-skip", ("--draft-method", "magic", "hi")),
             ("a replay that another method would not read", 64, "--draft-method replay, not ngram",
              ("--draft-method", "ngram", "--replay", "1,2", "hi")),
             ("an error of no replay", 64, "--replay", ("--replay-error", "0.5", "hi")),

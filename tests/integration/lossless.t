@@ -130,15 +130,15 @@ for target, head, method in (("target-llama", "eagle3-llama-own", "eagle3"), ("n
                 for mode, sampling in modes.items() for i, p in enumerate(short)}
     with Service(model=model, draft=head and HEADS / f"{head}.f32.gguf", options=("--threads", 2, "--budget", "30%"),
                  sets=("verifier.prefill_chunk=7",)) as service:
-        for mode, n in itertools.product(modes, (1, 8)):
+        for mode, n, by in itertools.product(modes, (1, 8), (method,) if head else (method, "layer-skip")):
             wrong, drafted = [], 0
             for k, shape in ((1, {}), (3, {}), (15, {}), (5, {"draft_nodes": 24, "draft_width": 4})):
-                asked = [{**r, **shape, "tokens": short[i], "ignore_eos": True} for i, r in enumerate(requests(mode, k, method, n))]
+                asked = [{**r, **shape, "tokens": short[i], "ignore_eos": True} for i, r in enumerate(requests(mode, k, by, n))]
                 for i, result in enumerate(service.swarm(asked, concurrent=n)):
                     what = difference(result, expected[mode, i])
                     wrong += [f"K = {k}, {shape}, session {i}: {what}"] if what else []
                     drafted += result["usage"]["drafted"] if not what else 0
-            tap.ok(not wrong and drafted > 0, f"{head or target}, {mode}, {n} sessions: chains and trees give the reference's bytes", "\n".join(wrong))
+            tap.ok(not wrong and drafted > 0, f"{head or target}, {by}, {mode}, {n} sessions: chains and trees give the reference's bytes", "\n".join(wrong))
 # The GPU's kernels, emulated: a few short cells. As few experts as can be are in the GPU's memory; device.t has other shares.
 brief = [p[:3] for p in ids[:2]]
 expected = {(mode, i): reference(p, 4, sampling, seed=100 + i, model=TARGET_Q4, extra=("--ignore-eos",))

@@ -32,7 +32,7 @@ _UINT64_MAX = (1 << 64) - 1
 _FLOAT_MAX = float.fromhex("0x1.fffffep+127")
 
 _ROLES = ("system", "user", "assistant", "tool", "developer", "function")
-_METHODS = ("auto", "none", "ngram", "model", "replay", "eagle3", "mtp", "mtp-lora")
+_METHODS = ("auto", "none", "ngram", "model", "replay", "eagle3", "mtp", "mtp-lora", "layer-skip")
 _COUPLINGS = ("gumbel", "maximal")
 _RANKINGS = ("router", "static", "oracle")
 _COVERAGES = ("substitution", "truncation")
@@ -42,7 +42,7 @@ Message = Mapping[str, Any]
 """A message of a conversation, for example {"role": "user", "content": "Hello"}. Other keys (tool_calls, content that is None or a
 list of parts) go to the model's chat template as they are."""
 
-DraftMethod = Literal["auto", "none", "ngram", "model", "replay", "eagle3", "mtp", "mtp-lora"]
+DraftMethod = Literal["auto", "none", "ngram", "model", "replay", "eagle3", "mtp", "mtp-lora", "layer-skip"]
 Coupling = Literal["gumbel", "maximal"]
 GrammarKind = Literal["none", "json-schema", "json-object", "regex", "gbnf", "parts"]
 

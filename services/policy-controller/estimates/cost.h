@@ -25,7 +25,7 @@
 
 #include <stdbool.h>
 
-enum { COST_STATES = 4, COST_METHODS = 8, COST_EXACT = 16, COST_CELLS = 49 };
+enum { COST_STATES = 4, COST_METHODS = 9, COST_EXACT = 16, COST_CELLS = 49 };
 static_assert((int)COST_METHODS >= (int)DRAFT_METHODS, "each way to draft has its cost");
 #define COST_NS_MAX UINT64_C(3600000000000) /* longer times are not believed */
 enum { COST_EXTRA_MAX = LIMIT_BATCH };

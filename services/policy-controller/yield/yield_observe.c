@@ -36,10 +36,11 @@ static void fade(struct yield_shared *shared, const struct iteration_record *rec
 	yield_trust_fade(shared);
 }
 
-/* A draft model, or a head, that ends a chain early has also made the token that it leaves out. */
+/* A model or a head that ends a chain early has also made the token that it leaves out. */
 static uint32_t steps_of(const struct iteration_record *record, uint32_t method)
 {
-	bool passes = method == DRAFT_MODEL || method == DRAFT_EAGLE3 || method == DRAFT_MTP;
+	bool passes = method == DRAFT_MODEL || method == DRAFT_EAGLE3 || method == DRAFT_MTP ||
+		      method == DRAFT_LAYER_SKIP;
 	bool extra = passes && record->depth < record->k;
 	return (uint32_t)record->depth + (extra ? 1 : 0);
 }

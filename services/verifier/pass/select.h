@@ -18,7 +18,7 @@
 #include "shared/spec/expert_history.h"
 #include "shared/spec/session.h"
 
-enum { SELECT_COUPLINGS = 2, SELECT_METHODS = 8 };
+enum { SELECT_COUPLINGS = 2, SELECT_METHODS = 9 };
 static_assert((int)SELECT_METHODS >= (int)DRAFT_METHODS, "each method has its chances");
 
 /* The last draft of a session that was judged, for display. */

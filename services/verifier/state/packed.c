@@ -7,7 +7,6 @@
 #include "shared/ipc/broker.h"
 #include "shared/ipc/peers.h"
 #include "shared/model/gguf/gguf_watch.h"
-#include "shared/model/arch/weights.h"
 #include "shared/spec/slots.h"
 #include "shared/base/units.h"
 
@@ -23,19 +22,6 @@
 /* A look that was not answered stays in the cache's backlog, which has LIMIT_PEERS places for all
  * peers, until the cache has started. */
 #define CACHE_US_AGAIN_SILENT 900000
-
-/* The head of the payload; the matrices follow. */
-struct packed_header {
-	uint64_t model_fingerprint, bytes;
-	uint64_t stamps; /* gguf_stamps: which files they come from, and the files' state then */
-	/* checksum of the matrices, by which a successor recognises what was packed */
-	uint64_t sum;
-	uint32_t part; /* enum weights_part */
-	/* the matrices are complete; false while they are packed, or after a death in between */
-	_Atomic uint32_t ready;
-	unsigned char pad[88];
-};
-static_assert(sizeof(struct packed_header) == 128, "the matrices stay 64-byte aligned");
 
 static enum weights_part part_of(const struct verifier_config *config)
 {

@@ -1,5 +1,5 @@
 /*
- * The region "weights": the model's packed matrices (shared/model/arch/weights.h). A restarted
+ * The verifier's side of the region "weights" (shared/spec/packed.h). A restarted
  * verifier takes it over instead of reading and packing the file again, if the checksum that was
  * made after packing still fits.
  */
@@ -8,10 +8,7 @@
 #include "services/verifier/state/config.h"
 #include "services/verifier/state/resources.h"
 #include "shared/ipc/broker.h"
-#include "shared/ipc/region.h"
-
-#define WEIGHTS_REGION "weights"
-#define WEIGHTS_REGION_LAYOUT 3
+#include "shared/spec/packed.h"
 
 /* Packs the model's matrices, or takes over a predecessor's, as the configuration says, and makes
  * the model use them. out->header is NULL when they stay in the file: because the configuration

@@ -136,8 +136,7 @@ int load_check_unused(struct loader *l)
 	return rc;
 }
 
-/* Layers with a window come after the others: kv_window.h. */
-static void number_kv_layers(struct model *m)
+void model_number_kv_layers(struct model *m)
 {
 	uint32_t n = 0;
 	for (int windowed = 0; windowed < 2 && m->layers; windowed++) {
@@ -179,7 +178,7 @@ static int load_tensors(struct loader *l)
 		rc = error_set(l->err, ENOMEM, "no memory for %u layers", c->n_layers);
 	for (uint32_t i = 0; !rc && i < c->n_layers; i++)
 		rc = load_layer(l, i);
-	number_kv_layers(m);
+	model_number_kv_layers(m);
 	skip_prediction_blocks(l);
 	if (!rc)
 		rc = load_scales(l);

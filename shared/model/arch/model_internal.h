@@ -116,3 +116,7 @@ void load_drafting_experts(struct loader *l, uint32_t i);
 int load_read_vocabulary(struct loader *l);
 int load_rope_factors(struct loader *l);
 int load_check_unused(struct loader *l);
+
+/* Numbers the layers that have keys and values. Those with a window come after the others
+ * (kv_window.h). */
+void model_number_kv_layers(struct model *model);
