@@ -73,6 +73,7 @@ struct queue_limits {
 	bool ffn_plain;
 	uint32_t adapt_rank; /* greatest rank of an addition to a feed-forward; 0: none */
 	uint32_t n_experts; /* experts in a layer */
+	uint32_t n_known; /* experts of all layers, for know_experts; 0: it is not used */
 	/* Attention in one layer and batch: */
 	uint32_t n_tokens, n_kv_heads, n_heads; /* n_heads: query heads per KV head */
 	uint32_t k_dim, v_dim; /* values in a key and in a value; k_dim 0: no layer attends */
@@ -83,6 +84,8 @@ struct queue_limits {
 	uint32_t delta_drafts; /* drafts of one lane */
 	uint32_t pick_vocab; /* logits in a row that tokens are picked from; 0: no pick */
 };
+
+enum { GRAPH_REACH_MIN = 256 }; /* a power of two */
 
 struct queue {
 	const struct backend_ops *ops;
@@ -173,9 +176,13 @@ struct backend_ops {
 	bool (*reached)(struct queue *q, uint64_t t);
 	int (*wait)(struct queue *q, uint64_t t);
 
-	/* The steps between graph_begin and graph_end are the same whenever the key is the same:
-	 * the same steps on the same rows and weights, and only the content of buffers differs. A
-	 * device may record them as a graph. Calls do not nest. */
+	/* The steps, and copies, between graph_begin and graph_end are the same whenever the key is
+	 * the same: the same steps on the same rows and weights, with the same numbers; only the
+	 * content of buffers differs. A device records them as a graph, and replays it when the key
+	 * comes again. What differs between passes they therefore read from buffers. attend and mla
+	 * must know the tokens' maps by address (batch_cells.map_addresses), and the key must tell
+	 * graph_reach of the greatest position. Between the two come no picks, budgets, tickets or
+	 * flags. key 0: nothing is recorded. Calls do not nest. */
 	void (*graph_begin)(struct queue *q, uint64_t key);
 	void (*graph_end)(struct queue *q);
 
@@ -191,6 +198,11 @@ struct backend_ops {
 	/* Only for passes with expert budgets. */
 	void (*budget)(struct queue *q, const struct step_budget *step);
 	void (*experts)(struct queue *q, const struct step_experts *step);
+	/* Tells the queue where experts lie, and will lie until it is told otherwise, for steps that
+	 * name none: n experts of one layer, the first..-th that it knows. NULL in a back end whose
+	 * steps need to be told. */
+	void (*know_experts)(struct queue *q, const struct ffn *shape, const struct step_expert *of,
+		uint32_t first, uint32_t n);
 	void (*combine)(struct queue *q, const struct step_combine *step);
 	void (*logits)(struct queue *q, const struct step_logits *step);
 	void (*pick)(struct queue *q, const struct step_pick *step);
@@ -198,6 +210,16 @@ struct backend_ops {
 	void (*adapt)(struct queue *q, const struct step_adapt *step);
 	void (*silu_norm)(struct queue *q, const struct step_silu_norm *step);
 };
+
+/* Attention in a graph serves tokens at positions below this, which is the same for many positions. */
+static inline uint32_t graph_reach(uint32_t position)
+{
+	uint32_t reach = GRAPH_REACH_MIN;
+
+	while (reach <= position && reach < 1u << 31)
+		reach *= 2;
+	return reach;
+}
 
 /* The first of the steps, requantise included, that a table lacks, by name; NULL: it has all. A back
  * end that is unfinished must not get a model. */

@@ -29,6 +29,12 @@ struct buffer {
 	unsigned char *device;
 };
 
+/* Where steps find the buffer, as a number that the host writes for them. */
+static inline uint64_t buffer_address(const struct buffer *buffer)
+{
+	return (uint64_t)(uintptr_t)(buffer->device ? buffer->device : buffer->host);
+}
+
 enum buffer_kind {
 	/* seen by the back end only: host may be NULL; its initial content is undefined */
 	BUFFER_OWN,
@@ -81,6 +87,9 @@ struct step_token {
 struct batch_cells {
 	struct rows tokens; /* struct step_token */
 	const struct buffer *const *maps; /* for each sequence: uint32_t, from position to cell */
+	/* uint64_t for each sequence: buffer_address of its map. Needed in graphs, which read it anew
+	 * in each pass; buffer NULL: there is none */
+	struct place map_addresses;
 	uint32_t window; /* positions that a token attends to, its own included; 0: all */
 	struct rows cos_sin; /* [n_rot] cosines and sines of each token's position */
 	uint32_t n_rot;
@@ -419,6 +428,12 @@ struct step_experts {
 	struct ffn shape;
 	const struct step_expert *of;
 	uint32_t n;
+	/* With `of` NULL the step takes all experts that the rows chose (`order`), of which the back
+	 * end finds out by itself: expert e of the layer is number known + e of those that the queue
+	 * knows (know_experts). n_chosen, uint32_t, goes up by their number. */
+	struct expert_order order;
+	uint32_t known;
+	struct place n_chosen;
 	uint32_t n_used;
 	struct place pairs; /* expert_order.pairs */
 	struct inputs in;

@@ -89,7 +89,28 @@ bool stream_reached(struct stream *stream, ticket t);
 /* -errno if something before the ticket has failed. */
 int stream_wait(struct stream *stream, ticket t);
 
-/* For the emulation's LAUNCH: takes `bytes` of the stream's ring for a launch, which begins when
- * stream_commit has been called: run(at, seed). */
-void *stream_push(struct stream *stream, size_t bytes, void (*run)(void *at, unsigned seed));
+/* Graphs. What is queued between the two is recorded when the key is new to the stream, and replayed
+ * when it is not. False: the caller need not queue it again, because a device replays what it has
+ * recorded. The emulation replays as well, but wants it all again, to compare: when something has
+ * changed that was recorded by value (arguments of kernels, arrays of stream_args, sizes of
+ * launches), it ends the process with the kernel's name. Tickets, flags and calls must not come
+ * between the two. Arrays of stream_args take 128 KiB of a graph at most. */
+bool stream_graph_begin(struct stream *stream, uint64_t key);
+void stream_graph_end(struct stream *stream);
+
+/* For the emulation's LAUNCH: takes `bytes` for a launch, which is queued when stream_commit has been
+ * called: run(at, seed). differs compares what was recorded with the same of a replay, and returns
+ * what differs, or null; it finds arrays of the latter `moved` bytes from those of the former. */
+struct stream_moved {
+	const unsigned char *from; /* arrays of the replay */
+	size_t bytes;
+	ptrdiff_t by;
+};
+/* Whether bytes are equal: words at a time, some of which may be addresses of arrays. */
+bool stream_same(
+	const void *recorded, const void *now, size_t bytes, const struct stream_moved *moved);
+typedef const char *stream_differs(
+	const void *recorded, const void *now, const struct stream_moved *moved);
+void *stream_push(struct stream *stream, size_t bytes, void (*run)(void *at, unsigned seed),
+	stream_differs *differs);
 void stream_commit(struct stream *stream);

@@ -29,11 +29,11 @@ for bad in ("gpu", "cuda:", "cuda:x", "cuda:-1", "simt:0", ""):
 rc, said = check("simt", {"OUTRIDER_SIMT_MEMORY": "100K"})
 tap.ok(rc == 71 and "the emulated GPU has 0.1 MiB free" in said and "the weights alone do not fit" in said,
        "a device that is too small for the weights is named", f"{rc} {said}")
-rc, said = check("simt", {"OUTRIDER_SIMT_MEMORY": "7M"})
+rc, said = check("simt", {"OUTRIDER_SIMT_MEMORY": "9M"})
 tap.ok(rc == 71 and "the model needs" in said and "would fit" in said, "a device that is too small says what would fit", f"{rc} {said}")
 fits = said.split("; ")[-1].removesuffix(" would fit").split(" and ") if "would fit" in said else []
 sets = [word for pair in fits for word in ("--set", pair.replace(" ", ""))]
-rc, said = check("simt", {"OUTRIDER_SIMT_MEMORY": "7M"}, *sets)
+rc, said = check("simt", {"OUTRIDER_SIMT_MEMORY": "9M"}, *sets)
 tap.ok(sets and rc == 0, f"and that fits: {' '.join(sets)}", f"{rc} {said}")
 
 for unfit, words in (("no-driver", "NVIDIA's driver (libcuda.so.1) is not installed"),

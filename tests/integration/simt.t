@@ -2,6 +2,7 @@
 """The kernels for GPUs, emulated on the CPU, give the CPU's bytes: tokens, hashes of logits, log probabilities, and the
 experts of each token, for every architecture and type of weights of the golden models; and under the real service."""
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +17,9 @@ TOKENS = "1,5,9,20,31,7,7,3"
 tap = Tap()
 
 
-def run(backend, command, model, *extra):
+def run(backend, command, model, *extra, env=None):
     done = subprocess.run([str(BUILD / "outrider-model"), command, "--model", str(model), "--tokens", TOKENS, "--quiet",
-                           "--backend", backend, *extra], capture_output=True, text=True)
+                           "--backend", backend, *extra], capture_output=True, text=True, env={**os.environ, **(env or {})})
     return done.stdout if done.returncode == 0 else f"{backend} ended with {done.returncode}: {done.stderr}"
 
 
@@ -31,6 +32,9 @@ for model in sorted(GOLDEN.glob("models/*.gguf")) + sorted(GOLDEN.glob("quants/*
     generate = ("generate", "--max-tokens", "4", "--ignore-eos", "--logits-hash", "--logprobs", "3")
     wrong = compare(model, *generate) + compare(model, *generate, "--prefill-chunk", "3", *SAMPLING)
     tap.ok(not wrong, f"{model.name}: the CPU's bytes, greedy and sampled", wrong)
+generate = ("generate", TARGET_Q4, "--max-tokens", "8", "--ignore-eos", "--logits-hash")
+on, off = run("simt", *generate), run("simt", *generate, env={"OUTRIDER_GRAPHS": "off"})
+tap.ok(on == off and on.startswith("{"), "the same bytes with graphs and without", f"{on[:300]}\n{off[:300]}")
 wrong = compare(TARGET_Q4, "generate", "--max-tokens", "4", "--logits-hash", "--pack")
 tap.ok(not wrong, "packed weights: the CPU's bytes", wrong)
 wrong = compare(TARGET_Q4, "logits")

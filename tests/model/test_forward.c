@@ -411,8 +411,11 @@ static void late_end(struct expert_source *source)
 static void the_order_in_which_experts_arrive_changes_no_bit(void **state)
 {
 	(void)state;
-	static const struct expert_source_ops ops = {
-		"late", late_begin, late_ready, late_used, late_end};
+	static const struct expert_source_ops ops = {.name = "late",
+		.begin = late_begin,
+		.ready = late_ready,
+		.used = late_used,
+		.end = late_end};
 	static struct late late;
 	int32_t ids[N];
 	struct error err;

@@ -3,6 +3,7 @@
 #include "simt.h"
 
 #include "kernels/gpu/args_ring.h"
+#include "kernels/gpu/graph_list.h"
 #include "kernels/gpu/placed.h"
 #include "kernels/gpu/unfit.h"
 
@@ -547,6 +548,10 @@ struct stream {
 	cudaEvent_t events[EVENTS]; /* of ticket t: t % EVENTS */
 	ticket issued;
 	struct args_ring args;
+	struct graph_list graphs; /* of cudaGraphExec_t */
+	bool records; /* a graph */
+	uint64_t key; /* of the graph that is recorded or replayed */
+	cudaGraphExec_t graph; /* the one that is replayed, or null */
 };
 
 cudaStream_t stream_cuda(struct stream *s)
@@ -565,6 +570,15 @@ void stream_launched(struct stream *s, const char *name)
 	note(s, cudaGetLastError(), name);
 }
 
+/* What they queued must have ended. */
+static void forget_graphs(struct stream *s)
+{
+	for (unsigned i = 0; i < s->graphs.n; i++)
+		(void)cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(s->graphs.of[i].graph));
+	s->graphs.n = 0;
+	s->graphs.used = 0;
+}
+
 int stream_create(struct runtime *rt, struct stream **out, struct error *err)
 {
 	struct stream *s = static_cast<struct stream *>(calloc(1, sizeof(*s)));
@@ -578,6 +592,10 @@ int stream_create(struct runtime *rt, struct stream **out, struct error *err)
 	if (rc == cudaSuccess)
 		rc = cudaHostAlloc(&args, args_ring_bytes(), cudaHostAllocPortable);
 	s->args.memory = static_cast<unsigned char *>(args);
+	args = nullptr;
+	if (rc == cudaSuccess)
+		rc = cudaHostAlloc(&args, GRAPH_ARGS_BYTES, cudaHostAllocPortable);
+	s->graphs.memory = static_cast<unsigned char *>(args);
 	for (unsigned i = 0; rc == cudaSuccess && i < EVENTS; i++)
 		rc = cudaEventCreateWithFlags(&s->events[i], cudaEventDisableTiming);
 	if (rc != cudaSuccess) {
@@ -592,23 +610,71 @@ void stream_destroy(struct stream *s)
 {
 	if (s->cuda)
 		(void)cudaStreamSynchronize(s->cuda);
+	forget_graphs(s);
 	for (unsigned i = 0; i < EVENTS; i++)
 		if (s->events[i])
 			(void)cudaEventDestroy(s->events[i]);
 	if (s->cuda)
 		(void)cudaStreamDestroy(s->cuda);
 	(void)cudaFreeHost(s->args.memory);
+	(void)cudaFreeHost(s->graphs.memory);
 	free(s);
 }
 
 size_t stream_bytes(void)
 {
-	return sizeof(struct stream) + args_ring_bytes();
+	return sizeof(struct stream) + args_ring_bytes() + GRAPH_ARGS_BYTES;
 }
 
 void *stream_args(struct stream *s, size_t bytes)
 {
-	return args_ring_take(&s->args, s, bytes);
+	return s->records ? graph_list_take(&s->graphs, bytes) : args_ring_take(&s->args, s, bytes);
+}
+
+/* Relaxed: other threads, and this one, may allocate meanwhile. */
+bool stream_graph_begin(struct stream *s, uint64_t key)
+{
+	s->key = key;
+	s->graph = static_cast<cudaGraphExec_t>(graph_list_find(&s->graphs, key));
+	if (s->graph)
+		return false;
+	if (graph_list_full(&s->graphs)) {
+		note(s, cudaStreamSynchronize(s->cuda), "the end of graphs");
+		forget_graphs(s);
+	}
+	note(s, cudaStreamBeginCapture(s->cuda, cudaStreamCaptureModeRelaxed),
+		"the beginning of a graph");
+	s->records = true;
+	return true;
+}
+
+/* Nothing of a graph that cannot be made has run: the pass fails, with what to do. */
+static void make_graph(struct stream *s)
+{
+	static const char where[] = "the making of a graph (OUTRIDER_GRAPHS=off does without)";
+	cudaGraph_t graph = nullptr;
+	cudaGraphExec_t exec = nullptr;
+	cudaError_t rc = cudaStreamEndCapture(s->cuda, &graph);
+
+	s->records = false;
+	if (rc == cudaSuccess)
+		rc = cudaGraphInstantiate(&exec, graph, 0);
+	if (graph)
+		(void)cudaGraphDestroy(graph);
+	note(s, rc, where);
+	if (rc != cudaSuccess)
+		return;
+	graph_list_add(&s->graphs, s->key, exec);
+	s->graph = exec;
+}
+
+void stream_graph_end(struct stream *s)
+{
+	if (s->records)
+		make_graph(s);
+	if (s->graph)
+		note(s, cudaGraphLaunch(s->graph, s->cuda), "a graph");
+	s->graph = nullptr;
 }
 
 void stream_copy(struct stream *s, void *to, const void *from, size_t bytes)

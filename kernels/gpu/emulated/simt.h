@@ -51,6 +51,30 @@ void stream_check(struct stream *stream, const char *kernel, const void *args, s
 namespace simt
 {
 
+static inline bool same_launch(const struct launch *one, const struct launch *two)
+{
+	return one->grid.x == two->grid.x && one->grid.y == two->grid.y &&
+	       one->grid.z == two->grid.z && one->threads == two->threads &&
+	       one->shared == two->shared;
+}
+
+/* True when two values are equal but for their padding, and for addresses of arrays, which have moved.
+ */
+template <class T>
+bool same_value(const T &recorded, const T &now, const struct stream_moved *moved)
+{
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_clear_padding)
+	T one = recorded, two = now;
+
+	__builtin_clear_padding(&one);
+	__builtin_clear_padding(&two);
+	return stream_same(&one, &two, sizeof(T), moved);
+#endif
+#endif
+	return (void)recorded, (void)now, (void)moved, true;
+}
+
 template <class... P> struct record {
 	struct launch launch;
 	void (*kernel)(P...);
@@ -61,6 +85,23 @@ template <class... P> struct record {
 		const record *r = static_cast<const record *>(at);
 
 		std::apply(r->kernel, r->args);
+	}
+	template <size_t... I>
+	static bool same_args(const record *one, const record *two,
+		const struct stream_moved *moved, std::index_sequence<I...>)
+	{
+		return (same_value(std::get<I>(one->args), std::get<I>(two->args), moved) && ...);
+	}
+	static const char *differs(
+		const void *recorded, const void *now, const struct stream_moved *moved)
+	{
+		const record *one = static_cast<const record *>(recorded);
+		const record *two = static_cast<const record *>(now);
+
+		return one->kernel == two->kernel && same_launch(&one->launch, &two->launch) &&
+				       same_args(one, two, moved, std::index_sequence_for<P...>())
+			       ? nullptr
+			       : two->launch.name;
 	}
 	static void go(void *at, unsigned seed)
 	{
@@ -80,7 +121,7 @@ void queue_launch(struct stream *stream, const char *name, void (*kernel)(P...),
 	static_assert(sizeof(std::tuple<P...>) <= 4096, "a kernel's arguments");
 	static_assert((std::is_trivially_copyable_v<P> && ...), "arguments are copied as bytes");
 	stream_begins(stream, name);
-	void *at = stream_push(stream, sizeof(item), item::go);
+	void *at = stream_push(stream, sizeof(item), item::go, item::differs);
 
 	new (at) item{{name, item::body, nullptr, grid, threads, shared, 0}, kernel,
 		std::tuple<P...>(args...)};

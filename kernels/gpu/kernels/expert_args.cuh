@@ -15,6 +15,16 @@ struct expert_one {
 	bool tiles; /* as far as a matrix allows them */
 };
 
+/* For experts_find. */
+struct find_args {
+	const expert_one *known; /* of the layer */
+	const struct expert_use *uses;
+	const uint32_t *n_uses;
+	expert_one *of; /* out: [n]; behind the chosen ones, experts without pairs */
+	uint32_t n;
+	uint32_t *n_chosen;
+};
+
 enum expert_matrix { EXPERT_GATE, EXPERT_UP, EXPERT_DOWN };
 
 struct experts_shape {

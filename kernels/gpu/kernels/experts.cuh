@@ -249,6 +249,25 @@ template <int TYPE, int NT> KERNEL experts_one(experts_args a, unsigned matrix)
 		}
 }
 
+/* From the choices of a batch to the experts that compute them. One block. */
+KERNEL experts_find(find_args a)
+{
+	uint32_t n = *a.n_uses;
+
+	for (uint32_t i = threadIdx.x; i < a.n; i += blockDim.x) {
+		expert_one one = {};
+
+		if (i < n) {
+			one = a.known[a.uses[i].expert];
+			one.first = one.at = a.uses[i].first;
+			one.n = a.uses[i].n;
+		}
+		a.of[i] = one;
+	}
+	if (threadIdx.x == 0)
+		*a.n_chosen += n;
+}
+
 /* From products of gate and up to hidden values. Grid: (hidden width / 32, experts, most pairs / 8);
  * a warp has a pair. */
 KERNEL experts_activate(experts_args a)

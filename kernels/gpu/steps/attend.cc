@@ -74,7 +74,9 @@ struct gpu_cells gpu_cells_of(
 	struct gpu_cells c = {};
 
 	c.tokens = dev_rows(&batch->tokens);
-	c.maps = maps_of(q, batch);
+	c.maps = batch->map_addresses.buffer
+			 ? dev_array<const uint32_t *const>(batch->map_addresses)
+			 : maps_of(q, batch);
 	c.window = batch->window;
 	c.of = dev_array<const uint32_t>(kv->of);
 	c.k = kv->buffer->device + kv->k;
@@ -111,6 +113,8 @@ static size_t attention_layout(
 	a->latent = (float *)(void *)gpu_carve(&c, block * limits->v_dim * sizeof(float));
 	a->matrix = (float *)(void *)gpu_carve(
 		&c, (size_t)limits->mla_nope * limits->v_dim * sizeof(float));
+	a->numbers = (struct step_token *)(void *)gpu_carve(
+		&c, limits->mla_nope * sizeof(struct step_token));
 	a->q8 = (struct q8_block *)(void *)gpu_carve(
 		&c, block * (wide / Q8_BLOCK) * sizeof(struct q8_block));
 	return c.used;
@@ -134,11 +138,21 @@ void gpu_attend_layout(struct gpu_queue *q, struct gpu_carve *c)
 
 /* ---- Attention. ---- */
 
-/* The splits that tokens attend to: first..end-1. The tokens' numbers are the host's as well. */
-static void split_range(const struct attention_shape *s, uint32_t *first, uint32_t *end)
+/* The splits that tokens attend to: first..end-1. The tokens' numbers are the host's as well. In a
+ * graph all splits below its reach: CTAs and joins leave out those that nobody attends to. */
+static void split_range(
+	const struct gpu_queue *q, const struct attention_shape *s, uint32_t *first, uint32_t *end)
 {
-	uint32_t window = s->batch->window;
+	uint32_t window = s->batch->window, most = 0;
 
+	for (uint32_t i = s->first; q->in_graph && i < s->first + s->n; i++)
+		most = token_at(s->batch, i)->position > most ? token_at(s->batch, i)->position
+							      : most;
+	if (q->in_graph) {
+		*first = 0;
+		*end = graph_reach(most) / GPU_SPLIT;
+		return;
+	}
 	*first = UINT32_MAX;
 	*end = 0;
 	for (uint32_t i = s->first; i < s->first + s->n; i++) {
@@ -159,7 +173,7 @@ void gpu_attention_run(struct gpu_queue *q, const struct attention_shape *s)
 	attend_args a = {};
 	join_args j = {};
 
-	split_range(s, &first, &end);
+	split_range(q, s, &first, &end);
 	assert(room > 0);
 	a.cells = s->cells;
 	a.first_token = s->first;

@@ -18,6 +18,7 @@ struct gpu_attention {
 	/* Of mla: */
 	float *latent_q, *latent; /* [GPU_MLA_TOKENS][heads][k_dim], and of v_dim */
 	float *matrix; /* [nope][v_dim] values of one head's transposed matrix */
+	struct step_token *numbers; /* [nope] with the numbers of that matrix's rows */
 	struct q8_block *q8; /* [GPU_MLA_TOKENS][heads][the wider of nope and v_dim / Q8_BLOCK] */
 };
 

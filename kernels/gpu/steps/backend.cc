@@ -122,6 +122,14 @@ static void gpu_queue_free(struct queue *queue)
 	free(q);
 }
 
+/* OUTRIDER_GRAPHS=off: every step is queued anew. */
+static bool graphs_wanted(void)
+{
+	const char *text = getenv("OUTRIDER_GRAPHS");
+
+	return !text || strcmp(text, "off") != 0;
+}
+
 static int gpu_queue_create(struct backend *backend, const struct queue_limits *limits,
 	struct queue **out, struct error *err)
 {
@@ -134,6 +142,7 @@ static int gpu_queue_create(struct backend *backend, const struct queue_limits *
 	q->queue = {backend->ops, backend};
 	q->runtime = runtime_of(backend);
 	q->limits = *limits;
+	q->graphs = graphs_wanted();
 	q->memory.fd = -1;
 	if (bytes > 0)
 		rc = runtime_alloc(q->runtime, bytes, BUFFER_OWN, &q->memory, err);
@@ -147,6 +156,7 @@ static int gpu_queue_create(struct backend *backend, const struct queue_limits *
 	}
 	struct gpu_carve carve = {q->memory.device, 0};
 	layout(q, &carve);
+	gpu_mla_open(q);
 	*out = &q->queue;
 	return 0;
 }
@@ -161,6 +171,8 @@ static void gpu_set_spin(struct queue *q, uint64_t spin_ns)
 
 static void gpu_copy(struct queue *q, struct place to, struct place from, size_t bytes)
 {
+	if (gpu_queue(q)->replays)
+		return;
 	assert(bytes <= to.buffer->bytes && to.offset <= to.buffer->bytes - bytes);
 	assert(bytes <= from.buffer->bytes && from.offset <= from.buffer->bytes - bytes);
 	stream_copy(gpu_queue(q)->stream, dev_place(to), dev_place(from), bytes);
@@ -198,16 +210,33 @@ static int gpu_wait(struct queue *q, ticket t)
 	return stream_wait(gpu_queue(q)->stream, t);
 }
 
-/* Steps are not recorded as graphs yet. */
-static void gpu_graph_begin(struct queue *q, uint64_t key)
+/* ---- Graphs. ---- */
+
+static void gpu_graph_begin(struct queue *queue, uint64_t key)
 {
-	(void)q;
-	(void)key;
+	struct gpu_queue *q = gpu_queue(queue);
+
+	assert(!q->in_graph);
+	if (key == 0 || !q->graphs)
+		return;
+	q->in_graph = true;
+	q->replays = !stream_graph_begin(q->stream, key);
 }
 
-static void gpu_graph_end(struct queue *q)
+static void gpu_graph_end(struct queue *queue)
 {
-	(void)q;
+	struct gpu_queue *q = gpu_queue(queue);
+
+	if (q->in_graph)
+		stream_graph_end(q->stream);
+	q->in_graph = q->replays = false;
+}
+
+/* A step that may be part of a graph. */
+template <auto STEP, class S> static void in_graph(struct queue *q, const S *step)
+{
+	if (!gpu_queue(q)->replays)
+		STEP(q, step);
 }
 
 static void gpu_destroy(struct backend *backend)
@@ -245,20 +274,21 @@ static struct backend_ops table(const char *name)
 	ops.wait = gpu_wait;
 	ops.graph_begin = gpu_graph_begin;
 	ops.graph_end = gpu_graph_end;
-	ops.embed = gpu_embed;
-	ops.norm = gpu_norm;
-	ops.attend = gpu_attend;
-	ops.mla = gpu_mla;
-	ops.delta = gpu_delta;
+	ops.embed = in_graph<gpu_embed>;
+	ops.norm = in_graph<gpu_norm>;
+	ops.attend = in_graph<gpu_attend>;
+	ops.mla = in_graph<gpu_mla>;
+	ops.delta = in_graph<gpu_delta>;
 	ops.replay = gpu_replay;
-	ops.dense_ffn = gpu_dense_ffn;
-	ops.route = gpu_route;
+	ops.dense_ffn = in_graph<gpu_dense_ffn>;
+	ops.route = in_graph<gpu_route>;
 	ops.budget = gpu_budget;
-	ops.experts = gpu_experts;
-	ops.combine = gpu_combine;
+	ops.experts = in_graph<gpu_experts>;
+	ops.know_experts = gpu_know_experts;
+	ops.combine = in_graph<gpu_combine>;
 	ops.pick = gpu_pick;
-	ops.products = gpu_products;
-	ops.logits = gpu_logits;
+	ops.products = in_graph<gpu_products>;
+	ops.logits = in_graph<gpu_logits>;
 	ops.requantise = gpu_requantise;
 	return ops;
 }

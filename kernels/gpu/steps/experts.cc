@@ -15,6 +15,8 @@ extern "C" {
 struct ffn_memory {
 	float *hidden[2];
 	struct q8_block *hidden_q8;
+	expert_one *known; /* [limits.n_known] */
+	expert_one *found; /* [limits.n_experts] those of a step that names none */
 };
 
 static struct ffn_memory ffn_memory_at(const struct queue_limits *limits, struct gpu_carve *c)
@@ -25,6 +27,9 @@ static struct ffn_memory ffn_memory_at(const struct queue_limits *limits, struct
 	for (unsigned i = 0; i < 2; i++)
 		m.hidden[i] = (float *)gpu_carve(c, values * sizeof(float));
 	m.hidden_q8 = (struct q8_block *)gpu_carve(c, values / Q8_BLOCK * sizeof(struct q8_block));
+	m.known = (expert_one *)gpu_carve(c, limits->n_known * sizeof(expert_one));
+	m.found = (expert_one *)gpu_carve(
+		c, limits->n_known ? limits->n_experts * sizeof(expert_one) : 0);
 	return m;
 }
 
@@ -132,11 +137,9 @@ void gpu_dense_ffn(struct queue *queue, const struct step_dense_ffn *step)
 	}
 }
 
-static void take_expert(
-	const struct gpu_queue *q, const struct step_experts *step, uint32_t i, expert_one *to)
+static void take_expert(const struct gpu_queue *q, const struct ffn *shape,
+	const struct step_expert *e, expert_one *to)
 {
-	const struct step_expert *e = &step->of[i];
-
 	*to = expert_one{};
 	to->w[EXPERT_GATE] = dev_place(e->gate);
 	to->w[EXPERT_UP] = dev_place(e->up);
@@ -144,31 +147,74 @@ static void take_expert(
 	to->scale[EXPERT_GATE] = e->gate_scale;
 	to->scale[EXPERT_UP] = e->up_scale;
 	to->scale[EXPERT_DOWN] = e->down_scale;
-	to->bias[EXPERT_GATE] = dev_floats(q, e->gate_bias, step->shape.gate.rows);
-	to->bias[EXPERT_UP] = dev_floats(q, e->up_bias, step->shape.up.rows);
+	to->bias[EXPERT_GATE] = dev_floats(q, e->gate_bias, shape->gate.rows);
+	to->bias[EXPERT_UP] = dev_floats(q, e->up_bias, shape->up.rows);
 	to->tiles = e->layout == LAYOUT_TILES;
 	to->first = e->first;
 	to->n = e->n;
+}
+
+static struct ffn_memory memory_of(const struct gpu_queue *q)
+{
+	struct gpu_carve c = {q->ffn, 0};
+
+	return ffn_memory_at(&q->limits, &c);
+}
+
+void gpu_know_experts(struct queue *queue, const struct ffn *shape, const struct step_expert *of,
+	uint32_t first, uint32_t n)
+{
+	struct gpu_queue *q = gpu_queue(queue);
+	expert_one *all = stream_array<expert_one>(q->stream, n);
+
+	assert(!q->in_graph && first + n <= q->limits.n_known);
+	for (uint32_t i = 0; i < n; i++)
+		take_expert(q, shape, &of[i], &all[i]);
+	stream_copy(q->stream, memory_of(q).known + first, all, n * sizeof(*all));
+}
+
+/* The experts that the rows chose: as many launches serve as there could be. */
+static void chosen_experts(struct gpu_queue *q, const struct step_experts *step, experts_args *a)
+{
+	struct ffn_memory memory = memory_of(q);
+	uint32_t rows = step->y.n / step->n_used;
+	find_args find = {};
+
+	find.known = memory.known + step->known;
+	find.uses = dev_array<const struct expert_use>(step->order.uses);
+	find.n_uses = dev_array<const uint32_t>(step->order.n_uses);
+	find.of = memory.found;
+	find.n = step->y.n < q->limits.n_experts ? step->y.n : q->limits.n_experts;
+	find.n_chosen = dev_array<uint32_t>(step->n_chosen);
+	assert(q->limits.n_known > 0 && step->y.n <= q->limits.ffn_pairs);
+	experts_launch_find(q->stream, &find);
+	a->of = find.of;
+	run_experts(q, a, &step->shape, find.n, rows);
 }
 
 void gpu_experts(struct queue *queue, const struct step_experts *step)
 {
 	struct gpu_queue *q = gpu_queue(queue);
 	experts_args a = args_of(q, &step->shape, &step->in);
+
+	a.pairs = dev_array<const uint32_t>(step->pairs);
+	a.n_used = step->n_used;
+	a.y = dev_rows(&step->y);
+	if (!step->of) {
+		chosen_experts(q, step, &a);
+		return;
+	}
 	expert_one *of = stream_array<expert_one>(q->stream, step->n);
 	uint32_t at = 0, most = 0;
 
 	for (uint32_t i = 0; i < step->n; i++) {
-		take_expert(q, step, i, &of[i]);
+		take_expert(q, &step->shape, &step->of[i], &of[i]);
 		of[i].at = at;
 		at += of[i].n;
 		most = of[i].n > most ? of[i].n : most;
 	}
 	assert(at <= q->limits.ffn_pairs);
 	a.of = of;
-	a.pairs = dev_array<const uint32_t>(step->pairs);
-	a.n_used = step->n_used;
-	a.y = dev_rows(&step->y);
 	run_experts(q, &a, &step->shape, step->n, most);
 }
 

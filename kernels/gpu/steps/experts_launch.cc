@@ -90,3 +90,8 @@ void experts_launch_activate(
 	LAUNCH(stream, experts_activate, (simt_dim{blocks, n, blocks_of(most, EXPERTS_WARPS)}),
 		EXPERTS_THREADS, 0, *a);
 }
+
+void experts_launch_find(struct stream *stream, const find_args *a)
+{
+	LAUNCH(stream, experts_find, (simt_dim{1, 1, 1}), 128, 0, *a);
+}

@@ -12,5 +12,6 @@ void experts_launch_one(struct stream *stream, enum tensor_type type, const expe
 	unsigned matrix, unsigned n, unsigned most);
 void experts_launch_plain(struct stream *stream, enum tensor_type type, const experts_args *a,
 	unsigned matrix, unsigned n, unsigned most);
+void experts_launch_find(struct stream *stream, const find_args *a);
 void experts_launch_activate(
 	struct stream *stream, const experts_args *a, unsigned n, unsigned most);

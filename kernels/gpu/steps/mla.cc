@@ -11,8 +11,6 @@ struct mla {
 	struct gpu_cells cells;
 	struct dev_rows queries, out; /* of the block's first token */
 	uint32_t first, n; /* the block */
-	struct step_token
-		*rows; /* [nope] with the numbers of a matrix's rows, if it is transposed */
 };
 
 static struct dev_rows rows_from(struct dev_rows rows, uint32_t first, uint32_t n)
@@ -57,13 +55,18 @@ static void launch_heads(
 		32 * MLA_WARPS, MLA_WARPS * (wide + s->rope) * sizeof(float), a);
 }
 
-static void number_rows(struct mla *m)
+void gpu_mla_open(struct gpu_queue *q)
 {
-	m->rows = stream_array<struct step_token>(m->q->stream, m->step->nope);
-	for (uint32_t i = 0; i < m->step->nope; i++) {
-		m->rows[i] = {};
-		m->rows[i].id = i;
+	uint32_t n = q->limits.k_dim ? q->limits.mla_nope : 0;
+
+	if (n == 0)
+		return;
+	struct step_token *rows = stream_array<struct step_token>(q->stream, n);
+	for (uint32_t i = 0; i < n; i++) {
+		rows[i] = {};
+		rows[i].id = i;
 	}
+	stream_copy(q->stream, gpu_attention_of(q).numbers, rows, n * sizeof(*rows));
 }
 
 /* The values of one head's matrix as float32, in the queue's memory: rows of an embedding. */
@@ -73,9 +76,9 @@ static const float *head_values(struct mla *m, const struct matrix *k_b)
 	struct buffer memory = {}, values = {};
 	struct step_embed embed = {};
 
-	memory.host = memory.device = (unsigned char *)(void *)m->rows;
+	memory.host = memory.device = (unsigned char *)(void *)m->m.numbers;
 	values.device = (unsigned char *)(void *)m->m.matrix;
-	embed.tokens = {&memory, 0, sizeof(*m->rows), s->nope};
+	embed.tokens = {&memory, 0, sizeof(*m->m.numbers), s->nope};
 	embed.table = *k_b;
 	embed.x = {&values, 0, s->kv_rank * sizeof(float), s->nope};
 	gpu_embed(&m->q->queue, &embed);
@@ -185,8 +188,6 @@ void gpu_mla(struct queue *queue, const struct step_mla *s)
 	m.m = gpu_attention_of(q);
 	m.cells = gpu_cells_of(q, &s->batch, &s->cells);
 	launch_heads(q, s, &m.cells);
-	if (s->k_b_transposed)
-		number_rows(&m);
 	for (; m.first < n; m.first += m.n) {
 		m.n = n - m.first < GPU_MLA_TOKENS ? n - m.first : (uint32_t)GPU_MLA_TOKENS;
 		m.queries = rows_from(dev_rows(&s->q), m.first, m.n);

@@ -27,6 +27,9 @@ struct gpu_queue {
 	struct queue_limits limits;
 	/* Memory of the steps that only kernels see, as gpu_layout placed it: */
 	struct buffer memory;
+	/* Whether graphs are recorded; whether what comes now is part of one; whether that is
+	 * replayed, so that steps have nothing to do. */
+	bool graphs, in_graph, replays;
 	void *pick; /* of pick.cc: gpu_pick_open */
 	void *attention; /* of attend.cc and mla.cc */
 	unsigned char *ffn; /* of experts.cc */
@@ -102,6 +105,8 @@ void gpu_attend(struct queue *q, const struct step_attend *step);
 void gpu_attend_layout(struct gpu_queue *q, struct gpu_carve *c);
 /* mla.cc */
 void gpu_mla(struct queue *q, const struct step_mla *step);
+/* Fills in what is the same in every step, behind the layout. */
+void gpu_mla_open(struct gpu_queue *q);
 /* delta.cc */
 void gpu_delta(struct queue *q, const struct step_delta *step);
 void gpu_replay(struct queue *q, const struct step_replay *step);
@@ -111,6 +116,8 @@ void gpu_budget(struct queue *q, const struct step_budget *step);
 /* experts.cc */
 void gpu_dense_ffn(struct queue *q, const struct step_dense_ffn *step);
 void gpu_experts(struct queue *q, const struct step_experts *step);
+void gpu_know_experts(struct queue *q, const struct ffn *shape, const struct step_expert *of,
+	uint32_t first, uint32_t n);
 void gpu_combine(struct queue *q, const struct step_combine *step);
 void gpu_ffn_layout(struct gpu_queue *q, struct gpu_carve *c);
 /* pick.cc. open makes what a queue needs beside its layout, before that. */

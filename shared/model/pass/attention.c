@@ -78,6 +78,7 @@ static int find_maps(struct forward *f)
 		if (rc < 0)
 			return rc;
 		f->maps[i] = &seq->map;
+		f->map_addresses[i] = buffer_address(&seq->map);
 	}
 	return 0;
 }
@@ -86,6 +87,7 @@ int attention_prepare(struct forward *f)
 {
 	uint32_t n_cells = f->kv->layout.n_pages * KV_PAGE_CELLS;
 	f->n_seqs = 0;
+	f->last_position = 0;
 	/* Only as large as this pass needs, because it is cleared each time. */
 	for (f->n_numbers = 2; f->n_numbers < 2 * f->n; f->n_numbers *= 2)
 		continue;
@@ -101,6 +103,8 @@ int attention_prepare(struct forward *f)
 		int rc = place_token(f, t);
 		if (rc < 0)
 			return rc;
+		if (token->position > f->last_position)
+			f->last_position = token->position;
 	}
 	return find_maps(f);
 }
@@ -111,6 +115,7 @@ struct batch_cells batch_cells_of(const struct forward *f)
 	return (struct batch_cells){
 		.tokens = batch_rows(f, f->step_tokens, sizeof(*f->step_tokens), f->n),
 		.maps = f->maps,
+		.map_addresses = batch_place(f, f->map_addresses),
 		.window = f->model->layers[f->layer].windowed ? config->window : 0,
 		.cos_sin = floats_of(f, f->cos_sin, config->n_rot),
 		.n_rot = config->n_rot,

@@ -41,12 +41,27 @@ static void mapped_end(struct expert_source *source)
 	(void)source;
 }
 
+static uint64_t mapped_settled(struct expert_source *source)
+{
+	(void)source;
+	return 1;
+}
+
+static void mapped_place(
+	struct expert_source *source, uint32_t layer, uint16_t expert, struct expert_view *view)
+{
+	const struct experts_mapped *mapped = (const struct experts_mapped *)source;
+	experts_file_view(source->model, &mapped->file, layer, expert, view);
+}
+
 static const struct expert_source_ops mapped_ops = {
 	.name = "mapped",
 	.begin = mapped_begin,
 	.ready = mapped_ready,
 	.used = mapped_used,
 	.end = mapped_end,
+	.settled = mapped_settled,
+	.place = mapped_place,
 };
 
 /* Extends first..end by the memory of a layer's experts. */

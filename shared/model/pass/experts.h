@@ -45,6 +45,13 @@ struct expert_source_ops {
 	/* No more of this layer is wanted. Releases everything that is finished with: all, once
 	 * every ticket is reached. Also called after a pass. */
 	void (*end)(struct expert_source *source);
+	/* Every expert of every layer lies where the back end computes, and stays there during the
+	 * next pass: the number of this arrangement, another one whenever a place has changed. 0: not
+	 * so. NULL: never. */
+	uint64_t (*settled)(struct expert_source *source);
+	/* While they are: where expert `expert` of a layer lies. */
+	void (*place)(struct expert_source *source, uint32_t layer, uint16_t expert,
+		struct expert_view *view);
 };
 
 struct expert_source_stats {

@@ -84,6 +84,8 @@ static void layout_batch(struct forward *f, struct carve *c)
 	CARVE(c, f->pairs, T * k);
 	CARVE(c, f->uses, f->model->config.n_experts);
 	CARVE(c, f->n_uses, 1);
+	CARVE(c, f->n_chosen, 1);
+	CARVE(c, f->map_addresses, T);
 	CARVE(c, f->affected, f->limits.n_budgets > 0 ? T : 0);
 	CARVE(c, f->lists, (size_t)f->limits.n_budgets * f->model->config.n_experts);
 	CARVE(c, f->oracle_pairs, (size_t)f->limits.n_oracle * f->model->config.n_experts);
@@ -179,6 +181,7 @@ struct queue_limits forward_queue_limits(const struct forward *f)
 		.ffn_plain = plain_down(f->model) || (adapter && adapter->in_down),
 		.adapt_rank = adapter && adapter->in_ffn ? adapter->rank : 0,
 		.n_experts = config->n_experts,
+		.n_known = moe_known_limit(f),
 		.n_tokens = f->limits.n_batch,
 		.n_kv_heads = mla->kv_rank ? 1 : config->n_kv_heads,
 		.n_heads = mla->kv_rank ? config->n_heads : config->n_heads / config->n_kv_heads,
@@ -326,6 +329,7 @@ static int assign_picks(struct forward *f)
 			f->which[f->n_kept + n++] = t;
 		}
 	}
+	f->n_which = f->n_kept + n;
 	/* More only if several picks read one token. */
 	return f->n_kept + n > f->limits.n_batch ? -EINVAL : 0;
 }
@@ -392,7 +396,7 @@ static void output_picks(struct forward *f, uint32_t first, uint32_t n)
 }
 
 /* Computes the kept logits, and those that are only picked from; the latter some at a time, in the
- * same room. */
+ * same room. Ends the section that is under way. */
 static void output(struct forward *f)
 {
 	uint32_t first = 0, begin = 0; /* first: index of a pick; begin: index into f->which */
@@ -407,10 +411,13 @@ static void output(struct forward *f)
 		n += n_new;
 		if (n > 0)
 			output_logits(f, begin, n, begin == 0 ? 0 : f->n_kept, end == f->n_picks);
+		section_end(f);
 		if (end > first)
 			output_picks(f, first, end - first);
 		begin += n;
 		first = end;
+		if (first < f->n_picks)
+			section_begin(f);
 	} while (first < f->n_picks);
 }
 
@@ -483,6 +490,7 @@ int forward_begin(struct forward *forward, const struct batch_token *tokens, uin
 		f->n_budgets = 0;
 		return rc;
 	}
+	moe_known_begin(f);
 	section_begin(f);
 	embed(f);
 	if (f->model->head)
@@ -498,7 +506,6 @@ int forward_begin(struct forward *forward, const struct batch_token *tokens, uin
 	if (f->model->head)
 		head_end(f);
 	output(f);
-	section_end(f);
 	f->stats.output_ns = clock_ns() - at - f->stats.pick_ns;
 	f->end = f->queue->ops->ticket(f->queue);
 	return 0;
@@ -510,6 +517,7 @@ int forward_wait(struct forward *forward)
 	uint64_t start_ns = f->queue->ops->behind ? timeline_start() : 0;
 	int rc = f->queue->ops->wait(f->queue, f->end);
 	timeline_end(start_ns, TIMELINE_DEVICE_WAIT, 0, 0, 0);
+	moe_known_end(f);
 	/* Releases what its steps read. */
 	if (f->experts)
 		f->experts->ops->end(f->experts);

@@ -45,6 +45,9 @@ struct forward_hooks {
 	void *arg;
 };
 
+/* The most tokens of a pass that a back end may record as a graph, and replay. */
+enum { FORWARD_GRAPH_TOKENS = 64 };
+
 struct forward_stats {
 	uint64_t unique_experts; /* summed over the layers of the last pass */
 	uint64_t attention_ns, moe_ns, output_ns, pick_ns, total_ns; /* of the last pass */

@@ -40,6 +40,11 @@ struct forward {
 	uint32_t n;
 	uint32_t layer;
 	uint32_t section; /* number of graphs begun */
+	uint32_t n_which; /* rows of logits in all */
+	uint32_t last_position; /* the greatest of its tokens */
+	/* No layer waits for the host: the queue knows where every expert lies (moe_known.c). */
+	bool whole;
+	uint64_t known; /* the arrangement of experts that the queue knows; 0: none */
 	uint32_t n_steps_beside; /* steps of experts in passes beside the CPU */
 	const struct pick_row *picks; /* [n_picks] */
 	struct pick_result *picked; /* [n_picks] */
@@ -93,6 +98,8 @@ struct forward {
 	struct expert_use *uses; /* [n_experts] */
 	uint32_t *n_uses;
 	struct expert_order order; /* pairs, uses and n_uses as places */
+	uint32_t *n_chosen; /* sum of n_uses over the layers of a pass that is `whole` */
+	uint64_t *map_addresses; /* [T] of the sequences' maps */
 	uint32_t *affected; /* [T], or none without budgets */
 	uint16_t *lists; /* [limits.n_budgets][n_experts] */
 	uint32_t *oracle_pairs; /* [n_oracle * n_experts] */
@@ -160,11 +167,9 @@ static inline struct rows batch_rows(
 	return (struct rows){place.buffer, place.offset, stride, n};
 }
 
-/* The steps of a pass come in sections; between them the host looks at their results. */
-static inline void section_begin(struct forward *f)
-{
-	f->queue->ops->graph_begin(f->queue, (uint64_t)f->section++ << 32 | f->n);
-}
+/* graphs.c. The steps of a pass come in sections; between them the host looks at their results. A
+ * section is a graph of the back end where passes of its kind come again and again. */
+void section_begin(struct forward *f);
 
 static inline void section_end(struct forward *f)
 {
@@ -227,6 +232,13 @@ uint32_t moe_host_run(struct forward *f, uint32_t n);
 void moe_host_exit(struct forward *f);
 /* n experts with n_pairs tokens in all have taken so long: smoothed, in the mean for an expert with
  * one token or in that for each of several. */
+/* moe_known.c: a pass whose experts the back end finds by itself. _limit: how many it may have to
+ * know. _begin: decides whether the present pass is one, and tells the queue what it needs. _layer:
+ * queues the layer's experts, in place of the loop over what is ready. */
+uint32_t moe_known_limit(const struct forward *f);
+void moe_known_begin(struct forward *f);
+void moe_known_layer(struct forward *f);
+void moe_known_end(struct forward *f);
 void moe_measure(double *expert_ns, double *token_ns, uint32_t n, uint32_t n_pairs, uint64_t ns);
 struct queue_limits forward_queue_limits(const struct forward *f);
 /* moe.c: the layer's feed-forward without an expert, and an expert for the pairs of its use. */

@@ -229,6 +229,12 @@ static int run_experts(struct forward *f)
 {
 	const struct layer *layer = &f->model->layers[f->layer];
 	const struct expert_source_ops *ops = f->experts->ops;
+	if (f->whole) {
+		if (layer->shared_gate.data)
+			run_shared(f);
+		moe_known_layer(f);
+		return 0;
+	}
 	section_end(f);
 	bool cpu_too = moe_host_can(f);
 	if (cpu_too)
@@ -300,7 +306,8 @@ int ffn_layer(struct forward *f)
 		rc = run_experts(f);
 	if (rc < 0)
 		return rc;
-	section_begin(f);
+	if (!f->whole)
+		section_begin(f);
 	combine(f);
 	return 0;
 }
