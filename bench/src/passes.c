@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { READ_BYTES = 256 << 20 };
+enum { READ_BYTES = 256 << 20, PIECE_BYTES = 1 << 20 };
 
 /* The value of every byte of the keys and values: a small finite number as float16, as float32, and
  * as a block's scale and integers. */
@@ -63,6 +63,28 @@ static int open_engine(struct passes *p, const struct engine_options *options, u
 	return engine_start(e, depth + KV_PAGE_CELLS, true, err);
 }
 
+/* Fills the KV cache, on a device by copies. */
+static int fill(struct passes *p, const struct buffer *store, size_t bytes, struct error *err)
+{
+	struct queue *q = forward_queue(p->engine.forward);
+	struct buffer piece;
+
+	if (store->host != NULL) {
+		memset(store->host, KV_FILL, bytes);
+		return 0;
+	}
+	int rc = q->ops->alloc(q->backend, PIECE_BYTES, BUFFER_HOST, &piece, err);
+	if (rc < 0)
+		return rc;
+	memset(piece.host, KV_FILL, PIECE_BYTES);
+	for (size_t at = 0; at < bytes; at += PIECE_BYTES)
+		q->ops->copy(q, (struct place){store, at}, (struct place){&piece, 0},
+			bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES);
+	rc = q->ops->wait(q, q->ops->ticket(q));
+	q->ops->free(&piece);
+	return rc < 0 ? error_set(err, -rc, "the KV cache cannot be filled") : 0;
+}
+
 int passes_open(struct passes *p, const struct engine_options *options, uint32_t n_batch,
 	uint32_t depth, uint32_t most, uint64_t seed, struct error *err)
 {
@@ -83,8 +105,10 @@ int passes_open(struct passes *p, const struct engine_options *options, uint32_t
 	forward_set_hooks(p->engine.forward, &hooks);
 	const struct kv *kv = &p->engine.kv;
 	if (!kv_states(&p->engine.kv))
-		memset(kv->store.host, KV_FILL, kv_store_bytes(&kv->layout));
-	return p->engine.pool == NULL ? device_copy_open(p->engine.backend, &p->copy, err) : 0;
+		rc = fill(p, &kv->store, kv_store_bytes(&kv->layout), err);
+	if (rc == 0 && p->engine.pool == NULL)
+		rc = device_copy_open(p->engine.backend, &p->copy, err);
+	return rc;
 }
 
 void passes_close(struct passes *p)

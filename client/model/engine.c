@@ -203,11 +203,13 @@ static struct kv_layout plan_kv(const struct engine *e)
 
 static int start_kv(struct engine *e, const struct kv_layout *layout, struct error *err)
 {
-	size_t bytes = kv_bytes(layout);
+	bool away = e->backend->device != NULL;
+	size_t bytes = away ? kv_map_bytes(layout) : kv_bytes(layout);
 	e->kv_memory = huge_pages_alloc(bytes);
 	if (!e->kv_memory)
 		return error_set(err, ENOMEM, "no memory for a KV cache of %zu bytes", bytes);
-	int rc = kv_init_memory(&e->kv, e->backend, e->kv_memory, layout, true, err);
+	int rc = away ? kv_init_own(&e->kv, e->backend, e->kv_memory, layout, err)
+		      : kv_init_memory(&e->kv, e->backend, e->kv_memory, layout, true, err);
 	if (rc < 0)
 		return rc;
 	rc = kv_seq_init(&e->seq, 1, e->n_context);

@@ -87,6 +87,11 @@ static void keep(struct handlers *h, const char *name, int fd)
 	struct region_header header;
 	struct region region;
 	struct error err;
+	if (peers_region_memory(name)) {
+		broker_keep_fd(h->broker, name, fd);
+		close(fd);
+		return;
+	}
 	ssize_t n = pread(fd, &header, sizeof(header), 0);
 	if (n != (ssize_t)sizeof(header)) {
 		close(fd);

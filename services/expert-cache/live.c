@@ -422,7 +422,7 @@ void live_means(void *arg, const struct config_key *key, char *out, size_t bytes
 	const struct room_needs *needs = &service->needs;
 	if (service->device != NULL && strcmp(key->name, "device_budget") == 0 &&
 		budget_is_auto(service->config.device_budget))
-		snprintf(out, bytes, "%.0fM beside %.0fM of weights and passes",
+		snprintf(out, bytes, "%.0fM beside %.0fM of weights, passes and KV cache",
 			(double)(service->device->slots.n_slots *
 				 service->device->slots.slot_bytes) /
 				1048576,

@@ -39,8 +39,10 @@ static uint64_t default_needs(const struct service *service)
 		.n_context = kv_plan_context(model),
 		.n_budgets = KV_PLAN_SESSIONS,
 	};
+	const struct kv_plan plan = kv_plan_default(model);
+	const struct kv_layout kv = kv_plan_layout(&plan, model);
 	return model_place_bytes(model) + forward_bytes(model, service->backend, &limits) +
-	       device_spare_bytes(&service->geometry);
+	       kv_store_bytes(&kv) + device_spare_bytes(&service->geometry);
 }
 
 /* What there is of the device's memory for experts. */
@@ -209,8 +211,8 @@ int live_device_open(struct service *service, struct error *err)
 	if (status != 0)
 		return status;
 	const struct device *device = service->device;
-	log_notice("device %s: %u of %u experts fit (%s), beside %s for weights and passes of the "
-		   "verifier%s",
+	log_notice("device %s: %u of %u experts fit (%s), beside %s for weights, passes and "
+		   "KV cache of the verifier%s",
 		service->backend->ops->name, n_slots,
 		service->geometry.n_total -
 			(service->geometry.drafting ? service->geometry.n_experts : 0),

@@ -14,6 +14,7 @@ enum verifier_gates {
 };
 enum verifier_experts { VERIFIER_EXPERTS_AUTO, VERIFIER_EXPERTS_MAPPED, VERIFIER_EXPERTS_CACHED };
 
+enum verifier_kv_memory { VERIFIER_KV_DEVICE, VERIFIER_KV_HOST };
 enum verifier_device_lost { VERIFIER_DEVICE_LOST_CPU, VERIFIER_DEVICE_LOST_END };
 
 struct verifier_config {
@@ -32,6 +33,7 @@ struct verifier_config {
 	int64_t ageing; /* ns */
 	bool admit; /* false: no new session is started */
 	int64_t kv_tokens; /* 0 = chosen from sessions_max and context */
+	int kv_memory; /* enum verifier_kv_memory */
 	int64_t prefix_tokens; /* -1 = no limit */
 	char prefix_dir[1024]; /* "": nothing is kept on disk */
 	int64_t prefix_disk; /* bytes */

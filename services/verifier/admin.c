@@ -1,5 +1,6 @@
 /* Answers to administrators. The reply's strings and arrays are malloc'd: the daemon frees them. */
 #include "services/verifier/front/front.h"
+#include "services/verifier/state/device.h"
 
 #include "shared/base/clock.h"
 #include "shared/base/plural.h"
@@ -250,6 +251,9 @@ static void kernels_detail(const struct front *front, struct daemon_details *to)
 		device->driver);
 	if (device->uuid[0] != '\0')
 		daemon_detail(to, "device_uuid", "%s", device->uuid);
+	daemon_detail(to, "device_kv_bytes", "%llu",
+		(unsigned long long)device_kv_bytes(front->config, front->model, backend));
+	daemon_detail(to, "device_bytes", "%llu", (unsigned long long)front->needs.device);
 }
 
 /* The adapter, or why there is none, and how many drafts from masks were accepted, by position. */

@@ -11,6 +11,7 @@
 #include "kernels/backend.h"
 #include "services/verifier/front/front.h"
 #include "services/verifier/state/device.h"
+#include "services/verifier/state/kv_memory.h"
 #include "services/verifier/state/packed.h"
 #include "services/verifier/state/resources.h"
 #include "shared/base/descriptors.h"
@@ -132,8 +133,9 @@ static void open_adapter(struct verifier *v)
 		rc == 0 ? "" : err.text);
 }
 
-/* Loads the model, and resolves the settings that depend on it. */
-static int load_model(struct verifier *v, struct error *err)
+/* Loads the model, and resolves the settings that depend on it. kv_there: of a device's memory, what a
+ * predecessor's KV cache has. */
+static int load_model(struct verifier *v, uint64_t kv_there, struct error *err)
 {
 	int rc = model_load(v->config.model, &v->model, err);
 
@@ -153,7 +155,7 @@ static int load_model(struct verifier *v, struct error *err)
 	rc = need_descriptors(v, err);
 	if (rc != 0)
 		return rc;
-	rc = device_open(&v->config, v->model, &v->backend, err);
+	rc = device_open(&v->config, v->model, kv_there, &v->backend, err);
 	if (rc == 0)
 		rc = device_open_host(&v->config, v->backend, &v->host, err);
 	if (rc == 0)
@@ -164,35 +166,35 @@ static int load_model(struct verifier *v, struct error *err)
 static void needs_of(const struct verifier *v, struct resources_needs *out)
 {
 	const struct kv_layout kv = regions_kv_layout(&v->config, v->model);
+	bool away = kv_memory_device(&v->config, v->backend) != 0;
 
-	resources_needs(&v->config, v->model, v->adapter, v->backend, kv_bytes(&kv), out);
+	resources_needs(&v->config, v->model, v->adapter, v->backend,
+		away ? kv_map_bytes(&kv) : kv_bytes(&kv), out);
 }
 
 /* Only the process with the broker's lock may write to regions that another process may still be
  * using. */
-static int open_regions(struct verifier *v, struct resources_needs *needs, struct error *err)
+static int open_regions(struct verifier *v, struct regions_left *left,
+	struct resources_needs *needs, struct error *err)
 {
-	struct regions_left left;
-
-	regions_recover(v->daemon, &left);
 	int rc = links_broker_open(&v->front, err);
 	if (rc == 0)
-		rc = regions_open(v->front.broker, &left, &v->config, v->model, needs,
+		rc = regions_open(v->front.broker, left, &v->config, v->model, v->backend, needs,
 			tokenizer_fingerprint(v->tokenizer), &v->regions, err);
 	if (rc == 0)
-		rc = packed_open(v->daemon, v->front.broker, &left.weights, &v->config, needs,
+		rc = packed_open(v->daemon, v->front.broker, &left->weights, &v->config, needs,
 			v->model, &v->packed, err);
-	regions_left_close(&left);
+	regions_left_close(left);
 	if (rc == 0)
 		rc = model_place(v->model, v->backend, err);
 	v->placed = rc == 0;
 	return rc;
 }
 
-static int load(struct verifier *v, struct error *err)
+static int load_with(struct verifier *v, struct regions_left *left, struct error *err)
 {
 	struct resources_needs needs;
-	int rc = load_model(v, err);
+	int rc = load_model(v, regions_left_device(left), err);
 
 	if (rc != 0)
 		return daemon_has_manager() ? gguf_unsettled(v->config.model, rc, err) : rc;
@@ -201,7 +203,17 @@ static int load(struct verifier *v, struct error *err)
 		return -ECANCELED;
 	daemon_progress(v->daemon);
 	resources_notice(&v->config, v->backend);
-	return open_regions(v, &needs, err);
+	return open_regions(v, left, &needs, err);
+}
+
+static int load(struct verifier *v, struct error *err)
+{
+	struct regions_left left;
+
+	regions_recover(v->daemon, &left);
+	int rc = load_with(v, &left, err);
+	regions_left_close(&left);
+	return rc;
 }
 
 static int start(struct verifier *v, struct error *err)
@@ -215,6 +227,7 @@ static int start(struct verifier *v, struct error *err)
 		.backend = v->backend,
 		.host = v->host,
 		.regions = &v->regions,
+		.kv_store = &v->regions.kv_store,
 		.slots = front->slots,
 		.news = front->changed,
 		.proof = &front->proof,
@@ -253,7 +266,10 @@ static int start(struct verifier *v, struct error *err)
 	broker_offer(front->broker, &v->regions.supports);
 	broker_offer(front->broker, &v->regions.draft);
 	links_adopt_hidden(front);
+	/* In this order: a new map has no cells yet, and an old one must not describe other memory. */
 	broker_offer(front->broker, &v->regions.kv);
+	if (v->regions.kv_store_fd >= 0)
+		broker_offer_fd(front->broker, KV_MEMORY, v->regions.kv_store_fd);
 	if (v->packed.header != NULL)
 		broker_offer(front->broker, &v->packed);
 	rc = links_open(front, err);
@@ -343,7 +359,7 @@ static int check(struct verifier *v)
 {
 	struct resources_needs needs;
 	struct error err = {.text = ""};
-	int rc = load_model(v, &err);
+	int rc = load_model(v, 0, &err);
 
 	if (rc == 0) {
 		needs_of(v, &needs);

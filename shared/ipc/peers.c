@@ -29,6 +29,7 @@ static const struct {
 	{"supports", PEER_VERIFIER, {PEER_DRAFTER}},
 	{"hidden", PEER_VERIFIER, {NULL}},
 	{"kv", PEER_VERIFIER, {NULL}},
+	{"kv.mem", PEER_VERIFIER, {NULL}},
 	{"weights", PEER_VERIFIER, {NULL}},
 	{"experts", PEER_CACHE, {PEER_VERIFIER}},
 	{"experts.dev", PEER_CACHE, {PEER_VERIFIER}},
@@ -75,6 +76,13 @@ bool peers_region_writer(const char *region, const char *name)
 			       (writers[1] && strcmp(writers[1], name) == 0);
 	}
 	return false;
+}
+
+bool peers_region_memory(const char *region)
+{
+	const char *dot = strrchr(region, '.');
+
+	return dot && strcmp(dot, ".mem") == 0;
 }
 
 static const char *given(const char *variable)

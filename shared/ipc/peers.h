@@ -46,6 +46,8 @@ const char *peers_region_owner(const char *region);
  * writing. All others read it or keep it for the owner's successor, and get an O_RDONLY descriptor.
  */
 bool peers_region_writer(const char *region, const char *name);
+/* True when the name is not a region's, but that of memory of a device (broker_offer_fd). */
+bool peers_region_memory(const char *region);
 
 /* Finds the runtime directory: --runtime-dir, else OUTRIDER_RUNTIME_DIR, else $RUNTIME_DIRECTORY
  * (systemd), else $XDG_RUNTIME_DIR/outrider, else /run/outrider (root) or /tmp/outrider-UID; made

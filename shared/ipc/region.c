@@ -35,6 +35,16 @@ int region_read_only(int fd)
 	return open_again(fd, O_RDONLY);
 }
 
+int region_memory_fd(int fd)
+{
+	int again = open_again(fd, O_RDWR);
+
+	if (again >= 0)
+		return again;
+	again = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	return again < 0 ? -errno : again;
+}
+
 static bool reads_only(int fd)
 {
 	int flags = fcntl(fd, F_GETFL);

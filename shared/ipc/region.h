@@ -69,6 +69,9 @@ void region_close(struct region *region);
 /* Returns a new O_RDONLY descriptor of the file behind fd, which the caller closes, or -errno.
  * Needs /proc. */
 int region_read_only(int fd);
+/* Returns a new descriptor of a device's memory (broker_offer_fd), for its owner's successor: one for
+ * writing, where its kind of file knows the difference. The caller closes it. -errno. */
+int region_memory_fd(int fd);
 /* Bytes of the region that occupy memory now; 0 when the kernel does not tell. */
 uint64_t region_memory(const struct region *region);
 /* Offset in the payload, at `from` or later, of the first byte that may be nonzero; the payload's

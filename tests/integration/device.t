@@ -3,6 +3,7 @@
 over a slow link. The bytes are the CPU's, whatever is killed, and while the device's budget changes."""
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -91,6 +92,8 @@ with Service(TARGET_Q4, DRAFTS["small"], [*DEVICE, "expert-cache.device_budget=3
     tap.ok(now["adopted"] > 0, "its successor takes experts on the device over", f"{now}\n{service.log_text()[-1500:]}")
     wrong = under_kills(service, "verifier", 1)
     tap.ok(not wrong, "the verifier killed: the same bytes", wrong)
+    said = next(p["details"] for p in service.status() if p["name"] == "verifier")
+    tap.ok(int(said["device_kv_bytes"]) and int(said["device_bytes"]) == now["verifier_bytes"], "its share of the device is shown", said)
     tap.ok(until(lambda: device(service)["pinned"] == 0), "nothing stays pinned", device(service))
 
     want, asked = requests(4)
@@ -115,7 +118,8 @@ with Service(TARGET_Q4, DRAFTS["small"], [*DEVICE, "expert-cache.device_budget=3
     tap.ok(until(pinned) and not any(wrong), "when all experts fit, all are pinned: the same bytes", f"{wrong} {device(service)}")
 
 # The device has little memory: what the verifier takes of it decides how many experts it keeps.
-with Service(TARGET_Q4, sets=DEVICE, env={**os.environ, "OUTRIDER_SIMT_MEMORY": "64M"}) as service:
+SMALL = ["verifier.kv_tokens=4096", "verifier.sessions_max=4"]
+with Service(TARGET_Q4, sets=[*DEVICE, *SMALL], env={**os.environ, "OUTRIDER_SIMT_MEMORY": "64M"}) as service:
     until(lambda: device(service)["verifier_said"])
     now = device(service)
     want, asked = requests(2)
@@ -123,6 +127,22 @@ with Service(TARGET_Q4, sets=DEVICE, env={**os.environ, "OUTRIDER_SIMT_MEMORY": 
     tap.ok(not wrong and now["budget"] == "auto" and now["memory_bytes"] == 64 << 20 and
            now["budget_bytes"] <= now["room_bytes"] < now["budget_bytes"] + now["slot_bytes"] or now["slots"] == 192,
            "an automatic budget takes what the verifier leaves", f"{wrong} {now}")
+
+    # More than two turns of 16 cells, which a successor can take over.
+    prompt = [t for p in prompts(12, longest=6) for t in p][:34]
+    want = reference(prompt, 8, model=TARGET_Q4, extra=("--ignore-eos",))
+
+    def told():
+        return next(p["details"] for p in service.status() if p["name"] == "verifier")["output_tokens"]
+    before = told()
+    process, results = service.swarm_start([{"tokens": prompt, "max_tokens": 8, "ignore_eos": True}])
+    until(lambda: told() > before)
+    service.kill("verifier")
+    wrong = differences(results(), [want])
+    taken = [int(n) for n in re.findall(r"of the predecessor, with (\d+) tokens in the KV cache", service.whole_log())]
+    tap.ok(not wrong and taken and taken[-1] >= 32, "the verifier killed: its successor takes over the KV cache on the device",
+           f"{wrong} {taken}\n{service.log_text()[-1500:]}")
+    service.wait_ready()
     refused = service.ctl("knob", "set", "cache.device_budget=60M")
     tap.ok(refused.returncode and "device_budget: 60.0 MiB for experts, but the emulated GPU has 64.0 MiB, of which the verifier takes" in
            refused.stderr and "is the largest allowed" in refused.stderr, "more than fits is refused, with what fits", refused.stderr)

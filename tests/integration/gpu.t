@@ -2,6 +2,7 @@
 """The setting device: what there is not, what is too small, what is of another version, and what is lost in use, is named; and
 where the CPU goes on, it gives the same bytes. The GPU is emulated."""
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,7 +32,7 @@ tap.ok(rc == 71 and "the emulated GPU has 0.1 MiB free" in said and "the weights
        "a device that is too small for the weights is named", f"{rc} {said}")
 rc, said = check("simt", {"OUTRIDER_SIMT_MEMORY": "9M"})
 tap.ok(rc == 71 and "the model needs" in said and "would fit" in said, "a device that is too small says what would fit", f"{rc} {said}")
-fits = said.split("; ")[-1].removesuffix(" would fit").split(" and ") if "would fit" in said else []
+fits = re.split(", | and ", said.split("; ")[-1].removesuffix(" would fit")) if "would fit" in said else []
 sets = [word for pair in fits for word in ("--set", pair.replace(" ", ""))]
 rc, said = check("simt", {"OUTRIDER_SIMT_MEMORY": "9M"}, *sets)
 tap.ok(sets and rc == 0, f"and that fits: {' '.join(sets)}", f"{rc} {said}")
@@ -118,7 +119,7 @@ with Service(TARGET_Q4, sets=BOTH, env={"OUTRIDER_SIMT_LOST_COPY": "60"}) as ser
     tap.ok(not wrong and "was lost in a copy" in said and "the CPU computes, because" in said, "lost in a copy: the same bytes", wrong + said[-1500:])
 
 # Other programs take the memory when the cache has its first slots.
-with Service(TARGET_Q4, sets=[*BOTH, "verifier.prefill_chunk=16", "verifier.sessions_max=2"],
+with Service(TARGET_Q4, sets=[*BOTH, "verifier.prefill_chunk=16", "verifier.sessions_max=2", "verifier.kv_memory=host"],
              env={"OUTRIDER_SIMT_MEMORY": "200M", "OUTRIDER_SIMT_TAKEN": f"{189 << 20},2"}) as service:
     refused = service.ctl("knob", "set", "cache.device_budget=all")
     results = service.swarm(asked(12)[:1])

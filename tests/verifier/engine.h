@@ -103,7 +103,7 @@ static inline void *rig_drafter(void *arg)
 
 static inline void engine_rig_open(struct engine_rig *rig, const char *const *settings)
 {
-	struct regions_left left = {-1, -1, -1, -1, -1, -1};
+	struct regions_left left = {-1, -1, -1, -1, -1, -1, -1};
 	struct resources_needs needs;
 	struct error err = {.text = ""};
 
@@ -129,8 +129,8 @@ static inline void engine_rig_open(struct engine_rig *rig, const char *const *se
 	rig->backend->ops = &rig->ops;
 	const struct kv_layout kv = regions_kv_layout(&rig->config, rig->model);
 	resources_needs(&rig->config, rig->model, NULL, rig->backend, kv_bytes(&kv), &needs);
-	assert_int_equal(
-		regions_open(NULL, &left, &rig->config, rig->model, &needs, 0, &rig->regions, &err),
+	assert_int_equal(regions_open(NULL, &left, &rig->config, rig->model, rig->backend, &needs,
+				 0, &rig->regions, &err),
 		0);
 	proof_init(&rig->proof);
 	const struct engine_options options = {

@@ -4,7 +4,6 @@
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,20 +69,12 @@ static int wrap_flags(struct device *device, struct error *err)
 		device->backend, device->region.header, device->region.bytes, &device->flags, err);
 }
 
-/* A keeper holds a descriptor for reading, where the kind of memory knows the difference. */
-static int for_writing(int fd)
-{
-	char path[64];
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	int own = open(path, O_RDWR | O_CLOEXEC);
-	return own >= 0 ? own : fcntl(fd, F_DUPFD_CLOEXEC, 0);
-}
-
 static int adopt_memory(struct device *device, int fd, struct error *err)
 {
-	device->memory_fd = for_writing(fd);
+	device->memory_fd = region_memory_fd(fd);
 	if (device->memory_fd < 0)
-		return error_set(err, errno, "%s: %s", DEVICE_MEMORY, strerror(errno));
+		return error_set(err, -device->memory_fd, "%s: %s", DEVICE_MEMORY,
+			strerror(-device->memory_fd));
 	return device->backend->ops->import_fd(device->backend, device->memory_fd,
 		memory_bytes(&device->slots), true, &device->memory, err);
 }

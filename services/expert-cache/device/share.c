@@ -46,7 +46,7 @@ int device_share_check(
 			UNITS_SIZE(automatic));
 	return error_set(err, ENOMEM,
 		"device_budget: %s for experts, but %s has %s, of which the verifier %s %s for "
-		"weights and passes: %s",
+		"weights, passes and KV cache: %s",
 		UNITS_SIZE(bytes), share->name, UNITS_SIZE(share->memory),
 		share->said ? "takes" : "is estimated to take", UNITS_SIZE(share->needs), fits);
 }

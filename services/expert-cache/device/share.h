@@ -1,6 +1,6 @@
 /*
  * How much of a device's memory experts may take: what it has, less what the verifier takes for
- * weights and passes, and less a reserve for what nobody tells: the driver, the drafter, other
+ * weights, passes and KV cache, and less a reserve for what nobody tells: the driver, the drafter, other
  * programs. The figures of shared/spec/slots.h and kernels/backend.h. Pure.
  */
 #pragma once

@@ -247,7 +247,9 @@ void front_recover(struct front *front)
 		take_over(front, order[i]);
 	engine_recovered(front->engine);
 	if (n > 0)
-		log_notice("took over %u sessions of the predecessor", n);
+		log_notice("took over %u sessions of the predecessor, with %llu tokens in the KV "
+			   "cache",
+			n, (unsigned long long)engine_kept_tokens(front->engine));
 }
 
 void front_close(struct front *front)

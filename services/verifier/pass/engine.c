@@ -105,6 +105,22 @@ static int allocate(struct engine *engine, struct error *err)
 	return rc;
 }
 
+static int create_kv(struct engine *engine, struct error *err)
+{
+	const struct engine_options *o = &engine->o;
+	const struct regions *regions = o->regions;
+	const struct kv_layout *layout = &regions->kv_layout;
+	bool fresh = !regions->kv_recovered;
+	bool away = o->kv_store != NULL && o->kv_store->backend != NULL;
+	int rc =
+		away ? kv_init(&engine->kv, regions->kv_mem, o->kv_store, layout, fresh, err)
+		     : kv_init_memory(&engine->kv, o->backend, regions->kv_mem, layout, fresh, err);
+
+	if (rc == 0)
+		kv_check(&engine->kv);
+	return rc;
+}
+
 int engine_create(const struct engine_options *options, struct engine **out, struct error *err)
 {
 	const struct regions *regions = options->regions;
@@ -125,10 +141,7 @@ int engine_create(const struct engine_options *options, struct engine **out, str
 	if (rc == 0)
 		rc = allocate(engine, err);
 	if (rc == 0)
-		rc = kv_init_memory(&engine->kv, options->backend, regions->kv_mem,
-			&regions->kv_layout, !regions->kv_recovered, err);
-	if (rc == 0)
-		kv_check(&engine->kv);
+		rc = create_kv(engine, err);
 	if (rc == 0 && kv_prefix_init(&engine->kv) != 0)
 		rc = error_set(err, ENOMEM, "no memory to look up prefixes of sessions");
 	if (rc == 0)
@@ -239,6 +252,15 @@ void engine_recover(struct engine *engine, uint32_t index, bool kv_kept)
 void engine_recovered(struct engine *engine)
 {
 	kv_reclaim(&engine->kv);
+}
+
+uint64_t engine_kept_tokens(struct engine *engine)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < engine->n_live; i++)
+		n += engine_live(engine, i)->seq.n;
+	return n;
 }
 
 void engine_finish(struct engine *engine, struct engine_session *s, enum session_end end)
@@ -487,6 +509,8 @@ int engine_open(struct engine *engine, struct error *err)
 		&engine->pass.max, &engine->forward, err);
 	if (rc == 0 && o->host != NULL && engine->cached != NULL)
 		rc = forward_use_host(engine->forward, o->host, err);
+	if (rc == 0)
+		rc = kv_use_queue(&engine->kv, forward_queue(engine->forward), err);
 	if (rc != 0)
 		return rc;
 	forward_set_uses(engine->forward, o->uses);

@@ -35,6 +35,8 @@ struct engine_options {
 	struct backend *backend;
 	struct backend *host; /* the CPU's beside a device; NULL: none */
 	const struct regions *regions;
+	/* The KV cache's store, taken over, if it lies on a device; else its backend is NULL. */
+	struct buffer *kv_store;
 	struct slot *slots; /* [LIMIT_SESSIONS] */
 	/* one bit per slot: the session has something for its client, or has ended */
 	_Atomic uint64_t *news;
@@ -152,6 +154,8 @@ void engine_submit(struct engine *engine, uint32_t index);
  * unfinished, then engine_recovered once. */
 void engine_recover(struct engine *engine, uint32_t index, bool kv_kept);
 void engine_recovered(struct engine *engine);
+/* How many tokens of the sessions are in the KV cache. Before engine_start. */
+uint64_t engine_kept_tokens(struct engine *engine);
 /* Settings that hold from the next iteration on. Takes `tuning` over. */
 void engine_tune(struct engine *engine, struct tuning *tuning);
 /* Makes the engine look at slots[index] now, because its credit has changed or it was cancelled. */

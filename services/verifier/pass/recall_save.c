@@ -98,7 +98,8 @@ static int save_page(struct engine *engine, uint32_t page)
 	struct prefix_buffer *buffer = prefix_disk_writes(disk);
 	if (buffer == NULL)
 		return -EAGAIN;
-	kv_content_read(&engine->kv, page, prefix_buffer_content(buffer));
+	if (kv_content_read(&engine->kv, page, prefix_buffer_content(buffer)) != 0)
+		return -EIO;
 	header.domain = name.domain;
 	memcpy(header.tokens, name.tokens, sizeof(header.tokens));
 	memcpy(header.order, name.order, sizeof(header.order));

@@ -4,11 +4,13 @@
 #include "kernels/gpu/backend.h"
 #include "kernels/gpu/choice.h"
 #include "kernels/kernels.h"
+#include "services/verifier/state/kv_memory.h"
 #include "services/verifier/state/pass_limits.h"
 #include "shared/base/log.h"
 #include "shared/base/units.h"
 #include "shared/model/arch/place.h"
 #include "shared/model/pass/forward.h"
+#include "shared/spec/kv_plan.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -31,52 +33,111 @@ static int open_cpu(const struct verifier_config *config, struct backend **out, 
 	return options.kernels == NULL ? -EINVAL : backend_cpu_create(&options, out, err);
 }
 
-/* Memory of the device for passes of `sessions` sessions. Tables that the host has are counted in. */
-static uint64_t pass_bytes(const struct verifier_config *config, const struct model *model,
-	struct backend *backend, int64_t sessions, int64_t chunk)
+/* What decides how much of the device's memory the sessions take. */
+struct extent {
+	int64_t sessions, chunk, context, kv_tokens;
+};
+
+static struct extent extent_of(const struct verifier_config *config)
 {
-	const struct forward_limits limits =
-		pass_limits(sessions, chunk, config->context, config->budget_oracle);
+	return (struct extent){
+		config->sessions_max, config->prefill_chunk, config->context, config->kv_tokens};
+}
+
+/* Memory of the device for passes. Tables that the host has are counted in. */
+static uint64_t pass_bytes(const struct verifier_config *config, const struct model *model,
+	struct backend *backend, const struct extent *extent)
+{
+	const struct forward_limits limits = pass_limits(
+		extent->sessions, extent->chunk, extent->context, config->budget_oracle);
 
 	return forward_bytes(model, backend, &limits);
 }
 
-/* Says what would fit: fewer sessions, then shorter chunks of prompts. */
+/* Memory of the device for the KV cache. */
+static uint64_t cells_bytes(const struct verifier_config *config, const struct model *model,
+	const struct backend *backend, const struct extent *extent)
+{
+	const struct kv_plan plan = {
+		.type = verifier_config_kv_type(config, model),
+		.sessions = extent->sessions,
+		.prefill = extent->chunk,
+		.tokens = extent->kv_tokens,
+	};
+	const struct kv_layout layout = kv_plan_layout(&plan, model);
+
+	return kv_memory_device(config, backend) != 0 ? kv_memory_bytes(kv_store_bytes(&layout))
+						      : 0;
+}
+
+uint64_t device_kv_bytes(const struct verifier_config *config, const struct model *model,
+	const struct backend *backend)
+{
+	const struct extent extent = extent_of(config);
+
+	return cells_bytes(config, model, backend, &extent);
+}
+
+static uint64_t both_bytes(const struct verifier_config *config, const struct model *model,
+	struct backend *backend, const struct extent *extent)
+{
+	return pass_bytes(config, model, backend, extent) +
+	       cells_bytes(config, model, backend, extent);
+}
+
+/* A step to what takes less: fewer sessions, then shorter chunks of prompts, then a shorter context.
+ * False: there is none. */
+static bool lessen(struct extent *extent)
+{
+	if (extent->sessions > 1)
+		extent->sessions /= 2;
+	else if (extent->chunk > 16)
+		extent->chunk /= 2;
+	else if (extent->context > 256)
+		extent->context /= 2;
+	else
+		return false;
+	int64_t tokens = kv_plan_tokens(extent->sessions, extent->context);
+	extent->kv_tokens = tokens < extent->kv_tokens ? tokens : extent->kv_tokens;
+	return true;
+}
+
 static void say_what_fits(const struct verifier_config *config, const struct model *model,
 	struct backend *backend, uint64_t room, char *out, size_t out_bytes)
 {
-	int64_t sessions = config->sessions_max, chunk = config->prefill_chunk;
+	struct extent e = extent_of(config);
 
-	while (pass_bytes(config, model, backend, sessions, chunk) > room) {
-		if (sessions > 1)
-			sessions /= 2;
-		else if (chunk > 16)
-			chunk /= 2;
-		else
-			break;
-	}
-	if (pass_bytes(config, model, backend, sessions, chunk) <= room)
-		snprintf(out, out_bytes, "sessions_max = %lld and prefill_chunk = %lld would fit",
-			(long long)sessions, (long long)chunk);
+	while (both_bytes(config, model, backend, &e) > room && lessen(&e))
+		continue;
+	if (both_bytes(config, model, backend, &e) <= room)
+		snprintf(out, out_bytes,
+			"sessions_max = %lld, prefill_chunk = %lld, context = %lld and kv_tokens = "
+			"%lld would fit",
+			(long long)e.sessions, (long long)e.chunk, (long long)e.context,
+			(long long)e.kv_tokens);
 	else
 		snprintf(out, out_bytes, "not even one session fits: set device = cpu");
 }
 
-/* Whether the device has memory for the weights and the largest pass. */
+/* Whether the device has memory for the weights, the KV cache and the largest pass. */
 static int check_memory(const struct verifier_config *config, const struct model *model,
-	struct backend *backend, struct error *err)
+	struct backend *backend, uint64_t kv_there, struct error *err)
 {
+	const struct extent extent = extent_of(config);
 	uint64_t weights = model_place_bytes(model), experts = model->expert_bytes_total;
-	uint64_t pass =
-		pass_bytes(config, model, backend, config->sessions_max, config->prefill_chunk);
+	uint64_t pass = pass_bytes(config, model, backend, &extent);
+	uint64_t kv = cells_bytes(config, model, backend, &extent);
 	struct backend_memory memory;
-	char fits[96];
+	char fits[160];
 
 	/* With an expert-cache its own setting decides how many experts the device keeps. */
 	if (config->experts != VERIFIER_EXPERTS_MAPPED)
 		experts = 0;
 	backend->ops->memory(backend, &memory);
-	if (weights + experts + pass <= memory.free)
+	/* A predecessor's cache is taken over, or given up before another is made. */
+	memory.free +=
+		kv_there < memory.bytes - memory.free ? kv_there : memory.bytes - memory.free;
+	if (weights + experts + kv + pass <= memory.free)
 		return 0;
 	if (weights + experts >= memory.free)
 		snprintf(fits, sizeof(fits), "the weights alone do not fit: set device = cpu");
@@ -84,20 +145,22 @@ static int check_memory(const struct verifier_config *config, const struct model
 		say_what_fits(config, model, backend, memory.free - weights - experts, fits,
 			sizeof(fits));
 	return error_set(err, ENOMEM,
-		"%s has %s free of %s%s, but the model needs %s: weights %s, experts %s, buffers "
-		"for "
-		"sessions_max = %lld and prefill_chunk = %lld %s; %s",
+		"%s has %s free of %s%s, but the model needs %s: weights %s, experts %s, KV cache "
+		"(kv_tokens = %lld) %s, buffers for sessions_max = %lld and prefill_chunk = %lld "
+		"%s; "
+		"%s",
 		backend->device->name, UNITS_SIZE(memory.free), UNITS_SIZE(memory.bytes),
 		memory.free < memory.bytes - memory.bytes / OWN_PART
 			? " (other programs have the rest)"
 			: "",
-		UNITS_SIZE(weights + experts + pass), UNITS_SIZE(weights), UNITS_SIZE(experts),
-		(long long)config->sessions_max, (long long)config->prefill_chunk, UNITS_SIZE(pass),
-		fits);
+		UNITS_SIZE(weights + experts + kv + pass), UNITS_SIZE(weights), UNITS_SIZE(experts),
+		(long long)config->kv_tokens, UNITS_SIZE(kv), (long long)config->sessions_max,
+		(long long)config->prefill_chunk, UNITS_SIZE(pass), fits);
 }
 
 static int open_gpu(const struct verifier_config *config, const struct model *model,
-	enum gpu_choice choice, const char *device, struct backend **out, struct error *err)
+	enum gpu_choice choice, const char *device, uint64_t kv_there, struct backend **out,
+	struct error *err)
 {
 	const struct backend_gpu_options options = {.device = device};
 	struct backend *backend = NULL;
@@ -105,7 +168,7 @@ static int open_gpu(const struct verifier_config *config, const struct model *mo
 					   : backend_cuda_create(&options, &backend, err);
 
 	if (rc == 0)
-		rc = check_memory(config, model, backend, err);
+		rc = check_memory(config, model, backend, kv_there, err);
 	if (rc != 0 && backend != NULL)
 		backend->ops->destroy(backend);
 	if (rc == 0)
@@ -113,7 +176,7 @@ static int open_gpu(const struct verifier_config *config, const struct model *mo
 	return rc;
 }
 
-int device_open(const struct verifier_config *config, const struct model *model,
+int device_open(const struct verifier_config *config, const struct model *model, uint64_t kv_there,
 	struct backend **out, struct error *err)
 {
 	const char *lost = getenv(LOST), *device;
@@ -129,7 +192,7 @@ int device_open(const struct verifier_config *config, const struct model *model,
 		log_notice("the CPU computes, because %s; a restart uses the GPU again", lost);
 		return open_cpu(config, out, err);
 	}
-	rc = open_gpu(config, model, choice, device, out, &why);
+	rc = open_gpu(config, model, choice, device, kv_there, out, &why);
 	if (rc != 0 && choice == GPU_CHOICE_AUTO) {
 		log_notice("device = auto: the CPU computes, because %s", why.text);
 		return open_cpu(config, out, err);

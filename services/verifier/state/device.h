@@ -8,11 +8,15 @@
 
 struct backend;
 
-/* Makes the back end for a loaded model, under settings that fit it. Logs why it is the CPU, where
- * the setting leaves the choice. -ENOMEM: the device has too little memory; the message says with
+/* Makes the back end for a loaded model, under settings that fit it. kv_there: bytes that a
+ * predecessor's KV cache has of the device. Logs why it is the CPU, where the setting leaves the choice. -ENOMEM: the device has too little memory; the message says with
  * which settings the model would fit. Other errors as backend_cuda_create. */
-int device_open(const struct verifier_config *config, const struct model *model,
+int device_open(const struct verifier_config *config, const struct model *model, uint64_t kv_there,
 	struct backend **out, struct error *err);
+
+/* Bytes of the KV cache in the device's memory; 0: it has none. */
+uint64_t device_kv_bytes(const struct verifier_config *config, const struct model *model,
+	const struct backend *backend);
 
 /* Makes the CPU's back end beside that of a device; *out is NULL where there is none. -EINVAL,
  * -ENOMEM. */

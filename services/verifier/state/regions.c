@@ -1,12 +1,14 @@
 #include "services/verifier/state/regions.h"
 
 #include "kernels/kernels.h"
+#include "services/verifier/state/kv_memory.h"
 #include "services/verifier/state/packed.h"
 #include "shared/base/file.h"
 #include "shared/base/log.h"
 #include "shared/model/gguf/gguf_watch.h"
 #include "shared/spec/kv_plan.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +16,7 @@
 
 void regions_recover(struct daemon *daemon, struct regions_left *left)
 {
-	*left = (struct regions_left){-1, -1, -1, -1, -1, -1};
+	*left = (struct regions_left){-1, -1, -1, -1, -1, -1, -1};
 	(void)broker_recover(daemon, WEIGHTS_REGION, &left->weights);
 	if (broker_recover(daemon, SESSIONS_REGION, &left->sessions) != 0)
 		return;
@@ -22,12 +24,30 @@ void regions_recover(struct daemon *daemon, struct regions_left *left)
 	(void)broker_recover(daemon, SUPPORTS_REGION, &left->supports);
 	(void)broker_recover(daemon, HIDDEN_REGION, &left->hidden);
 	(void)broker_recover(daemon, KV_REGION, &left->kv);
+	(void)broker_recover(daemon, KV_MEMORY, &left->kv_memory);
+}
+
+uint64_t regions_left_device(const struct regions_left *left)
+{
+	struct region region;
+	struct error err;
+	int own = left->kv_memory >= 0 && left->kv >= 0 ? fcntl(left->kv, F_DUPFD_CLOEXEC, 0) : -1;
+
+	if (own < 0 ||
+		region_attach(own, KV_REGION, KV_REGION_LAYOUT,
+			REGION_DATA + sizeof(struct kv_region_header), false, &region, &err) != 0)
+		return 0;
+	const struct kv_region_header *header = region_payload(&region);
+	struct kv_layout layout = header->layout;
+	uint64_t bytes = header->device != 0 ? kv_memory_bytes(kv_store_bytes(&layout)) : 0;
+	region_close(&region);
+	return bytes;
 }
 
 void regions_left_close(struct regions_left *left)
 {
 	int *fds[] = {&left->sessions, &left->draft, &left->supports, &left->hidden, &left->kv,
-		&left->weights};
+		&left->kv_memory, &left->weights};
 
 	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
 		if (*fds[i] >= 0)
@@ -245,16 +265,47 @@ int regions_make_hidden(
 	return 0;
 }
 
+static bool same_kv(const struct kv_region_header *found, const struct kv_region_header *want)
+{
+	struct kv_region_header other = *found;
+
+	other.number = want->number;
+	other.pid = want->pid;
+	return memcmp(&other, want, sizeof(other)) == 0;
+}
+
 /* Takes over the predecessor's KV cache, if its cells belong to the sessions that were taken over.
  */
-static bool adopt_kv(
-	int *left, const struct kv_region_header *want, size_t payload, struct regions *out)
+static bool adopt_kv(struct regions_left *left, const struct kv_region_header *want, size_t payload,
+	struct backend *backend, struct regions *out)
 {
-	if (!out->recovered || adopt(left, KV_REGION, KV_REGION_LAYOUT, payload, &out->kv) != 0)
+	struct error err;
+
+	if (!out->recovered ||
+		adopt(&left->kv, KV_REGION, KV_REGION_LAYOUT, payload, &out->kv) != 0)
 		return false;
-	if (memcmp(region_payload(&out->kv), want, sizeof(*want)) == 0)
+	struct kv_region_header *found = region_payload(&out->kv);
+	uint64_t number = found->number;
+	if (!same_kv(found, want)) {
+		log_notice("the predecessor's KV cache has another shape or lies elsewhere: "
+			   "sessions are computed again");
+		region_close(&out->kv);
+		return false;
+	}
+	if (want->device == 0)
 		return true;
-	log_notice("the predecessor's KV cache has another shape: sessions are computed again");
+	int rc = left->kv_memory >= 0 ? kv_memory_wait(found->pid, &err)
+				      : error_set(&err, ENOENT, "no other process kept its memory");
+	if (rc == 0)
+		rc = kv_memory_adopt(backend, left->kv_memory, kv_store_bytes(&want->layout),
+			number, &out->kv_store, &out->kv_store_fd, &err);
+	if (rc == 0) {
+		found->pid = (uint64_t)getpid();
+		return true;
+	}
+	log_notice("the KV cache on the device is not taken over, and sessions are computed again: "
+		   "%s",
+		err.text);
 	region_close(&out->kv);
 	return false;
 }
@@ -270,32 +321,60 @@ struct kv_layout regions_kv_layout(const struct verifier_config *config, const s
 	return kv_plan_layout(&plan, model);
 }
 
-static int open_kv(struct broker *broker, int *left, const struct verifier_config *config,
-	const struct model *model, struct resources_needs *needs, struct regions *out,
-	struct error *err)
+/* Drops what the predecessor left: it may be as large as the new one, so it must not count in what is
+ * asked for room. */
+static void abandon_kv(struct broker *broker, struct regions_left *left)
+{
+	int *fds[] = {&left->kv, &left->kv_memory};
+
+	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
+		if (*fds[i] >= 0)
+			close(*fds[i]);
+		*fds[i] = -1;
+	}
+	broker_abandon(broker, KV_REGION);
+	broker_abandon(broker, KV_MEMORY);
+}
+
+static int make_kv(const struct kv_region_header *want, size_t payload, struct backend *backend,
+	struct regions *out, struct error *err)
+{
+	struct kv_region_header *header;
+	int rc = region_create(KV_REGION, KV_REGION_LAYOUT, payload, REGION_HUGE, &out->kv, err);
+
+	if (rc != 0)
+		return rc;
+	header = region_payload(&out->kv);
+	*header = *want;
+	header->number = out->kv.header->uid;
+	header->pid = (uint64_t)getpid();
+	out->kv_mem = header + 1;
+	return want->device != 0 ? kv_memory_make(backend, kv_store_bytes(&want->layout),
+					   header->number, &out->kv_store, &out->kv_store_fd, err)
+				 : 0;
+}
+
+static int open_kv(struct broker *broker, struct regions_left *left,
+	const struct verifier_config *config, const struct model *model, struct backend *backend,
+	struct resources_needs *needs, struct regions *out, struct error *err)
 {
 	struct kv_region_header want = {
 		.model_fingerprint = model->fingerprint,
 		.arithmetic = KERNELS_ARITHMETIC,
 		.layout = regions_kv_layout(config, model),
+		.device = kv_memory_device(config, backend),
 	};
-	size_t payload = sizeof(want) + kv_bytes(&want.layout);
-	struct kv_region_header *header;
+	size_t payload = sizeof(want) + kv_map_bytes(&want.layout) +
+			 (want.device == 0 ? kv_store_bytes(&want.layout) : 0);
 
 	if (kv_bytes(&want.layout) == 0)
 		return error_set(err, ENOMEM, "KV cache of %lld tokens (kv_tokens) is too large",
 			(long long)config->kv_tokens);
-	bool was_left = *left >= 0;
+	bool was_left = left->kv >= 0 || left->kv_memory >= 0;
 	out->kv_layout = want.layout;
-	out->kv_recovered = adopt_kv(left, &want, payload, out);
-	if (!out->kv_recovered && was_left) {
-		/* It may be as large as the new one, so it must not count in what is asked for
-		 * room. */
-		if (*left >= 0)
-			close(*left);
-		*left = -1;
-		broker_abandon(broker, KV_REGION);
-	}
+	out->kv_recovered = adopt_kv(left, &want, payload, backend, out);
+	if (!out->kv_recovered && was_left)
+		abandon_kv(broker, left);
 	if (out->kv_recovered) {
 		uint64_t there = region_memory(&out->kv);
 
@@ -308,22 +387,19 @@ static int open_kv(struct broker *broker, int *left, const struct verifier_confi
 		out->kv_mem = (struct kv_region_header *)region_payload(&out->kv) + 1;
 		return 0;
 	}
-	rc = region_create(KV_REGION, KV_REGION_LAYOUT, payload, REGION_HUGE, &out->kv, err);
-	if (rc != 0)
-		return error_prefix(err, rc, "KV cache of %lld tokens (kv_tokens)",
-			(long long)config->kv_tokens);
-	header = region_payload(&out->kv);
-	*header = want;
-	out->kv_mem = header + 1;
-	return 0;
+	rc = make_kv(&want, payload, backend, out, err);
+	return rc == 0 ? 0
+		       : error_prefix(err, rc, "KV cache of %lld tokens (kv_tokens)",
+				 (long long)config->kv_tokens);
 }
 
 int regions_open(struct broker *broker, struct regions_left *left,
-	const struct verifier_config *config, const struct model *model,
+	const struct verifier_config *config, const struct model *model, struct backend *backend,
 	struct resources_needs *needs, uint64_t tokenizer_fingerprint, struct regions *out,
 	struct error *err)
 {
 	memset(out, 0, sizeof(*out));
+	out->kv_store_fd = -1;
 	out->places = verifier_config_places(config);
 	int rc = open_sessions(&left->sessions, config, model, tokenizer_fingerprint, out, err);
 	if (rc == 0)
@@ -333,7 +409,7 @@ int regions_open(struct broker *broker, struct regions_left *left,
 	if (rc == 0)
 		adopt_hidden(&left->hidden, model, out);
 	if (rc == 0)
-		rc = open_kv(broker, &left->kv, config, model, needs, out, err);
+		rc = open_kv(broker, left, config, model, backend, needs, out, err);
 	if (rc != 0)
 		regions_close(out);
 	else
@@ -368,7 +444,8 @@ void regions_needs(const struct regions *regions, const struct region *packed,
 
 	*out = (struct slots_needs){
 		.weights = slots_needs_weights(model),
-		.kv = kv_bytes(&regions->kv_layout),
+		.kv = kv_map_bytes(&regions->kv_layout) +
+		      (regions->kv_store_fd < 0 ? kv_store_bytes(&regions->kv_layout) : 0),
 		.rest = sessions_bytes(regions->places, header->n_context) + draft_bytes() +
 			SUPPORTS_BYTES +
 			(regions->hidden.header != NULL ? regions->hidden.bytes : 0),
@@ -379,6 +456,10 @@ void regions_needs(const struct regions *regions, const struct region *packed,
 
 void regions_close(struct regions *regions)
 {
+	if (regions->kv_store.backend != NULL)
+		regions->kv_store.backend->ops->free(&regions->kv_store);
+	if (regions->kv.header != NULL && regions->kv_store_fd >= 0)
+		close(regions->kv_store_fd);
 	if (regions->kv.header != NULL)
 		region_close(&regions->kv);
 	if (regions->hidden.header != NULL)

@@ -16,14 +16,18 @@
 #include "shared/spec/slots.h"
 
 #define KV_REGION "kv"
-#define KV_REGION_LAYOUT 9
+#define KV_REGION_LAYOUT 10
 
-/* The payload of "kv": this, then the map and the store of the KV cache (kv.h). */
+/* The payload of "kv": this, then the map and the store of the KV cache (kv.h). On a device the store
+ * lies in its memory instead (kv_memory.h). */
 struct kv_region_header {
 	uint64_t model_fingerprint;
 	uint64_t arithmetic; /* KERNELS_ARITHMETIC of the process that filled it */
 	struct kv_layout layout;
-	unsigned char pad[128 - 2 * sizeof(uint64_t) - sizeof(struct kv_layout)];
+	uint64_t device; /* kv_memory_device; 0: the store is here */
+	uint64_t number; /* random, of this region; the device's memory has it too */
+	uint64_t pid; /* of the process that writes to the device's memory */
+	unsigned char pad[128 - 5 * sizeof(uint64_t) - sizeof(struct kv_layout)];
 };
 static_assert(sizeof(struct kv_region_header) == 128, "the cells stay 64-byte aligned");
 
@@ -33,6 +37,10 @@ struct regions {
 	/* our own copy; the one in the region is written, but never read again */
 	struct sessions_header header;
 	void *kv_mem; /* in kv */
+	/* The store of the KV cache on a device, for who makes the cache of it; backend NULL: it is in
+	 * kv. And its descriptor, or -1. */
+	struct buffer kv_store;
+	int kv_store_fd;
 	struct kv_layout kv_layout;
 	bool recovered; /* the session pages are a predecessor's */
 	uint32_t places; /* pages that are used at a time, by the configuration of the start */
@@ -41,11 +49,13 @@ struct regions {
 
 /* Descriptors of what a predecessor left; -1 where there is none or it has been taken. */
 struct regions_left {
-	int sessions, draft, supports, hidden, kv, weights;
+	int sessions, draft, supports, hidden, kv, kv_memory, weights;
 };
 
 /* Before the broker opens. Touches nothing, because the predecessor may still live. */
 void regions_recover(struct daemon *daemon, struct regions_left *left);
+/* Bytes of a device's memory that the predecessor's KV cache has, if its region says so. */
+uint64_t regions_left_device(const struct regions_left *left);
 /* Closes what has not been taken. */
 void regions_left_close(struct regions_left *left);
 
@@ -55,7 +65,7 @@ struct kv_layout regions_kv_layout(const struct verifier_config *config, const s
 /* With the broker open, so that no other process works in these regions. Takes what it can use from
  * left. */
 int regions_open(struct broker *broker, struct regions_left *left,
-	const struct verifier_config *config, const struct model *model,
+	const struct verifier_config *config, const struct model *model, struct backend *backend,
 	struct resources_needs *needs, uint64_t tokenizer_fingerprint, struct regions *out,
 	struct error *err);
 /* The memory of these regions, and of the weights that every token needs, of which packed has a

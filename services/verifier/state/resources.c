@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/steps/backend_cpu.h"
 #include "kernels/kernels.h"
+#include "services/verifier/state/device.h"
 #include "services/verifier/state/journal.h"
 #include "services/verifier/state/pass_limits.h"
 #include "shared/base/cpus.h"
@@ -98,7 +99,8 @@ uint64_t resources_device(
 
 	if (backend->device == NULL)
 		return 0;
-	uint64_t bytes = model_place_bytes(model) + forward_bytes(model, backend, &limits);
+	uint64_t bytes = model_place_bytes(model) + forward_bytes(model, backend, &limits) +
+			 device_kv_bytes(config, model, backend);
 	if (model->config.n_experts == 0)
 		return bytes;
 	slots_geometry_init(&geometry, model);

@@ -32,8 +32,8 @@ void resources_needs(const struct verifier_config *config, const struct model *m
 	const struct adapter *adapter, struct backend *backend, uint64_t kv_bytes,
 	struct resources_needs *out);
 
-/* What the process takes of the device's memory: weights, passes, and spare slots for experts; 0
- * where it computes in the host's. The KV cache lies in the host's memory, which the device reads. */
+/* What the process takes of the device's memory: weights, passes, the KV cache, and spare slots for
+ * experts; 0 where it computes in the host's. */
 uint64_t resources_device(
 	const struct verifier_config *config, const struct model *model, struct backend *backend);
 

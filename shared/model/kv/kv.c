@@ -1,3 +1,4 @@
+#include "shared/model/kv/kv_content.h"
 #include "shared/model/kv/kv_internal.h"
 
 #include "shared/model/kv/kv_prefix.h"
@@ -229,9 +230,29 @@ int kv_init_memory(struct kv *kv, struct backend *backend, void *memory,
 	return rc < 0 ? rc : kv_init(kv, memory, &store, layout, fresh, err);
 }
 
+int kv_init_own(struct kv *kv, struct backend *backend, void *map, const struct kv_layout *layout,
+	struct error *err)
+{
+	struct buffer store;
+	int rc = backend->ops->alloc(backend, kv_store_bytes(layout), BUFFER_OWN, &store, err);
+	return rc < 0 ? rc : kv_init(kv, map, &store, layout, true, err);
+}
+
 void kv_check(struct kv *kv)
 {
-	kv->checked = kv->store.host != NULL;
+	kv->checked = true;
+}
+
+int kv_use_queue(struct kv *kv, struct queue *q, struct error *err)
+{
+	struct backend *backend = kv->store.backend;
+	size_t bytes = kv_content_bytes(kv);
+	if (kv->store.host || bytes == 0)
+		return 0;
+	int rc = backend->ops->alloc(backend, bytes, BUFFER_HOST, &kv->staging, err);
+	if (rc == 0)
+		kv->queue = q;
+	return rc;
 }
 
 void kv_exit(struct kv *kv)
@@ -241,6 +262,8 @@ void kv_exit(struct kv *kv)
 	free(kv->pages);
 	free(kv->position);
 	free(kv->free_records);
+	if (kv->staging.backend)
+		kv->staging.backend->ops->free(&kv->staging);
 	if (kv->store.backend)
 		kv->store.backend->ops->free(&kv->store);
 	kv_windows_exit(kv);

@@ -15,7 +15,8 @@
  *
  * The store is the back end's: [layer][k, v][kv_head][cell]. The cells of each head are rounded up
  * to whole turns (KV_TURN) and to a cache line, so that what one attention job reads is contiguous.
- * Nothing here points into the store: vectors are known by their offsets.
+ * Nothing here points into the store: vectors are known by their offsets. In a device's memory this
+ * process does not see it; a queue then copies pages (kv_use_queue).
  *
  * A page stays with its sequence until kv_seq_exit, and is free again when no sequence has it. Shared
  * pages may be kept beyond that, for later sequences that begin with the same tokens (kv_keep.c).
@@ -126,6 +127,9 @@ struct kv {
 	int32_t *position; /* [cells] as in meta; owned */
 	bool checked; /* set by kv_check */
 	struct buffer store; /* owned; see kv_k, kv_v */
+	/* of kv_use_queue: NULL, or borrowed; and a page's content on its way, owned */
+	struct queue *queue;
+	struct buffer staging;
 	/* distance between the vectors of neighbouring cells; equal when v lies in k */
 	size_t k_bytes, v_bytes;
 	size_t k_head_bytes,
@@ -192,10 +196,18 @@ int kv_init(struct kv *kv, void *map, struct buffer *store, const struct kv_layo
  * that can wrap memory. */
 int kv_init_memory(struct kv *kv, struct backend *backend, void *memory,
 	const struct kv_layout *layout, bool fresh, struct error *err);
+/* A fresh cache whose store is memory that the back end allocates: a device's own. map: of this
+ * process, kv_map_bytes. */
+int kv_init_own(struct kv *kv, struct backend *backend, void *map, const struct kv_layout *layout,
+	struct error *err);
 void kv_exit(struct kv *kv);
 /* Call after kv_init, for memory that other processes could write to: kv_adopt then takes over only
- * cells with the right checksum (kv_sums.h). Only for a store that this process sees. */
+ * cells with the right checksum (kv_sums.h). */
 void kv_check(struct kv *kv);
+/* Lets pages of a store that this process does not see be copied (kv_share, kv_content.h), through
+ * this queue: from now on the cache belongs to the queue's thread. Does nothing for other stores.
+ * -ENOMEM. */
+int kv_use_queue(struct kv *kv, struct queue *q, struct error *err);
 
 /* Makes an empty sequence for n_max tokens, with LIMIT_DRAFT_NODES more in flight. -EINVAL: owner
  * is 0, or n_max not in 1..LIMIT_CONTEXT. */

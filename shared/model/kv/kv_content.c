@@ -11,30 +11,62 @@ size_t kv_content_bytes(const struct kv *kv)
 {
 	size_t cell = kv->k_bytes + (kv->layout.v_dim != 0 ? kv->v_bytes : 0);
 
-	if (!kv->store.host || !kv_shares(kv))
+	if (!kv_shares(kv))
 		return 0;
 	return cell * KV_PAGE_CELLS * kv->layout.n_layers * kv->layout.n_kv_heads;
 }
 
-/* Copies a page out of the store, or into it. */
-static void copy(const struct kv *kv, uint32_t page, unsigned char *bytes, bool out)
+/* Copies bytes between two offsets: of the store, and of the content, which lies at `content` where
+ * this process sees the store, and else in kv->staging. */
+static void copy_part(
+	struct kv *kv, size_t store, unsigned char *content, size_t at, size_t bytes, bool out)
 {
-	size_t k_bytes = KV_PAGE_CELLS * kv->k_bytes,
+	struct queue *q = kv->queue;
+	struct place in_store = {&kv->store, store}, in_content = {&kv->staging, at};
+
+	if (!kv->store.host)
+		q->ops->copy(q, out ? in_content : in_store, out ? in_store : in_content, bytes);
+	else if (out)
+		memcpy(content + at, kv->store.host + store, bytes);
+	else
+		memcpy(kv->store.host + store, content + at, bytes);
+}
+
+static void copy_parts(struct kv *kv, uint32_t page, unsigned char *content, bool out)
+{
+	size_t k_bytes = KV_PAGE_CELLS * kv->k_bytes, at = 0,
 	       v_bytes = kv->layout.v_dim != 0 ? KV_PAGE_CELLS * kv->v_bytes : 0;
 
 	for (uint32_t layer = 0; layer < kv->layout.n_layers; layer++) {
 		for (uint32_t head = 0; head < kv->layout.n_kv_heads; head++) {
-			unsigned char *k = kv->store.host + kv_k(kv, layer, head) + page * k_bytes;
-			unsigned char *v = kv->store.host + kv_v(kv, layer, head) + page * v_bytes;
-
-			memcpy(out ? bytes : k, out ? k : bytes, k_bytes);
-			bytes += k_bytes;
+			copy_part(kv, kv_k(kv, layer, head) + page * k_bytes, content, at, k_bytes,
+				out);
+			at += k_bytes;
 			/* Otherwise the values lie in the keys. */
 			if (v_bytes != 0)
-				memcpy(out ? bytes : v, out ? v : bytes, v_bytes);
-			bytes += v_bytes;
+				copy_part(kv, kv_v(kv, layer, head) + page * v_bytes, content, at,
+					v_bytes, out);
+			at += v_bytes;
 		}
 	}
+}
+
+/* Copies a page out of the store, or into it. */
+static int copy(struct kv *kv, uint32_t page, unsigned char *content, bool out)
+{
+	struct queue *q = kv->queue;
+	size_t bytes = kv_content_bytes(kv);
+
+	assert(kv_reaches(kv));
+	if (!kv->store.host && !out)
+		memcpy(kv->staging.host, content, bytes);
+	copy_parts(kv, page, content, out);
+	if (kv->store.host)
+		return 0;
+	int rc = q->ops->wait(q, q->ops->ticket(q));
+	if (rc == 0 && out)
+		memcpy(content, kv->staging.host, bytes);
+	return rc;
 }
 
 bool kv_content_name(struct kv *kv, uint32_t page, struct kv_content_name *out)
@@ -49,9 +81,9 @@ bool kv_content_name(struct kv *kv, uint32_t page, struct kv_content_name *out)
 	return true;
 }
 
-void kv_content_read(const struct kv *kv, uint32_t page, void *out)
+int kv_content_read(struct kv *kv, uint32_t page, void *out)
 {
-	copy(kv, page, out, true);
+	return copy(kv, page, out, true);
 }
 
 int kv_content_append(struct kv *kv, struct kv_seq *seq, const uint8_t *order, const void *content)
@@ -68,7 +100,10 @@ int kv_content_append(struct kv *kv, struct kv_seq *seq, const uint8_t *order, c
 	for (uint32_t i = 0; i < KV_PAGE_CELLS; i++)
 		accepted[order[i]] = cells[i];
 	/* The copy of bytes that the caller only reads. */
-	copy(kv, cells[0] / KV_PAGE_CELLS, (unsigned char *)content, false);
-	kv_commit(kv, seq, accepted, KV_PAGE_CELLS, NULL, 0);
-	return 0;
+	rc = copy(kv, cells[0] / KV_PAGE_CELLS, (unsigned char *)content, false);
+	if (rc == 0)
+		kv_commit(kv, seq, accepted, KV_PAGE_CELLS, NULL, 0);
+	else
+		kv_commit(kv, seq, NULL, 0, cells, KV_PAGE_CELLS);
+	return rc;
 }

@@ -1,7 +1,7 @@
 /*
  * The content of shared pages as bytes, for who keeps pages elsewhere, and pages that are filled with
- * such bytes instead of being computed. Only for caches whose pages can be shared (kv_share.c), in
- * memory that this process sees. Engine thread.
+ * such bytes instead of being computed. Only for caches whose pages can be shared (kv_share.c). For a
+ * store that this process does not see, call kv_use_queue first. Engine thread.
  */
 #pragma once
 
@@ -19,7 +19,9 @@ struct kv_content_name {
 
 /* What a page holds. False: it cannot be found by its tokens (kv_prefix.h), or is damaged. */
 bool kv_content_name(struct kv *kv, uint32_t page, struct kv_content_name *out);
-void kv_content_read(const struct kv *kv, uint32_t page, void *out);
+/* -errno: the device has failed. */
+int kv_content_read(struct kv *kv, uint32_t page, void *out);
 /* Appends a page with this content to a sequence that has no tokens but those in its shared pages.
- * order: a permutation. -ENOSPC: no page is free or kept, or the sequence has no room. */
+ * order: a permutation. -ENOSPC: no page is free or kept, or the sequence has no room. Other errors:
+ * the device has failed. */
 int kv_content_append(struct kv *kv, struct kv_seq *seq, const uint8_t *order, const void *content);

@@ -18,8 +18,13 @@ struct kv_parts kv_parts_of(const struct kv_layout *layout);
 /* Bytes of n_cells cells of one head in one layer, rounded up to whole turns; 0 for vectors without
  * values. */
 size_t kv_head_bytes(const struct kv_layout *layout, uint32_t n_cells, uint32_t dim);
-/* Copies all vectors of a page to another page. Only for a store that this process sees. */
-void kv_copy_page(struct kv *kv, uint32_t to, uint32_t from);
+/* True when pages can be copied: this process sees the store, or has a queue (kv_use_queue). */
+static inline bool kv_reaches(const struct kv *kv)
+{
+	return kv->store.host || kv->queue;
+}
+/* Copies all vectors of a page to another page. Needs kv_reaches. False: the device has failed. */
+bool kv_copy_page(struct kv *kv, uint32_t to, uint32_t from);
 
 /* kv_marker_clear must come before anything is written into the cell. */
 void kv_marker_clear(struct kv *kv, uint32_t cell);

@@ -144,18 +144,29 @@ size_t kv_v(const struct kv *kv, uint32_t layer, uint32_t kv_head)
 	return at + k_bytes * kv->layout.n_kv_heads + v_bytes * kv_head;
 }
 
-void kv_copy_page(struct kv *kv, uint32_t to, uint32_t from)
+static void copy_within(struct kv *kv, size_t to, size_t from, size_t bytes)
+{
+	if (kv->store.host)
+		memcpy(kv->store.host + to, kv->store.host + from, bytes);
+	else
+		kv->queue->ops->copy(kv->queue, (struct place){&kv->store, to},
+			(struct place){&kv->store, from}, bytes);
+}
+
+bool kv_copy_page(struct kv *kv, uint32_t to, uint32_t from)
 {
 	size_t k_bytes = KV_PAGE_CELLS * kv->k_bytes, v_bytes = KV_PAGE_CELLS * kv->v_bytes;
 	for (uint32_t layer = 0; layer < kv->layout.n_layers && !kv_own_window(kv, layer);
 		layer++) {
 		for (uint32_t head = 0; head < kv->layout.n_kv_heads; head++) {
-			unsigned char *k = kv->store.host + kv_k(kv, layer, head);
-			unsigned char *v = kv->store.host + kv_v(kv, layer, head);
-			memcpy(k + to * k_bytes, k + from * k_bytes, k_bytes);
+			size_t k = kv_k(kv, layer, head), v = kv_v(kv, layer, head);
+			copy_within(kv, k + to * k_bytes, k + from * k_bytes, k_bytes);
 			/* Otherwise the values lie in the keys. */
 			if (kv->layout.v_dim != 0)
-				memcpy(v + to * v_bytes, v + from * v_bytes, v_bytes);
+				copy_within(kv, v + to * v_bytes, v + from * v_bytes, v_bytes);
 		}
 	}
+	/* Markers promise that the vectors are there. */
+	return kv->store.host ||
+	       kv->queue->ops->wait(kv->queue, kv->queue->ops->ticket(kv->queue)) == 0;
 }

@@ -242,10 +242,11 @@ static void leave(struct kv *kv, struct kv_seq *seq)
 static bool copy_page(struct kv *kv, struct kv_seq *seq, uint32_t from, uint32_t first, uint32_t n)
 {
 	uint32_t cells[KV_PAGE_CELLS], kept = 0;
-	if (kv->n_free + kv->n_kept == 0 || !kv->store.host)
+	if (kv->n_free + kv->n_kept == 0 || !kv_reaches(kv))
 		return false;
 	uint32_t to = kv_page_take(kv, seq);
-	kv_copy_page(kv, to, from);
+	if (!kv_copy_page(kv, to, from))
+		return false;
 	for (uint32_t i = 0; i < KV_PAGE_CELLS; i++) {
 		uint32_t at = (uint32_t)kv->position[from * KV_PAGE_CELLS + i] - first;
 		if (at >= n)

@@ -18,7 +18,8 @@ static uint64_t sum_of(const struct kv *kv, uint64_t owner, uint32_t turn, const
 	uint64_t sum = checksum(owner, positions, KV_TURN * sizeof(*positions));
 	size_t k_bytes = KV_TURN * kv->k_bytes, v_bytes = KV_TURN * kv->v_bytes;
 
-	for (uint32_t layer = 0; layer < kv->layout.n_layers && !kv_own_window(kv, layer);
+	for (uint32_t layer = 0;
+		kv->store.host && layer < kv->layout.n_layers && !kv_own_window(kv, layer);
 		layer++) {
 		for (uint32_t head = 0; head < kv->layout.n_kv_heads; head++) {
 			const unsigned char *k = kv->store.host + kv_k(kv, layer, head);

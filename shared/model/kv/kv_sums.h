@@ -6,7 +6,8 @@
  * about a thousandth of a token. The tokens of an incomplete turn, up to 15, are computed again by
  * a successor.
  *
- * Not checked: the vectors of layers with a window of their own (kv_window.h), whose cells come and
+ * Not checked: vectors in a device's memory, which this process does not see (there only the owner and
+ * the positions are); the vectors of layers with a window of their own (kv_window.h), whose cells come and
  * go one by one; the states of recurrent layers (recurrent.h), which are as large as everything
  * else that a token reads and change with each token; and, with such states, which cannot go back
  * by a few tokens, incomplete turns. Nor is anything checked while the process runs: it works on
