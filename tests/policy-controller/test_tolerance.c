@@ -173,12 +173,33 @@ static void what_is_no_pass_is_not_counted(void **state)
 	assert_memory_equal(before, after, sizeof after);
 }
 
+/* A batch whose passes take thirty times as long as those that were seen before: its first pass
+ * counts as long as it was. */
+static void the_first_pass_of_a_batch_counts_in_full(void **state)
+{
+	static const struct machine m = {.fixed = 1e5, .token = 1e5, .free_experts = 1};
+	static struct passes passes;
+	struct tolerance_point points[TOLERANCE_GAMMAS];
+	uint64_t iteration = 0, seed = 5;
+
+	(void)state;
+	passes_init(&passes);
+	for (int i = 0; i < 8; i++)
+		run(&passes, &m, 1, 0, &iteration, &seed);
+	for (uint32_t i = 0; i < 8; i++)
+		run(&passes, &m, 64, i % 2, &iteration, &seed);
+	assert_int_equal(tolerance_points(&passes.tolerance, &passes.cost, 64, 2, points), 2);
+	/* No draft is accepted. */
+	assert_true(near(points[1].measured, pass_ns(&m, 64, 0) / pass_ns(&m, 64, 64), 0.01));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_papers_examples),
 		cmocka_unit_test(planted_costs_are_found),
 		cmocka_unit_test(what_is_no_pass_is_not_counted),
+		cmocka_unit_test(the_first_pass_of_a_batch_counts_in_full),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

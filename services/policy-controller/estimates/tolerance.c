@@ -45,6 +45,8 @@ void tolerance_pass(struct tolerance *t, struct cost *cost, const struct iterati
 	if (b < 1 || b > LIMIT_RUNNING || extra > COST_EXTRA_MAX)
 		return;
 	struct tolerance_cell *c = &t->cells[b][gamma_of(b, extra)];
+	/* What other sizes of batch say of the first pass of this one is no measure of a delay. */
+	bool seen = cost->curves[cost->state][b].n > 0;
 	double base_ns, pass_ns = cost_time(cost, b, extra, &base_ns);
 	/* The first pass of all predicts nothing. */
 	if (!(pass_ns > 0))
@@ -54,7 +56,8 @@ void tolerance_pass(struct tolerance *t, struct cost *cost, const struct iterati
 	c->sessions += (float)b;
 	c->drafted += (float)extra;
 	c->context += (float)record->n_context;
-	c->ns += fmin((double)(record->iteration_ns - record->draft_ns), SAMPLE_MAX * pass_ns);
+	double ns = (double)(record->iteration_ns - record->draft_ns);
+	c->ns += seen ? fmin(ns, SAMPLE_MAX * pass_ns) : ns;
 	c->wait_ns += (double)record->draft_ns;
 	c->predicted_ns += pass_ns;
 	c->predicted_base_ns += base_ns;
