@@ -64,10 +64,10 @@ class Package:
             raise Failure(f"{path} has SHA-256 {digest}, expected {self.sha256}: remove it to download it again")
         return path
 
-    def build(self, cache, jobs):
-        """The path of llama-bench; builds it when it is not there."""
+    def build(self, cache, jobs, name="llama-bench"):
+        """The path of this program; builds it when it is not there."""
         top = cache / self.stem
-        program = top / "build" / "bin" / "llama-bench"
+        program = top / "build" / "bin" / name
         if program.exists():
             return program
         for tool in ("cmake", "g++"):
@@ -83,18 +83,19 @@ class Package:
         log = cache / f"{self.stem}.log"
         print(f"peers: building {self.vendor} (some minutes; {log})", flush=True)
         with open(log, "w") as out:
-            for command in (["cmake", "-S", top / "vendor" / self.vendor, "-B", top / "build", *self.cmake()],
-                            ["cmake", "--build", top / "build", "--target", "llama-bench", "-j", str(jobs)]):
+            for command in (["cmake", "-S", top / "vendor" / self.vendor, "-B", top / "build", *self.cmake(name)],
+                            ["cmake", "--build", top / "build", "--target", name, "-j", str(jobs)]):
                 if subprocess.run(command, stdout=out, stderr=subprocess.STDOUT).returncode:
                     raise Failure(f"{self.vendor} cannot be built: see the end of {log}")
         return program
 
-    def cmake(self):
+    def cmake(self, name="llama-bench"):
+        server = "ON" if name == "llama-server" else "OFF"
         return ["-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DBUILD_SHARED_LIBS=OFF", "-DLLAMA_BUILD_TESTS=OFF",
-                "-DLLAMA_BUILD_SERVER=OFF", *self.options]
+                f"-DLLAMA_BUILD_SERVER={server}", *self.options]
 
-    def facts(self):
-        return {"package": self.name, "version": self.version, "sha256": self.sha256, "cmake": self.cmake()}
+    def facts(self, name="llama-bench"):
+        return {"package": self.name, "version": self.version, "sha256": self.sha256, "cmake": self.cmake(name)}
 
 
 PACKAGES = {

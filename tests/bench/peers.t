@@ -26,6 +26,36 @@ print("a line of a library")
 print(json.dumps(rows))
 """
 
+SERVER = """#!/usr/bin/env python3
+# A llama-server whose answers are as long as was asked.
+import http.server, json, sys
+args = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+def note(what):
+    open({log!r}, "a").write(json.dumps(what) + chr(10))
+class Handler(http.server.BaseHTTPRequestHandler):
+    def reply(self, body):
+        text = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+    def do_GET(self):
+        self.reply({{"status": "ok"}})
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        note(asked)
+        self.reply({{"usage": {{"completion_tokens": asked["max_tokens"]}}}})
+    def log_message(self, *words):
+        pass
+note(args)
+http.server.ThreadingHTTPServer(("127.0.0.1", int(args["--port"])), Handler).serve_forever()
+"""
+
+
+def parallel(*args):
+    return subprocess.run([sys.executable, "bench/peers/parallel.py", *map(str, args)], capture_output=True, text=True, timeout=300 * PATIENCE,
+                          env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+
 
 def run(*args):
     return subprocess.run([sys.executable, "bench/peers/run.py", "--build", B, *map(str, args)], capture_output=True,
@@ -79,6 +109,26 @@ with tempfile.TemporaryDirectory(prefix="outrider-peers-") as folder:
     result = run(*common, "--models", "qwen3-0.6b:1", "--types", "q4_0", "--rounds", 1, "--depths", "")
     ok(result.returncode == 0 and "qwen3-0.6b-1-q4_0" in (folder / "results/peers.txt").read_text() and
        not list((folder / "cache/models").iterdir()), "a model is made and goes again", result.stdout + result.stderr)
+
+    server = folder / "llama-server"
+    server.write_text(SERVER.format(log=str(folder / "served")))
+    server.chmod(0o755)
+    together = ("--build", B, "--cache", folder / "cache", "--results", folder / "results", "--server", server, "--threads", 1, "--file", DEMO,
+                "--rounds", 1, "--output-tokens", 4, "--requests", 2)
+    result = parallel(*together, "--clients", "1,3")
+    data = json.loads((folder / "results/parallel.json").read_text()) if result.returncode == 0 else {"models": [{"tokens_per_s": {}}]}
+    rates = data["models"][0]["tokens_per_s"]
+    ok(set(rates) == {"outrider", "llama.cpp"} and all(set(r) == {"1", "3"} and all(len(v) == 1 and v[0] > 0 for v in r.values()) for r in rates.values()),
+       "parallel.py asks both engines with each number of clients", result.stdout + result.stderr)
+    served = [json.loads(line) for line in (folder / "served").read_text().splitlines()]
+    ok([s["-np"] for s in served if "-np" in s] == ["1", "3"] and all(s["-m"] == DEMO and s["-t"] == "1" for s in served if "-np" in s) and
+       [s["max_tokens"] for s in served if "max_tokens" in s] == [4] * (2 + 2 + 2 + 6) and all(len(s["prompt"]) == 16 and s["ignore_eos"] for s in served if "prompt" in s),
+       "the same file and threads, a slot for each client", served)
+    text = (folder / "results/parallel.txt").read_text()
+    ok("at a time" in text and text.splitlines()[1].startswith("$ bench/peers/parallel.py --server llama-server") and str(folder) not in text, "and says what it did", text)
+    for more, words in ((("--clients", "0"), "--clients"), (("--server", "/none/llama-server"), "/none/llama-server"), (("--server", "false"), "did not become ready")):
+        result = parallel(*together, *more)
+        ok(result.returncode == 1 and words in result.stderr and "Traceback" not in result.stderr, f"{' '.join(more)} is refused", result.stderr)
 
     tools = folder / "tools"  # that they are there is not what this is about
     tools.mkdir()
