@@ -13,6 +13,7 @@
 #include "bench/src/pool.h"
 #include "bench/src/skip.h"
 #include "bench/src/spec.h"
+#include "bench/src/tolerance.h"
 #include "bench/src/workload.h"
 #include "shared/base/standard.h"
 #include "shared/model/gguf/gguf_guard.h"
@@ -46,6 +47,9 @@ static const struct command {
 	{"skip", "without which of its layers a model drafts best for itself", bench_skip},
 	{"spec", "trees of drafts: speed, accepted length, experts and quality, per budget",
 		bench_spec},
+	{"tolerance",
+		"what drafts of many sessions cost, and whether they can pay: the gamma-tolerance",
+		bench_tolerance},
 	{"workload", "tokens/s, acceptance and experts of a served workload, per K",
 		bench_workload},
 };

@@ -196,8 +196,11 @@ static int set_context(struct engine *e, uint32_t n_extra, struct error *err)
 static struct kv_layout plan_kv(const struct engine *e)
 {
 	struct kv_layout layout = kv_layout_of(e->model, kv_type_of(e->options.kv, e->model),
-		(e->n_context + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS);
-	layout.windows = kv_windows_of(e->model, 1, e->n_batch, layout.n_pages * KV_PAGE_CELLS);
+		e->options.rows ? e->options.pages
+				: (e->n_context + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS);
+	if (e->options.rows == 0)
+		layout.windows =
+			kv_windows_of(e->model, 1, e->n_batch, layout.n_pages * KV_PAGE_CELLS);
 	return layout;
 }
 
@@ -246,12 +249,13 @@ static int map_weights(struct engine *e, uint64_t *own, struct error *err)
 
 static struct forward_limits limits_of(const struct engine *e, bool all_logits)
 {
-	uint32_t n_logits = all_logits ? e->n_batch : e->sampling ? 0 : 1;
+	uint32_t n_picks = e->options.rows ? e->options.rows : e->sampling ? 1 : 0;
+	uint32_t n_logits = all_logits ? e->n_batch : n_picks ? 0 : 1;
 
 	return (struct forward_limits){
 		.n_batch = e->n_batch,
 		.n_logits = n_logits,
-		.n_picks = e->sampling ? 1 : 0,
+		.n_picks = n_picks,
 		.n_drafts = n_logits,
 		.n_context = context_of(e),
 	};
@@ -344,6 +348,8 @@ int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct err
 	e->n_batch = o->prefill_chunk ? o->prefill_chunk : PREFILL_CHUNK;
 	if (e->n_batch > e->n_prompt)
 		e->n_batch = e->n_prompt;
+	if (o->rows)
+		e->n_batch = o->rows;
 	struct kv_layout layout = plan_kv(e);
 	rc = map_weights(e, &weights, err);
 	if (rc == 0)

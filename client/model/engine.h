@@ -19,6 +19,9 @@ struct engine_options {
 	 */
 	bool pack;
 	bool no_prompt; /* for a command that has tokens of its own */
+	/* For passes over sequences that the caller makes: rows of a pass, each with a pick, and
+	 * pages of the KV cache. rows 0: the engine's own sequence and its context decide. */
+	uint32_t rows, pages;
 	/* For another program that runs the engine: its name, and what to do instead of --pack;
 	 * NULL: those of outrider-model. */
 	const char *program, *instead_of_pack;

@@ -138,6 +138,37 @@ memory = figures["memory"]
 sanitized = bool(os.environ.get("SAN"))  # whose shadow memory counts too
 ok(0 < memory["beyond_bytes"] < (200e6 if not sanitized else 20e9) and memory["kv_bytes"] > 321 * cell and
    memory["mapped_weight_bytes"] <= os.path.getsize(DEMO) + 65536, "memory beyond weights and KV is told", memory)
+with tempfile.TemporaryDirectory() as folder:
+    picture = os.path.join(folder, "tau.svg")
+    result = run("tolerance", "--model", DEMO, "--draft", "models/outrider-demo-draft-small-q8_0.gguf", "--batch", "1,4,64", "--gamma", "1,3", "--context",
+                 "32,512", "--kv", "q8_0,q16_0", "--acceptance", "100,0", "--slice-ms", "1", "--memory", "60", "--plot", picture, "--json")
+    grid = json.loads(result.stdout) if result.returncode == 0 else {"series": []}
+    ok([s["kv"] for s in grid["series"]] == ["q8_0", "q16_0"] and all(len(s["cells"]) == 18 for s in grid["series"]),
+       "tolerance measures each type of KV", result.stderr + result.stdout)
+    cells = [{(c["context"], c["batch"], c["gamma"]): c for c in s["cells"]} for s in grid["series"]]
+    there = [c for s in cells for c in s.values() if c["state"] == "measured"]
+    ok(all(c["passes"] >= 3 and c["experts"] >= 24 and abs(c["tau"] * c["pass_ms"] / s[c["context"], c["batch"], 0]["pass_ms"] - 1) < 1e-3
+           for s in cells for c in s.values() if c["state"] == "measured"), "tau is the time of a pass without drafts by that of one with them", there)
+    ok(all(s[32, 1, 0]["experts"] == 24 < s[32, 1, 3]["experts"] < s[32, 4, 3]["experts"] for s in cells),
+       "more rows choose more experts, so they are not alike", there)
+    drafted = [c for c in there if c["gamma"] > 0 and (c["context"], c["batch"]) != (32, 1)]
+    ok(drafted and all(abs(c["lambda"] - 2) < 1e-3 and abs(c["needed_tau"] - 0.5) < 1e-3 and c["delta"] > 0 and c["expected"] > 0 and c["measured"] > 0 and
+                       c["held_out_error"] is not None and abs(c["error"] - (c["expected"] / c["measured"] - 1)) < 1e-3 for c in drafted),
+       "the expected speed-up stands beside the measured one", drafted)
+    large = [c for s in cells for c in s.values() if c["state"] == "too large"]
+    ok({(c["context"], c["batch"]) for c in large} == {(512, 64)} and all(c["bytes"] > 60 << 20 and c["tau"] is None and c["error"] is None for c in large) and
+       all(c["extrapolated"] and c["model_tau"] > 0 for c in large), "what is too large is not measured, and what is said of it marked", large)
+    ok(all(s["measured"] == 10 and s["median_error"] >= 0 for s in grid["series"]), "and no part of the error", grid)
+    ok("<svg" in open(picture).read() and "batch 64, extrapolated" in open(picture).read(), "and as a picture")
+    text = run("tolerance", "--model", DEMO, "--batch", "1,64", "--gamma", "1", "--context", "512", "--slice-ms", "1", "--memory", "120", "--layers", "12")
+    ok(text.returncode == 0 and re.search(r"^   64  not measured: weights and KV need \d+\.\d MiB; tau by extrapolation: 0\.\d+$", text.stdout, re.M) and
+       "scaled to 12" in text.stdout and "held out" in text.stdout and "line's own passes" in text.stdout, "as text", text.stdout + text.stderr)
+    for more, status, words in ((("--batch", "4,1"), 64, "does not ascend"), (("--gamma", "17"), 64, "--gamma takes"), (("--kv", "q9"), 64, "--kv"),
+                                (("--kernels", "mmx"), 64, "mmx"), (("--plot", "a.txt"), 64, ".svg"), (("--rounds", "2"), 64, "rounds"),
+                                (("--draft", "/none.gguf"), 66, "/none.gguf")):
+        result = run("tolerance", "--model", DEMO, "--batch", "1", *more)
+        ok(result.returncode == status and words in result.stderr, f"tolerance {' '.join(more)} is refused", result)
+
 result = run("model", "--model", DEMO, "--batch", "1", "--depth", "32", "--prefill", "32", "--rounds", "1")
 ok(f"; {decode['bytes'] / 2**20:.1f} MiB need " in result.stdout and " MB" not in result.stdout,
    "as text, sizes are in MiB", result.stderr + result.stdout)
