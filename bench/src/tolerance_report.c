@@ -275,10 +275,11 @@ int grid_plot(const struct tolerance_bench *b, struct error *err)
 	if (!to)
 		return -EIO;
 	fprintf(to,
-		"set multiplot layout %u,%u\nset grid\nset yrange [0:1.05]\nset key top right "
+		"set multiplot layout %u,%u\nset grid\nset xrange [0:%u]\nset yrange [0:1.05]\nset "
+		"key top right "
 		"font ',9'\nset xlabel 'gamma, drafted tokens of each session'\nset ylabel "
 		"'tau(gamma + 1); points: measured, lines: model'\n",
-		b->n_series, b->n_contexts);
+		b->n_series, b->n_contexts, b->gamma[b->n_gammas - 1]);
 	for (uint32_t i = 0; i < b->n_series; i++)
 		for (uint32_t c = 0; c < b->n_contexts; c++)
 			plot_panel(b, &b->series[i], c, to);

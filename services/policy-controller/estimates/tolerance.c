@@ -3,8 +3,9 @@
 #include <math.h>
 
 #define FADE (1 - 1.0f / 256) /* of a pass, by each later one of its cell */
-#define PASSES_LEAST \
-	2.0f /* passes, with drafts and without, before a speed-up counts as measured */
+/* Passes, with drafts and without, before a speed-up counts as measured: two, of which one has
+ * faded a little. */
+#define PASSES_LEAST 1.9f
 #define SAMPLE_MAX 4.0 /* times the expected time: a longer pass was delayed, and counts as that */
 
 double tolerance_tau(double first_ns, double pass_ns)
