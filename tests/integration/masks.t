@@ -81,13 +81,14 @@ with Service(model=MODEL, options=("--adapter", ADAPTER, "--threads", 2, "--budg
             wrong += [f"{mode}, {i}: {what}"] if what else []
     tap.ok(kills > 0 and not wrong, f"the verifier killed {kills} times: the same bytes", "\n".join(wrong[:10]))
 
-# An adapter that does not fit: the service says so, and goes on without it.
+# An adapter that does not fit, and a device that takes none: the service says so, and goes on without it.
 for what, model, adapter, message in (("of another architecture", HEADS / "target-llama.f32.gguf", ADAPTER, '"llama" is wanted'),
                                       ("that is no adapter", MODEL, HEADS / "eagle3-llama-own.f32.gguf", "general.type"),
-                                      ("that does not exist", MODEL, HEADS / "nothing.gguf", "nothing.gguf")):
-    with Service(model=model, options=("--adapter", adapter)) as service:
+                                      ("that does not exist", MODEL, HEADS / "nothing.gguf", "nothing.gguf"),
+                                      ("on a GPU", MODEL, ADAPTER, "the device simt takes no adapters")):
+    with Service(model=model, options=("--adapter", adapter), sets=("verifier.device=simt",) if "GPU" in what else ()) as service:
         said = verifier(service)
-        result = service.swarm([{"tokens": ids[0], "max_tokens": 4, "k": 3, "ignore_eos": True, "draft_method": "mtp-lora"}])[0]
+        result = service.swarm([{"tokens": ids[0][:4], "max_tokens": 4, "k": 3, "ignore_eos": True, "draft_method": "mtp-lora"}])[0]
         tap.ok(message in str(said.get("adapter")) and "adapter_masks" not in said and len(result.get("tokens", ())) == 4,
                f"an adapter {what}: the service goes on without it", (said, result))
         refused = run(program("outrider"), "run", "--runtime-dir", service.runtime, "--tokens", "1,2,3", "--draft-method", "mtp-lora")

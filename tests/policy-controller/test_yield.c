@@ -967,6 +967,44 @@ static void what_a_drafter_may_not_do_is_not_waited_for(void **state)
 	}
 }
 
+/* A pass of a session that drafts from masks: K masks behind each token that may be the last one, from
+ * which the next pass has its draft. No drafter follows. ready: the draft that is there. */
+static struct iteration_record masked_step(struct simulated *sim, uint32_t k, uint32_t *ready)
+{
+	uint32_t drafted = *ready < k ? *ready : k, masks = k * (drafted + 1);
+	struct iteration_record r = step(sim, drafted);
+	r.k = (uint8_t)k;
+	r.method = DRAFT_MTP_LORA;
+	r.masks = (uint16_t)masks;
+	r.batch_tokens = 1 + drafted + masks;
+	r.iteration_ns = (uint64_t)(sim->base_ms * (1 + sim->token_cost * (drafted + masks)) * 1e6);
+	r.unfollowed = true;
+	*ready = k;
+	return r;
+}
+
+static void masks_are_tried_for_long_enough_to_see_a_draft(void **state)
+{
+	(void)state;
+	for (uint32_t dear = 0; dear < 2; dear++) {
+		struct fixture *f = make_fixture();
+		struct simulated sim = simulated_make(7, 0, 0.95, dear ? 0.6 : 0.02);
+		uint32_t asked = 0, tried = 0, seen = 0, ready = 0;
+		for (uint32_t i = 0; i < 3000; i++) {
+			uint32_t k = next_k(f, &sim);
+			struct iteration_record r = masked_step(&sim, k, &ready);
+			tried += k > 0 && r.drafted == 0;
+			seen += k > 0 && r.drafted > 0;
+			asked += i >= 500 && k > 0;
+			controller_take(&f->controller, &r);
+		}
+		/* Each trial sees a draft. Where rows are dear, there are few. */
+		assert_true(tried > 0 && seen >= tried);
+		assert_true(dear ? asked < 250 : asked > 2400);
+		free(f);
+	}
+}
+
 static void a_drafter_follows_only_where_its_drafts_could_pay(void **state)
 {
 	(void)state;
@@ -1261,6 +1299,7 @@ int main(void)
 		cmocka_unit_test(a_first_draft_is_waited_for_by_all_sessions_of_a_pass),
 		cmocka_unit_test(a_drafter_that_rested_catches_up_before_it_is_asked),
 		cmocka_unit_test(what_a_drafter_may_not_do_is_not_waited_for),
+		cmocka_unit_test(masks_are_tried_for_long_enough_to_see_a_draft),
 		cmocka_unit_test(a_drafter_follows_only_where_its_drafts_could_pay),
 		cmocka_unit_test(a_policy_changed_within_a_pass_is_not_planned_for),
 		cmocka_unit_test(drafts_are_wide_where_alternatives_pay),

@@ -369,6 +369,9 @@ static struct decision decide(
 		d.best = d.k = 0;
 		y->view.rule = YIELD_EMPTY;
 	}
+	/* Its first pass computes the masks alone. */
+	if (yield_method(s) == DRAFT_MTP_LORA)
+		d.trial_n++;
 	d.catching_up = d.k > 0 && y->behind > 0;
 	if (d.catching_up) {
 		d.best = d.k = 0;
@@ -384,7 +387,7 @@ static void begin_trial(struct policy_state *s, const struct decision *d)
 	s->trial_k = d->k;
 	s->k_then = d->best;
 	yield_own(s)->waiting = 1;
-	yield_own(s)->news = false;
+	yield_own(s)->prepared = yield_own(s)->news = false;
 }
 
 /* Decides the session's K, trial and cut, and whether the drafter follows it. */

@@ -157,7 +157,8 @@ struct yield_view {
 /* What yield keeps of one session. */
 struct yield {
 	struct acceptance acceptance;
-	uint32_t method; /* enum draft_method of its last draft; COST_METHODS: it had none */
+	uint32_t
+		method; /* enum draft_method of its last draft, or of its masks; COST_METHODS: none */
 	uint32_t k; /* in its last iteration */
 	/* drafts: number so far; behind: tokens that the drafter may not have read */
 	uint32_t drafts, behind;
@@ -176,6 +177,7 @@ struct yield {
 	uint32_t unseen; /* iterations since a draft was verified or foreseen */
 	/* passes since the trial began whose record is awaited; 0: no trial waits */
 	uint32_t waiting;
+	bool prepared; /* a pass of the trial has computed the masks for its first draft */
 	bool news; /* drafts from before the trial were seen since the last plan */
 	uint64_t iterations; /* since the session began */
 	struct yield_view view;

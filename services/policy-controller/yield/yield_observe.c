@@ -98,9 +98,16 @@ static uint64_t masks_ns(struct policy_state *s, const struct iteration_record *
 	return (uint64_t)(pass[extra] - pass[extra - record->masks]);
 }
 
+/* A pass with masks and without a draft, with which drafting from masks begins: only the next one
+ * tells what is accepted. */
+static bool is_preparing(const struct iteration_record *record)
+{
+	return record->masks > 0 && record->depth == 0;
+}
+
 static void observe_draft(struct policy_state *s, const struct iteration_record *record, bool first)
 {
-	uint32_t method = observe_acceptance(s, record);
+	uint32_t method = is_preparing(record) ? DRAFT_MTP_LORA : observe_acceptance(s, record);
 	uint32_t steps = record->masks > 0 ? record->k : steps_of(record, method);
 	cost_draft_observe(&s->passes->cost, record->masks > 0 ? DRAFT_MTP_LORA : method, steps,
 		record->draft_ns + masks_ns(s, record), first);
@@ -157,12 +164,12 @@ static void settle(struct policy_state *s, const struct iteration_record *record
 
 /* Tracks how far the drafter is behind in a session that it was told not to follow. If the verifier
  * makes the drafter follow no session at K = 0 (follow_at_zero), there is nothing to wait for: it
- * reads what it missed with the first draft. */
+ * reads what it missed with the first draft. Drafts from masks need no drafter. */
 static void follow_along(struct policy_state *s, const struct iteration_record *record)
 {
 	struct yield *y = yield_own(s);
 	struct yield_shared *shared = yield_shared(s);
-	if (record->k > 0) {
+	if (record->k > 0 || record->method == DRAFT_MTP_LORA) {
 		y->behind = 0;
 		return;
 	}
@@ -188,7 +195,11 @@ static void see_trial(struct policy_state *s, const struct iteration_record *rec
 	y->news = y->news || record->drafted > 0;
 	if (policy_is_older(s, record))
 		return;
-	double delay = (double)y->waiting - 1;
+	if (is_preparing(record) && !y->prepared) {
+		y->prepared = true;
+		return;
+	}
+	double delay = (double)y->waiting - (y->prepared ? 2 : 1);
 	yield_shared(s)->delay += DELAY_GAIN * (delay - yield_shared(s)->delay);
 	y->waiting = 0;
 }
@@ -202,6 +213,8 @@ void yield_observe(
 	fade(yield_shared(s), record);
 	passes_observe(s->passes, record, first);
 	y->k = record->k;
+	if (record->method == DRAFT_MTP_LORA)
+		y->method = DRAFT_MTP_LORA;
 	y->purse = fmin(y->purse + s->settings.spend, purse_most(s));
 	if (yield_shared(s)->credit < s->settings.purse)
 		credit(s, s->settings.spend);

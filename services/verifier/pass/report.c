@@ -118,6 +118,9 @@ static void describe_part(
 	record->masks = (uint16_t)part->n_masks;
 	record->unfollowed = !follow_on(&s->follow);
 	describe_draft(record, part);
+	/* At K = 0, too: the policy has to know that no drafter is awaited. */
+	if (masks_used(engine, s))
+		record->method = DRAFT_MTP_LORA;
 	describe_foresight(record, &engine->drafts, part);
 	record->k_fixed = (uint8_t)(s->page->request.k - SESSION_K_POLICY);
 }
