@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs the benchmarks on the demo models and writes bench/results/*.txt (and pictures), each with the CPU's name, the date,
 the revision and the command. With names as arguments only those: kernels attention pool ipc price cache cache-policies device speculation spec trees
-workloads matrix policy knobs controller syscalls gateway load goodput goodput-live; `matrix --help`, `price --help`, `speculation --help`, `spec --help` and `trees --help` say what
-these take besides. Environment:
+drafters workloads matrix policy knobs controller syscalls gateway load goodput goodput-live; `matrix --help`, `price --help`, `speculation --help`,
+`spec --help`, `trees --help` and `drafters --help` say what these take besides. Environment:
 B, where the programs are (build); OUTRIDER_BENCH_RESULTS, another folder for what is written; OUTRIDER_BENCH_ROUNDS (5).
 
 The figures of a machine that does something else meanwhile are worth little: run it alone."""
@@ -20,6 +20,7 @@ from pathlib import Path
 import cache_policies
 import controller
 import device
+import drafters
 import facts
 import matrix
 import spec
@@ -168,6 +169,14 @@ def bench_speculation(*arguments):
     write("speculation" + (f"-{options.model.stem}" if options.model else ""),
           " ".join(["bench/run.py speculation", *(Path(a).name for a in arguments)]) +
           f": verifier on {options.threads} threads, the default cache policy", text)
+
+
+def bench_drafters(*arguments):
+    """Every way to draft for the demo model: acceptance by position, tokens per pass, and speed at several batch sizes."""
+    options = drafters.parse(arguments)
+    need_programs("tests/swarm")
+    write("drafters", " ".join(["bench/run.py drafters", *arguments]) + f": verifier on {options.threads} threads, experts all in memory",
+          drafters.run(outrider_test, options, ROOT))
 
 
 def bench_trees(*arguments):
@@ -404,11 +413,11 @@ def bench_gpu():
 
 
 BENCHES = {"kernels": bench_kernels, "attention": bench_attention, "pool": bench_pool, "ipc": bench_ipc,
-           "price": bench_price, "cache": bench_cache, "speculation": bench_speculation, "trees": bench_trees, "spec": bench_spec,
+           "price": bench_price, "cache": bench_cache, "speculation": bench_speculation, "trees": bench_trees, "drafters": bench_drafters, "spec": bench_spec,
            "cache-policies": bench_cache_policies, "device": bench_device, "workloads": bench_workloads, "matrix": bench_matrix, "policy": bench_policy, "knobs": bench_knobs, "controller": bench_controller,
            "syscalls": bench_syscalls, "gateway": bench_gateway, "load": bench_load, "goodput": bench_goodput, "goodput-live": bench_goodput_live}
 ASKED = {"gpu": bench_gpu}  # only by name
-WITH_OPTIONS = ("matrix", "price", "spec", "speculation", "trees")
+WITH_OPTIONS = ("drafters", "matrix", "price", "spec", "speculation", "trees")
 
 
 def main(arguments):
