@@ -31,7 +31,7 @@ def parse(arguments):
     add("--tokens", type=int, default=96, help="tokens of an answer; default %(default)s")
     add("--least", type=int, default=8, help="answers of a measurement, at least; default %(default)s")
     add("--rounds", type=int, default=3, help="default %(default)s")
-    add("--skip-layers", default="auto", help="of the drafter; default %(default)s")
+    add("--skip-layers", default="auto", help="layers that layer-skip leaves out; default %(default)s")
     add("--threads", type=int, default=2, help="threads of the verifier; default %(default)s")
     return parser.parse_args(arguments)
 
@@ -70,7 +70,8 @@ def run_method(outrider_test, name, method, start, options, root):
     with outrider_test.Service(model=models / start.get("model", "outrider-demo-moe-q8_0.gguf"),
                                draft=outrider_test.DRAFTS.get(draft, models / draft) if draft else None,
                                options=("--threads", options.threads, "--budget", "all", *more),
-                               sets=(f"verifier.sessions_max={sessions}", f"drafter.skip_layers={options.skip_layers}")) as service:
+                               sets=(f"verifier.sessions_max={sessions}", f"verifier.client_requests={sessions}",
+                                     f"drafter.skip_layers={options.skip_layers}")) as service:
         for batch in options.batches:
             ratios, tokens, usage, base = {k: [] for k in ks}, {}, {}, []
             measure(service, method, ks[0], batch, ids, options)  # so that the drafter has read the model

@@ -497,7 +497,7 @@ for more, words in ((("--method", "magic"), "replay:A"), (("--method", "replay:0
 with tempfile.TemporaryDirectory(prefix="outrider-bench-") as empty:
     for words, status, said in ((("--help",), 0, "cache-policies"), (("ipc", "--help"), 0, "cache-policies"),
                                 (("matrix", "--help"), 0, "--budgets"), (("price", "--help"), 0, "--model-rounds"),
-                                (("speculation", "--help"), 0, "--k-max"), (("speculation", "--k", "16"), 2, "numbers of 1 to 15"),
+                                (("speculation", "--help"), 0, "--k-max"), (("drafters", "--help"), 0, "--skip-layers"), (("speculation", "--k", "16"), 2, "numbers of 1 to 15"),
                                 (("speculation", "--k-max", "7,7"), 2, "numbers of 1 to 15"), (("ipc",), 69, "run make first"), (("matrix",), 69, "run make first"),
                                 (("price",), 69, "run make first"), (("icp",), 2, "unknown benchmark icp")):
         result = bench(*words, B=empty)
