@@ -122,7 +122,7 @@ static int audit(struct run *run, struct outrider_request *request, const struct
 	if (r == 0)
 		r = outrider_request_set_logprobs(request, 0);
 	if (r == 0)
-		r = outrider_request_set_budget(request, OUTRIDER_ALL_EXPERTS, NULL, NULL);
+		r = outrider_request_set_budget(request, "all", NULL, NULL);
 	r = r == 0 ? ask(run, request, &unused, totals, &usage) : fail(r, "audit");
 	text_free(&unused);
 	if (outrider_request_set_audit(request, NULL, 0) < 0 ||
@@ -159,11 +159,12 @@ static int set_cell(
 {
 	const struct spec_budget *budget = cell->budget;
 	bool drafts = cell->method != NULL, limited = drafts && budget->experts > 0;
+	char experts[16];
 	int r = outrider_request_set_k(request, drafts ? (int)cell->depth : 0);
 
+	snprintf(experts, sizeof(experts), "%u", limited ? budget->experts : 0);
 	if (r == 0)
-		r = outrider_request_set_budget(request,
-			limited ? budget->experts : OUTRIDER_ALL_EXPERTS,
+		r = outrider_request_set_budget(request, limited ? experts : "all",
 			limited && budget->ranking[0] ? budget->ranking : NULL,
 			limited && budget->coverage[0] ? budget->coverage : NULL);
 	if (!drafts || r < 0)

@@ -36,8 +36,9 @@ const char request_flags_help[] =
 	"                        model's own layer for drafts), mtp-lora (of up --adapter),\n"
 	"                        layer-skip (a part of the model's layers), replay (of run\n"
 	"                        --replay)\n"
-	"  --budget-experts N    lossy: at most N experts of a layer compute drafted tokens; all:\n"
-	"                        no such limit (default: as the service is set, which is all)\n"
+	"  --budget-experts N    lossy: at most N experts of a layer compute drafted tokens; by\n"
+	"                        layers: 0-3:16,4-:8; all: no such limit (default: as the service\n"
+	"                        is set, which is all)\n"
 	"  --budget-ranking R, --budget-coverage C\n"
 	"                        which experts are kept: router (default), static or oracle; and\n"
 	"                        instead of the others: substitution (default) or truncation\n"
@@ -203,21 +204,15 @@ static int logit_bias_flag(const char *value, struct outrider_request *request)
 static int budget_flag(
 	struct request_flags *flags, int flag, const char *value, struct outrider_request *request)
 {
-	int64_t n;
-
 	if (flag == FLAG_BUDGET_RANKING)
 		flags->budget_ranking = value;
 	else if (flag == FLAG_BUDGET_COVERAGE)
 		flags->budget_coverage = value;
-	else if (strcmp(value, "all") == 0)
-		flags->budget_experts = OUTRIDER_ALL_EXPERTS;
-	else if (cli_integer("--budget-experts", value, 1, LIMIT_EXPERTS, &n))
-		return EX_USAGE;
 	else
-		flags->budget_experts = (uint32_t)n;
+		flags->budget_experts = value;
 	return outrider_request_set_budget(request,
-		flags->budget_experts > 0 ? flags->budget_experts : OUTRIDER_ALL_EXPERTS,
-		flags->budget_ranking, flags->budget_coverage);
+		flags->budget_experts ? flags->budget_experts : "all", flags->budget_ranking,
+		flags->budget_coverage);
 }
 
 static int seed_flag(const char *value, struct outrider_request *request)
@@ -404,7 +399,7 @@ int request_flags_check(const struct request_flags *flags, const char *command, 
 		return cli_fail(EX_USAGE, "%s: the flags of DRY need --dry-multiplier", command);
 	if (flags->draft_nodes > 0 && flags->draft_width == 0)
 		return cli_fail(EX_USAGE, "%s: --draft-nodes needs --draft-width", command);
-	if ((flags->budget_ranking || flags->budget_coverage) && flags->budget_experts == 0)
+	if ((flags->budget_ranking || flags->budget_coverage) && !flags->budget_experts)
 		return cli_fail(EX_USAGE,
 			"%s: --budget-ranking and --budget-coverage need --budget-experts",
 			command);

@@ -101,8 +101,7 @@ extern const char request_flags_help[];
 struct request_flags {
 	const char *runtime_dir, *system;
 	const char *draft_method; /* NULL: not given */
-	uint32_t budget_experts; /* 0: not given */
-	const char *budget_ranking, *budget_coverage; /* NULL: not given */
+	const char *budget_experts, *budget_ranking, *budget_coverage; /* NULL: not given */
 	/* an object with the variables of --set; NULL: none. Freed by request_flags_free */
 	json_t *variables;
 	bool stats;

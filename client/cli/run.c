@@ -389,7 +389,7 @@ static int audit(struct run *run, struct outrider *client, const struct answer *
 	int code = outrider_request_set_audit(run->request, answer->tokens, answer->n_tokens);
 
 	if (code == 0)
-		code = outrider_request_set_budget(run->request, OUTRIDER_ALL_EXPERTS, NULL, NULL);
+		code = outrider_request_set_budget(run->request, "all", NULL, NULL);
 	if (code == 0)
 		code = outrider_request_set_uid(run->request, 0);
 	if (code == 0)

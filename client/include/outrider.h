@@ -193,14 +193,14 @@ int outrider_request_set_draft_method(struct outrider_request *request, const ch
  */
 int outrider_request_set_coupling(struct outrider_request *request, const char *name);
 /* An expert budget (MoE-Spec): at most this many experts of a layer compute drafted tokens, all those
- * of a pass together. Lossy: the answer may differ from the model's, outrider_usage.lossy says so,
+ * of a pass together. experts: a number, "12", or one for each layer, "0-3:16,4-:8" (docs/speculation.md);
+ * "all": no budget in any case. Lossy: the answer may differ from the model's, outrider_usage.lossy says so,
  * and when the service loses what it was computed from it ends with OUTRIDER_END_ERROR. ranking:
  * which experts are kept: "router" (also for NULL), "static" or "oracle"; coverage: what a token does
  * without one that it chose: "substitution" (also for NULL) or "truncation". Without this call the
- * service's budget_experts holds, which is off by default. OUTRIDER_ALL_EXPERTS: no budget in any
- * case. -EINVAL for 0; the service refuses more than the model has. */
-#define OUTRIDER_ALL_EXPERTS UINT32_MAX
-int outrider_request_set_budget(struct outrider_request *request, uint32_t experts,
+ * service's budget_experts holds, which is off by default. -EINVAL for what cannot be read; the
+ * service refuses more than the model has. */
+int outrider_request_set_budget(struct outrider_request *request, const char *experts,
 	const char *ranking, const char *coverage);
 /* What "replay" proposes: a recorded continuation, each of whose tokens is replaced by a wrong one
  * with probability `error`. */

@@ -1,7 +1,7 @@
 #include "client/sdk/request.h"
 
 #include "client/sdk/failure.h"
-#include "shared/base/limits.h"
+#include "shared/base/layer_limits.h"
 #include "shared/base/sampling.h"
 #include "kernels/sampler.h"
 #include "shared/spec/budget.h"
@@ -62,17 +62,11 @@ static void drop_input(Outrider__Generate *generate)
 	generate->prompt = NULL;
 }
 
-/* Frees the grammar. When there is none, the string is protobuf-c's empty one. */
-static void free_grammar(Outrider__Generate *generate)
+/* Where none was set, a string is protobuf-c's empty one. */
+static void free_string(char *string)
 {
-	if (generate->grammar != protobuf_c_empty_string)
-		free(generate->grammar);
-}
-
-static void free_class(Outrider__Generate *generate)
-{
-	if (generate->class_name != protobuf_c_empty_string)
-		free(generate->class_name);
+	if (string != protobuf_c_empty_string)
+		free(string);
 }
 
 void outrider_request_free(struct outrider_request **request)
@@ -87,8 +81,9 @@ void outrider_request_free(struct outrider_request **request)
 	for (size_t i = 0; i < r->generate.n_stop; i++)
 		free(r->generate.stop[i]);
 	free(r->generate.stop);
-	free_grammar(&r->generate);
-	free_class(&r->generate);
+	free_string(r->generate.grammar);
+	free_string(r->generate.class_name);
+	free_string(r->generate.budget_experts);
 	for (size_t i = 0; i < r->sampling.n_logit_bias; i++)
 		free(r->sampling.logit_bias[i]);
 	free(r->sampling.logit_bias);
@@ -592,7 +587,7 @@ int outrider_request_set_class(struct outrider_request *request, const char *nam
 	copy = strdup(name);
 	if (!copy)
 		return failure_set(ENOMEM, "no memory for the name of a class");
-	free_class(&request->generate);
+	free_string(request->generate.class_name);
 	request->generate.class_name = copy;
 	return 0;
 }
@@ -670,26 +665,30 @@ int outrider_request_set_coupling(struct outrider_request *request, const char *
 	return 0;
 }
 
-int outrider_request_set_budget(struct outrider_request *request, uint32_t experts,
+int outrider_request_set_budget(struct outrider_request *request, const char *experts,
 	const char *ranking, const char *coverage)
 {
-	int code = check_request(request), r = 0, c = 0;
+	int code = check_given(request, experts, "experts"), r = 0, c = 0;
+	uint16_t limits[LIMIT_LAYERS];
+	struct error err;
+	char *copy;
 
 	if (code < 0)
 		return code;
-	if (experts == 0 || (experts > LIMIT_EXPERTS && experts != OUTRIDER_ALL_EXPERTS))
-		return failure_set(EINVAL,
-			"budget of %u experts: allowed are 1 to those of a layer, or "
-			"OUTRIDER_ALL_EXPERTS",
-			experts);
+	if (layer_limits_read("budget_experts", experts, 0, 0, limits, &err) < 0)
+		return failure_set(EINVAL, "%s", err.text);
 	if (ranking)
 		r = find_name("budget ranking", ranking, budget_rankings, BUDGET_RANKINGS);
 	if (r >= 0 && coverage)
 		c = find_name("budget coverage", coverage, budget_coverages, BUDGET_COVERAGES);
 	if (r < 0 || c < 0)
 		return r < 0 ? r : c;
-	bool all = experts == OUTRIDER_ALL_EXPERTS;
-	request->generate.budget_experts_plus_one = all ? UINT32_MAX : experts + 1;
+	copy = strdup(experts);
+	if (copy == NULL)
+		return failure_set(ENOMEM, "no memory for a budget");
+	bool all = strcmp(experts, "all") == 0;
+	free_string(request->generate.budget_experts);
+	request->generate.budget_experts = copy;
 	request->generate.budget_ranking = all ? 0 : (uint32_t)r;
 	request->generate.budget_coverage = all ? 0 : (uint32_t)c;
 	return 0;
@@ -714,7 +713,7 @@ int outrider_request_set_grammar(
 	copy = strdup(source);
 	if (!copy)
 		return failure_set(ENOMEM, "no memory for a grammar");
-	free_grammar(&request->generate);
+	free_string(request->generate.grammar);
 	request->generate.grammar = copy;
 	request->generate.grammar_kind = (uint32_t)i;
 	return 0;

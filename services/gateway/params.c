@@ -449,8 +449,8 @@ static bool take_ignore_eos(struct reading *reading, const json_t *value)
 	return true;
 }
 
-/* An expert budget: the number and the two names, of which the request may leave out any but the
- * number. */
+/* An expert budget: a number, or a text that has one for each layer; and two names, which the request
+ * may leave out. */
 static bool take_budget(struct reading *reading, json_t *object)
 {
 	const json_t *experts = json_object_get(object, "budget_experts");
@@ -459,14 +459,16 @@ static bool take_budget(struct reading *reading, json_t *object)
 
 	if (!experts && !ranking && !coverage)
 		return true;
-	if (!json_is_integer(experts) || (ranking && !json_is_string(ranking)) ||
+	bool number = json_is_integer(experts);
+	if ((!number && !json_is_string(experts)) || (ranking && !json_is_string(ranking)) ||
 		(coverage && !json_is_string(coverage)))
 		return wrong(reading,
-			"budget_experts (an integer), with it budget_ranking and budget_coverage "
-			"(strings)");
-	json_int_t n = json_integer_value(experts);
+			"budget_experts (an integer or a string), with it budget_ranking and "
+			"budget_coverage (strings)");
+	char text[32];
+	snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(experts));
 	return took(reading, outrider_request_set_budget(reading->params->request,
-				     n < 0 || n > INT16_MAX ? 0 : (uint32_t)n,
+				     number ? text : json_string_value(experts),
 				     json_string_value(ranking), json_string_value(coverage)));
 }
 
@@ -501,8 +503,8 @@ static bool take_outrider(struct reading *reading, const json_t *value)
 			   strcmp(key, "budget_coverage") != 0) {
 			return wrong(reading,
 				"class (a string), k (an integer), draft_method (a string), "
-				"budget_experts (an integer), budget_ranking and budget_coverage "
-				"(strings)");
+				"budget_experts (an integer or a string), budget_ranking and "
+				"budget_coverage (strings)");
 		}
 	}
 	return take_budget(reading, object);

@@ -165,13 +165,11 @@ const struct config_key verifier_config_keys[] = {
 		"K "
 		"times draft_width.",
 		KNOB_LIVE, KNOB_GLOBAL},
-	{"", "budget_experts", CONFIG_INT, AT(budget_experts), 0, LIMIT_EXPERTS, NULL, "0",
-		"experts",
-		"Lossy: at most this many experts of a layer compute drafted tokens, so answers "
-		"may "
-		"differ from the model's (MoE-Spec). For later sessions whose request says "
-		"nothing. "
-		"0: off.",
+	{"", "budget_experts", CONFIG_STRING, AT(budget_experts), 0, 0, NULL, "0",
+		"0, all, a number of experts, or LAYERS:NUMBER,...",
+		"Lossy: at most this many experts of a layer compute drafted tokens (MoE-Spec). "
+		"For "
+		"later sessions whose request says nothing. By layers: 0-3:16,4-:8. 0 or all: off.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "budget_ranking", CONFIG_ENUM, AT(budget_ranking), 0, 0, budget_ranking_names,
 		"router", NULL,

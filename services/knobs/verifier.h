@@ -44,7 +44,7 @@ struct verifier_config {
 	int weights; /* enum verifier_weights */
 	int gate_hints; /* enum verifier_gates */
 	int64_t default_k, draft_width, draft_nodes;
-	int64_t budget_experts; /* 0: no expert budget */
+	char budget_experts[1024]; /* shared/base/layer_limits.h; "0" or "all": no expert budget */
 	int budget_ranking, budget_coverage; /* enum budget_ranking, enum budget_coverage */
 	char budget_profile[1024]; /* "": none */
 	bool budget_oracle;

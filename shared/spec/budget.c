@@ -9,15 +9,11 @@ static_assert(sizeof(budget_ranking_names) / sizeof(*budget_ranking_names) == BU
 			      BUDGET_COVERAGES + 1,
 	"each is named");
 
-int budget_check(uint32_t experts, uint32_t ranking, uint32_t coverage,
-	const struct budget_means *means, struct error *err)
+int budget_read(const char *text, uint32_t ranking, uint32_t coverage,
+	const struct budget_means *means, uint16_t *out, struct error *err)
 {
 	if (means->n_experts == 0)
 		return error_set(err, EINVAL, "budget_experts: the model has no experts");
-	if (experts == 0 || experts > means->n_experts)
-		return error_set(err, EINVAL,
-			"budget_experts: %u is not 1..%u, the experts of a layer", experts,
-			means->n_experts);
 	if (ranking >= BUDGET_RANKINGS || coverage >= BUDGET_COVERAGES)
 		return error_set(err, EINVAL,
 			"budget_ranking %u and budget_coverage %u: allowed are 0..%d and 0..%d",
@@ -29,5 +25,6 @@ int budget_check(uint32_t experts, uint32_t ranking, uint32_t coverage,
 		return error_set(err, EINVAL,
 			"budget_ranking oracle: the verifier was started without budget_oracle = "
 			"yes");
-	return 0;
+	return layer_limits_read(
+		"budget_experts", text, means->n_layers, means->n_experts, out, err);
 }

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "kernels/steps.h"
-#include "shared/base/error.h"
+#include "shared/base/layer_limits.h"
 
 extern const char *const budget_ranking_names[]; /* "router", "static", "oracle", NULL */
 extern const char *const budget_coverage_names[]; /* "substitution", "truncation", NULL */
@@ -16,11 +16,12 @@ enum { BUDGET_ORACLE_ROWS = LIMIT_DRAFT_DEPTH + 1 };
 
 /* What a service has. */
 struct budget_means {
-	uint32_t n_experts; /* of a layer; 0: the model has none */
+	uint32_t n_layers, n_experts; /* of the model, and of a layer; n_experts 0: it has none */
 	bool profile; /* counts for BUDGET_STATIC */
 	bool oracle; /* room for BUDGET_ORACLE */
 };
 
-/* -EINVAL names what is impossible: the number of experts, or the ranking. */
-int budget_check(uint32_t experts, uint32_t ranking, uint32_t coverage,
-	const struct budget_means *means, struct error *err);
+/* Reads the experts of each layer (shared/base/layer_limits.h) into out, [LIMIT_LAYERS], and checks
+ * the ranking. -EINVAL names what is impossible; out is then unchanged. */
+int budget_read(const char *text, uint32_t ranking, uint32_t coverage,
+	const struct budget_means *means, uint16_t *out, struct error *err);

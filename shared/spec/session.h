@@ -26,7 +26,7 @@
 #include <stddef.h>
 
 #define SESSIONS_REGION "sessions"
-#define SESSIONS_LAYOUT 16
+#define SESSIONS_LAYOUT 17
 
 enum session_state {
 	SESSION_FREE = 0,
@@ -84,9 +84,11 @@ struct session_request {
 	 * 1..LIMIT_DRAFT_WIDTH. Both 0: as the verifier's settings say. */
 	uint32_t draft_nodes, draft_width;
 	uint32_t draft_method; /* enum draft_method */
-	/* The expert budget while drafts are verified, its enum budget_ranking and enum
-	 * budget_coverage; experts 0: none. It is the same from the first token to the last. */
-	uint32_t budget_experts, budget_ranking, budget_coverage;
+	/* Whether there is an expert budget while drafts are verified, its enum budget_ranking and
+	 * enum budget_coverage, and the most experts of each layer (0: no limit). It is the same from
+	 * the first token to the last. */
+	uint32_t budgeted, budget_ranking, budget_coverage;
+	uint16_t budget_experts[LIMIT_LAYERS];
 	uint32_t budget_default; /* before admission: as the service is set then */
 	uint32_t n_replay; /* tokens of replay[] (the recorded continuation) */
 	float replay_error; /* probability that a proposed token is replaced */

@@ -95,7 +95,7 @@ static void null_is_refused_by_every_function_that_returns_a_code(void **state)
 	REFUSED(outrider_request_set_uid(NULL, 1));
 	REFUSED(outrider_request_set_prefix_domain(NULL, 1));
 	REFUSED(outrider_request_set_class(NULL, "chat"));
-	REFUSED(outrider_request_set_budget(NULL, 4, NULL, NULL));
+	REFUSED(outrider_request_set_budget(NULL, "4", NULL, NULL));
 	REFUSED(outrider_request_set_grammar(NULL, "gbnf", "root ::= \"a\""));
 	REFUSED(outrider_tokenize(NULL, "x", 0, 0, &tokens, &n));
 	REFUSED(outrider_tokenize(s->sdk, NULL, 0, 0, &tokens, &n));
@@ -242,10 +242,12 @@ static void values_out_of_range_are_refused(void **state)
 	REFUSED_AS(-E2BIG, outrider_request_add_dry_breaker(s->request, large));
 	REFUSED(outrider_request_set_logprobs(s->request, -2));
 	REFUSED(outrider_request_set_logprobs(s->request, 21));
-	REFUSED(outrider_request_set_budget(s->request, 0, NULL, NULL));
-	REFUSED(outrider_request_set_budget(s->request, 100000, NULL, NULL));
-	REFUSED(outrider_request_set_budget(s->request, 4, "best", NULL));
-	REFUSED(outrider_request_set_budget(s->request, 4, NULL, "none"));
+	REFUSED(outrider_request_set_budget(s->request, NULL, NULL, NULL));
+	REFUSED(outrider_request_set_budget(s->request, "0", NULL, NULL));
+	REFUSED(outrider_request_set_budget(s->request, "100000", NULL, NULL));
+	REFUSED(outrider_request_set_budget(s->request, "4,0-3:4", NULL, NULL));
+	REFUSED(outrider_request_set_budget(s->request, "4", "best", NULL));
+	REFUSED(outrider_request_set_budget(s->request, "4", NULL, "none"));
 	REFUSED(outrider_request_set_repeat(s->request, 1, UINT32_MAX));
 	REFUSED(outrider_request_set_top_k(s->request, UINT32_MAX));
 	REFUSED(outrider_request_add_logit_bias(s->request, -1, 0));

@@ -72,7 +72,7 @@ with Service(options=("--budget", "all")) as service:
     tap.ok(got[0]["picked"] == want["picked"] and got[0]["logprobs"] == want["logprobs"] and len(got[1]["picked"]) == len(long),
            "a restart of the verifier in the middle changes nothing", [g.get("error") for g in got])
 
-    for spec, word in (({"budget_experts": 4}, "expert budget"), ({"grammar": ["regex", "a+"]}, "grammar"), ({"coupling": "maximal"}, "maximal"),
+    for spec, word in (({"budget_experts": "4"}, "expert budget"), ({"grammar": ["regex", "a+"]}, "grammar"), ({"coupling": "maximal"}, "maximal"),
                        ({"audit": [10 ** 6]}, "vocabulary"), ({"audit": [1] * 2000}, "1023"), ({"audit": [1] * 1000}, "context")):
         result = service.swarm([{"tokens": ids[0], "audit": [1, 2], **spec}])[0]
         tap.ok("audit" in result.get("error", "") and word in result["error"], f"refused by name: {word}", result)

@@ -48,6 +48,17 @@ with Service(options=("--budget", "all"), sets=("verifier.budget_oracle=yes",)) 
                    said == [f"expert budget 4 of {N} ({ranking}, {coverage}), which affected {n} of {TOKENS} tokens"],
                    f"{ranking}, {coverage}: the answer says that it is lossy, and how", (said, n))
     tap.ok(lossy["router", "truncation"]["tokens"] != expected[0]["tokens"], "and it is another answer")
+    # A number for each layer.
+    for experts, written in (("0-:4", "4"), ("0:4,2-3:8", "0:4,2-3:8"), (f"0-1:{N},2-:3", "2-:3")):
+        result = answer(service, 0, *drafted(0), "--budget-experts", experts)
+        said, n = result["usage"]["lossy"], result["usage"]["lossy_tokens"]
+        tap.ok(len(result["tokens"]) == TOKENS and n > 0 and
+               said == [f"expert budget {written} of {N} (router, substitution), which affected {n} of {TOKENS} tokens"],
+               f"{experts}: the answer says which layers have a budget", (said, n))
+        same = result["tokens"] == lossy["router", "substitution"]["tokens"]
+        tap.ok(same == (written == "4"), f"{experts}: it is {'the same' if written == '4' else 'another'} budget than 4 in every layer")
+    result = answer(service, 0, *drafted(0), "--budget-experts", f"0-:{N}")
+    tap.ok(not differs(result, 0) and result["usage"]["lossy"] == [], "all experts in each layer are no budget", differs(result, 0))
     alone = answer(service, 0, "--k", "0", "--budget-experts", "4")
     tap.ok(not differs(alone, 0) and alone["usage"]["lossy_tokens"] == 0 and len(alone["usage"]["lossy"]) == 1,
            "a budget is for passes that verify drafts: without drafts the tokens are the model's", alone["usage"])
@@ -57,7 +68,7 @@ with Service(options=("--budget", "all"), sets=("verifier.budget_oracle=yes",)) 
     # Beside others.
     with_replay = [{"tokens": p, "max_tokens": TOKENS, "ignore_eos": True, "logits_hash": True, "k": 5, "draft_method": "replay",
                     "replay": e["tokens"], "replay_error": 0.3} for p, e in zip(ids, expected)]
-    mixed = [dict(r, **({"budget_experts": 3} if i % 2 else {})) for i in range(8) for r in [with_replay[i // 2 % 3]]]
+    mixed = [dict(r, **({"budget_experts": "3"} if i % 2 else {})) for i in range(8) for r in [with_replay[i // 2 % 3]]]
     results = service.swarm(mixed, 8)
     found = [d for i, r in enumerate(results) if i % 2 == 0 and (d := difference(r, expected[i // 2 % 3]))]
     tap.ok(not found, "sessions beside one with a budget keep their bytes, also with the same prompt", found)
@@ -65,7 +76,10 @@ with Service(options=("--budget", "all"), sets=("verifier.budget_oracle=yes",)) 
     tap.ok(not found, "and those that come after it", found)
 
     # Refused.
-    for more, word in ((("--budget-experts", "0"), "--budget-experts"), (("--budget-experts", str(N + 1)), f"1..{N}"),
+    for more, word in ((("--budget-experts", "0"), "budget_experts"), (("--budget-experts", str(N + 1)), f"1..{N}"),
+                       (("--budget-experts", "2-3:0"), "layers 2 to 3: 0 is not 1.."), (("--budget-experts", f"2:{N + 1}"), f"layer 2: {N + 1} is not 1..{N}"),
+                       (("--budget-experts", "2-99:4"), "layer 99 does not exist"), (("--budget-experts", "0-2:4,2:5"), "layer 2 is named twice, with 4 and 5"),
+                       (("--budget-experts", "some"), "0-3:16,4-:8"),
                        (("--budget-experts", "4", "--coupling", "maximal", "--temperature", "1"), "coupling"),
                        (("--budget-experts", "4", "--budget-ranking", "static"), "budget_profile"),
                        (("--budget-experts", "4", "--budget-ranking", "best"), "router, static and oracle"),
@@ -74,6 +88,9 @@ with Service(options=("--budget", "all"), sets=("verifier.budget_oracle=yes",)) 
         tap.ok(result.returncode != 0 and word in result.stderr, f"{' '.join(more)} is refused by name", result.stderr)
     refused = service.ctl("knob", "set", f"budget_experts={N + 1}")
     tap.ok(refused.returncode != 0 and f"1..{N}" in refused.stderr, "so is a knob beyond the model's experts", refused.stderr)
+    for experts, word in (("2:0", "layer 2: 0 is not"), ("0-:4,1:5", "layer 1 is named twice"), ("40:4", "layer 40 does not exist"), ("few", '"few"')):
+        refused = service.ctl("knob", "set", f"budget_experts={experts}")
+        tap.ok(refused.returncode != 0 and "budget_experts" in refused.stderr and word in refused.stderr, f"and {experts}", refused.stderr)
     refused = service.ctl("knob", "set", "budget_experts=4", "budget_ranking=static")
     tap.ok(refused.returncode != 0 and "budget_profile" in refused.stderr, "and a ranking without its profile", refused.stderr)
 
@@ -84,12 +101,17 @@ with Service(options=("--budget", "all"), sets=("verifier.budget_oracle=yes",)) 
            "the knob is for requests that say nothing", result["usage"]["lossy"])
     result = answer(service, 0, *drafted(0), "--budget-experts", "all")
     tap.ok(not differs(result, 0) and result["usage"]["lossy"] == [], "a request may refuse it")
+    by_layer = answer(service, 0, *drafted(0), "--budget-experts", "0:4,2-3:8")
+    service.ctl("knob", "set", "budget_experts=0:4,2-3:8", "budget_coverage=substitution")
+    result = answer(service, 0, *drafted(0))
+    tap.ok(result["tokens"] == by_layer["tokens"] and "0:4,2-3:8 of" in result["usage"]["lossy"][0], "it has a number for each layer, too",
+           result["usage"]["lossy"])
     service.ctl("knob", "set", "budget_experts=0")
     result = answer(service, 0, *drafted(0))
     tap.ok(not differs(result, 0) and result["usage"]["lossy"] == [], "0 is off again")
 
     # What is kept of it can be had again, from any token on: nothing is computed for that.
-    kept = service.swarm([dict(with_replay[0], budget_experts=4, logits_hash=False)])[0]
+    kept = service.swarm([dict(with_replay[0], budget_experts="4", logits_hash=False)])[0]
     uid = service.ctl_json("sessions")["sessions"][-1]["uid"]
 
     def rest(have):

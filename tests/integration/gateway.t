@@ -127,7 +127,12 @@ def check_lossy(gateway):
                                                 "outrider": {**asked, "budget_experts": 4, "budget_coverage": "truncation"}})
     ends = [e["outrider"]["lossy"] for e in events if e != "[DONE]" and "outrider" in e]
     ok(len(ends) == 1 and len(ends[0]) == 1 and ends[0][0].startswith("expert budget 4 of 32"), "so does a stream, at its end", events[-3:])
-    for more, word in (({"budget_experts": 33}, "1..32"), ({"budget_experts": 0}, "budget of 0 experts"), ({"budget_ranking": "router"}, "budget_experts"),
+    status, layered = gateway.post("/v1/completions", {**body, "outrider": {**asked, "budget_experts": "0:4,2-:8"}})
+    said = layered["outrider"]["lossy"] if status == 200 else []
+    ok(len(said) == 1 and said[0].startswith("expert budget 0:4,2-:8 of 32"), "a budget may have a number for each layer", layered)
+    for more, word in (({"budget_experts": 33}, "1..32"), ({"budget_experts": 0}, "0 is not 1.."), ({"budget_ranking": "router"}, "budget_experts"),
+                       ({"budget_experts": "2:0"}, "layer 2: 0 is not 1.."), ({"budget_experts": "0-:4,1:3"}, "layer 1 is named twice"),
+                       ({"budget_experts": [4]}, "an integer or a string"),
                        ({"budget_experts": 4, "budget_ranking": "static"}, "budget_profile"), ({"class": "urgent"}, "allowed are default"),
                        ({"class": ""}, "1 to 31 characters")):
         status, answer = gateway.post("/v1/completions", {**body, "outrider": more})

@@ -136,8 +136,7 @@ static void set_speculation(struct outrider_request *request, const json_t *spec
 			      (uint32_t)json_integer_value(json_object_get(spec, "draft_width"))),
 			"draft_nodes");
 	if ((v = json_object_get(spec, "budget_experts")))
-		check(outrider_request_set_budget(
-			      request, (uint32_t)json_integer_value(v), NULL, NULL),
+		check(outrider_request_set_budget(request, json_string_value(v), NULL, NULL),
 			"budget");
 	if ((v = json_object_get(spec, "draft_method")))
 		check(outrider_request_set_draft_method(request, json_string_value(v)),

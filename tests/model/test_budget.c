@@ -249,6 +249,15 @@ static void record_lists(void *arg, uint32_t layer, uint32_t n_tokens, const uin
 			lists.n_experts * sizeof(uint16_t));
 }
 
+/* The same limit in each layer; until the next call. */
+static const uint16_t *in_each_layer(uint32_t experts)
+{
+	static uint16_t limits[LIMIT_LAYERS];
+	for (uint32_t l = 0; l < LIMIT_LAYERS; l++)
+		limits[l] = (uint16_t)experts;
+	return limits;
+}
+
 struct tree {
 	int32_t tokens[NODES], parents[NODES];
 	uint32_t n;
@@ -290,7 +299,7 @@ static void run_tree(
 	routes.first = 0;
 	lists.forward = rig->forward;
 	lists.n_experts = rig->model->config.n_experts;
-	lists.wanted = budget && budget->experts < lists.n_experts;
+	lists.wanted = budget != NULL;
 	forward_set_hooks(
 		rig->forward, &(struct forward_hooks){.layer = record_lists, .arg = &routes});
 	if (budget)
@@ -408,7 +417,7 @@ static void check_run(struct rig *rig, const json_t *golden, const json_t *run, 
 	struct tree tree;
 	struct kv_seq seq;
 	const struct forward_budget budget = {
-		.experts = (uint32_t)json_integer_value(get(run, "budget")),
+		.experts = in_each_layer((uint32_t)json_integer_value(get(run, "budget"))),
 		.ranking =
 			index_of(json_string_value(get(run, "ranking")), rankings, BUDGET_RANKINGS),
 		.coverage = index_of(
@@ -530,7 +539,7 @@ static void a_budget_changes_no_row_of_another_sequence(void **state)
 			}
 			const struct forward_budget budget = {.first = 8,
 				.n = 8,
-				.experts = way % 2 + 1,
+				.experts = in_each_layer(way % 2 + 1),
 				.ranking = way < 4 ? BUDGET_ROUTER : BUDGET_ORACLE,
 				.coverage = way / 2 % 2};
 			assert_int_equal(forward_set_budgets(rig.forward, &budget, 1), 0);
@@ -556,19 +565,78 @@ static void a_budget_changes_no_row_of_another_sequence(void **state)
 	}
 }
 
+/* A budget of some layers leaves the others alone: up to the first limited one every state is the
+ * exact one, to the bit, and what each layer lists is what a budget of all layers would list from the
+ * same states. */
+static void each_layer_has_a_limit_of_its_own(void **state)
+{
+	static const char *const names[] = {"olmoe", "deepseek2-v3", "glm4moe"};
+	(void)state;
+	for (size_t m = 0; m < sizeof(names) / sizeof(*names); m++) {
+		uint16_t limits[LIMIT_LAYERS] = {0}, last;
+		struct tree tree;
+		struct kv_seq seq;
+		struct rig rig;
+		char path[256];
+		json_t *golden = load(names[m]);
+		snprintf(path, sizeof(path), "tests/data/golden/models/%s.f32.gguf", names[m]);
+		rig_open(&rig, path, NULL, 2, KV_F32);
+		last = (uint16_t)(rig.model->config.n_layers - 1);
+		float *exact = run_exactly(&rig, golden);
+		size_t bytes = rig.n_vocab * sizeof(float);
+		/* No limit at all, and as many experts as there are: exact. */
+		for (uint32_t way = 0; way < 2; way++) {
+			limits[last] = (uint16_t)(way * rig.model->config.n_experts);
+			const struct forward_budget off = {
+				.n = NODES, .experts = limits, .ranking = BUDGET_ROUTER};
+			struct forward_budget budget = off;
+			read_tree(golden, &tree);
+			budget.n = tree.n;
+			begin(&rig, &seq, golden);
+			run_tree(&rig, &seq, &tree, &budget);
+			for (uint32_t i = 0; i < tree.n; i++) {
+				assert_memory_equal(forward_logits(rig.forward, i),
+					exact + (size_t)i * rig.n_vocab, bytes);
+				assert_int_equal(forward_affected(rig.forward)[i], 0);
+			}
+			drop_tree(&rig, &seq, &tree);
+		}
+		/* The last layer alone. */
+		limits[last] = 1;
+		const struct forward_budget budget = {
+			.n = tree.n, .experts = limits, .coverage = BUDGET_TRUNCATION};
+		begin(&rig, &seq, golden);
+		run_tree(&rig, &seq, &tree, &budget);
+		uint32_t affected = 0, changed = 0;
+		for (uint32_t i = 0; i < tree.n; i++) {
+			affected += forward_affected(rig.forward)[i];
+			assert_true(forward_affected(rig.forward)[i] <= 1);
+			changed += memcmp(forward_logits(rig.forward, i),
+					   exact + (size_t)i * rig.n_vocab, bytes) != 0;
+		}
+		assert_true(affected > 0 && changed > 0);
+		drop_tree(&rig, &seq, &tree);
+		free(exact);
+		json_decref(golden);
+		rig_close(&rig);
+	}
+}
+
 static void impossible_budgets_are_refused(void **state)
 {
 	struct rig rig;
-	static const struct forward_budget bad[] = {
-		{0, 0, 4, BUDGET_ROUTER, BUDGET_TRUNCATION},
-		{0, 4, 0, BUDGET_ROUTER, BUDGET_TRUNCATION},
-		{RIG_BATCH - 2, 4, 4, BUDGET_ROUTER, BUDGET_TRUNCATION},
-		{0, 4, 4, BUDGET_RANKINGS, BUDGET_TRUNCATION},
-		{0, 4, 4, BUDGET_STATIC, BUDGET_TRUNCATION}, /* no counts */
-		{0, 17, 4, BUDGET_ORACLE, BUDGET_TRUNCATION}, /* more rows than there is room for */
+	const uint16_t *four = in_each_layer(4);
+	const struct forward_budget bad[] = {
+		{0, 0, four, BUDGET_ROUTER, BUDGET_TRUNCATION},
+		{0, 4, NULL, BUDGET_ROUTER, BUDGET_TRUNCATION},
+		{RIG_BATCH - 2, 4, four, BUDGET_ROUTER, BUDGET_TRUNCATION},
+		{0, 4, four, BUDGET_RANKINGS, BUDGET_TRUNCATION},
+		{0, 4, four, BUDGET_STATIC, BUDGET_TRUNCATION}, /* no counts */
+		{0, 17, four, BUDGET_ORACLE,
+			BUDGET_TRUNCATION}, /* more rows than there is room for */
 	};
-	const struct forward_budget overlap[] = {{0, 4, 4, BUDGET_ROUTER, BUDGET_TRUNCATION},
-		{3, 4, 4, BUDGET_ROUTER, BUDGET_TRUNCATION}};
+	const struct forward_budget overlap[] = {{0, 4, four, BUDGET_ROUTER, BUDGET_TRUNCATION},
+		{3, 4, four, BUDGET_ROUTER, BUDGET_TRUNCATION}};
 	(void)state;
 	rig_open(&rig, "tests/data/golden/models/mixtral.f32.gguf", NULL, 1, KV_F32);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
@@ -583,6 +651,7 @@ int main(void)
 		cmocka_unit_test(the_step_ranks_and_covers_as_the_formulas_say),
 		cmocka_unit_test(passes_equal_the_golden_data_on_every_backend),
 		cmocka_unit_test(a_budget_changes_no_row_of_another_sequence),
+		cmocka_unit_test(each_layer_has_a_limit_of_its_own),
 		cmocka_unit_test(impossible_budgets_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -123,7 +123,7 @@ class Options(TypedDict, total=False):
     draft_method: DraftMethod
     """"auto" by default."""
     budget: tuple[int | str, str, str]
-    """An expert budget: at most this many experts of a layer compute drafted tokens; which are kept ("router", "static" or "oracle");
+    """An expert budget: at most this many experts of a layer compute drafted tokens (a number, or "0-3:16,4-:8" by layers); which are kept ("router", "static" or "oracle");
     and what a token does without one that it chose ("substitution" or "truncation"). Lossy: it alone changes the tokens, and
     Usage.lossy says so. "all" experts: no budget, whatever the service is set to."""
     coupling: Coupling
@@ -390,11 +390,11 @@ def _set_draft(generate: client_pb2.Generate, given: Mapping[str, object]) -> No
         budget = given["budget"]
         if not isinstance(budget, (tuple, list)) or len(budget) != 3:
             raise InvalidRequest(errno.EINVAL, f"budget is {budget!r:.64}: (experts, ranking, coverage) is expected")
-        experts = 0 if budget[0] == "all" else _whole("budget[0]", budget[0], 1, EXPERTS_MAX)
+        experts = budget[0] if isinstance(budget[0], str) else str(_whole("budget[0]", budget[0], 1, EXPERTS_MAX))
         ranking = _one_of("budget[1]", budget[1], _RANKINGS)
         coverage = _one_of("budget[2]", budget[2], _COVERAGES)
-        generate.budget_experts_plus_one = experts + 1 if experts else _UINT32_MAX
-        generate.budget_ranking, generate.budget_coverage = (ranking, coverage) if experts else (0, 0)
+        generate.budget_experts = experts
+        generate.budget_ranking, generate.budget_coverage = (ranking, coverage) if experts != "all" else (0, 0)
     if "replay" in given:
         generate.replay.SetInParent()
         generate.replay.ids.extend(_ids("replay", given["replay"]))

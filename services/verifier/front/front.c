@@ -270,17 +270,19 @@ int front_find(const struct front *front, uint64_t uid)
 	return uids_find(&front->uids, uid);
 }
 
-/* The budget of a request that leaves it to the service. All experts are none, and the oracle has no
- * room for large trees. */
+/* The budget of a request that leaves it to the service. The oracle has no room for large trees. */
 static void default_budget(const struct front *front, struct session_request *request)
 {
 	const struct verifier_config *config = front->config;
 	bool fits = config->budget_ranking != BUDGET_ORACLE ||
 		    request->draft_nodes < BUDGET_ORACLE_ROWS;
+	struct error err;
 
 	if (request->budget_default && fits &&
-		config->budget_experts < front->model->config.n_experts) {
-		request->budget_experts = (uint32_t)config->budget_experts;
+		verifier_config_read_budget(config, front->model, request->budget_experts, &err) ==
+			0) {
+		request->budgeted =
+			layer_limits_any(request->budget_experts, front->model->config.n_layers);
 		request->budget_ranking = (uint32_t)config->budget_ranking;
 		request->budget_coverage = (uint32_t)config->budget_coverage;
 	}
@@ -331,7 +333,7 @@ static void records_again(struct front *front, uint32_t index, uint32_t have)
 	uint32_t n_recorded = atomic_load_explicit(&slot->n_recorded, memory_order_acquire);
 
 	/* With an expert budget other logits would be recorded than those that decided. */
-	if (!slot_records(slot) || slot->page->request.budget_experts > 0 ||
+	if (!slot_records(slot) || slot->page->request.budgeted ||
 		journal_state(slot->page) != SESSION_DONE || have >= front_outputs(slot) ||
 		n_recorded >= front_outputs(slot))
 		return;

@@ -380,7 +380,7 @@ static int read_audit(const Outrider__Generate *generate, const struct request_l
 	struct session_request *out, struct error *err)
 {
 	const char *without = generate->grammar_kind != GRAMMAR_NONE ? "a grammar"
-			      : out->budget_experts > 0 ? "an expert budget (budget_experts)"
+			      : out->budgeted ? "an expert budget (budget_experts)"
 			      : out->sampling.coupling == COUPLING_MAXIMAL ? "coupling = maximal"
 									   : NULL;
 
@@ -403,10 +403,9 @@ static int read_audit(const Outrider__Generate *generate, const struct request_l
 static int read_budget(const Outrider__Generate *generate, const struct request_limits *limits,
 	struct session_request *out, struct error *err)
 {
-	bool given = generate->budget_experts_plus_one != 0 &&
-		     generate->budget_experts_plus_one != UINT32_MAX;
+	const char *experts = generate->budget_experts;
+	bool given = experts[0] != '\0' && strcmp(experts, "all") != 0;
 	bool maximal = out->sampling.coupling == COUPLING_MAXIMAL;
-	uint32_t experts = generate->budget_experts_plus_one - 1;
 
 	if (!given && (generate->budget_ranking != 0 || generate->budget_coverage != 0))
 		return error_set(err, EINVAL,
@@ -417,12 +416,12 @@ static int read_budget(const Outrider__Generate *generate, const struct request_
 			"answer cannot go on after %u tokens",
 			generate->have);
 	/* An answer that was begun without a budget goes on without. */
-	out->budget_default = generate->budget_experts_plus_one == 0 && !maximal &&
-			      generate->have == 0 && limits->budget.n_experts > 0;
+	out->budget_default = experts[0] == '\0' && !maximal && generate->have == 0 &&
+			      limits->budget.n_experts > 0;
 	if (!given)
 		return 0;
-	int rc = budget_check(
-		experts, generate->budget_ranking, generate->budget_coverage, &limits->budget, err);
+	int rc = budget_read(experts, generate->budget_ranking, generate->budget_coverage,
+		&limits->budget, out->budget_experts, err);
 	if (rc == 0 && maximal)
 		rc = error_set(
 			err, EINVAL, "coupling: an expert budget (budget_experts) needs gumbel");
@@ -434,8 +433,7 @@ static int read_budget(const Outrider__Generate *generate, const struct request_
 			generate->draft_nodes, BUDGET_ORACLE_ROWS - 1);
 	if (rc != 0)
 		return rc;
-	/* All experts are no budget. */
-	out->budget_experts = experts < limits->budget.n_experts ? experts : 0;
+	out->budgeted = layer_limits_any(out->budget_experts, limits->budget.n_layers);
 	out->budget_ranking = generate->budget_ranking;
 	out->budget_coverage = generate->budget_coverage;
 	return 0;

@@ -27,11 +27,15 @@ int sleep_tell(struct front *front, uint64_t uid, bool wake, struct error *err)
 	if (journal_state(page) == SESSION_DONE)
 		return error_set(err, EALREADY,
 			"the answer is complete: its session holds no KV pages any more");
-	if (!wake && page->request.budget_experts > 0)
+	if (!wake && page->request.budgeted) {
+		char experts[LAYER_LIMITS_TEXT];
+
 		return error_set(err, EOPNOTSUPP,
-			"a session with an expert budget (budget_experts %u) cannot sleep: its "
+			"a session with an expert budget (budget_experts %.64s) cannot sleep: its "
 			"keys and values could not be computed again",
-			page->request.budget_experts);
+			layer_limits_text(page->request.budget_experts,
+				front->model->config.n_layers, experts));
+	}
 	set(front, (uint32_t)index, wake ? SLEEP_NOT : SLEEP_TOLD);
 	log_session(LOG_LEVEL_INFO, uid, 0, wake ? "is woken" : "is told to sleep");
 	return index;
@@ -48,8 +52,7 @@ void sleep_look(struct front *front, uint32_t index, uint64_t now_ns)
 		set(front, index, SLEEP_NOT);
 	} else if (asleep(front, index) == SLEEP_NOT && aside && after_ns != 0 &&
 		   fs->blocked_ns != 0 && now_ns - fs->blocked_ns >= after_ns &&
-		   journal_state(slot->page) != SESSION_DONE &&
-		   slot->page->request.budget_experts == 0) {
+		   journal_state(slot->page) != SESSION_DONE && !slot->page->request.budgeted) {
 		log_session(LOG_LEVEL_INFO, fs->uid, 0, "falls asleep: its client takes nothing");
 		set(front, index, SLEEP_IDLE);
 	}

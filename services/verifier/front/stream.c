@@ -145,7 +145,7 @@ void stream_accepted(struct front *front, uint32_t index)
 	body.session_uid = atomic_load_explicit(&page->uid, memory_order_relaxed);
 	body.prompt_tokens = page->n_prompt;
 	body.output_tokens = front_outputs(&front->slots[index]);
-	body.budgeted = page->request.budget_experts > 0;
+	body.budgeted = page->request.budgeted != 0;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_ACCEPTED;
 	envelope.accepted = &body;
 	(void)send_to(front, index, &envelope);
@@ -237,16 +237,18 @@ static int send_tokens(struct front *front, uint32_t index, bool recorded)
 static void fill_lossy(
 	const struct front *front, const struct slot *slot, uint32_t n_out, Outrider__Usage *out)
 {
-	static char text[128], *texts[] = {text};
+	static char text[LAYER_LIMITS_TEXT + 128], *texts[] = {text};
 	const struct session_request *request = &slot->page->request;
+	const struct model_config *config = &front->model->config;
+	char experts[LAYER_LIMITS_TEXT];
 
-	if (request->budget_experts == 0)
+	if (!request->budgeted)
 		return;
 	out->lossy_tokens = atomic_load_explicit(&slot->page->lossy, memory_order_relaxed);
 	snprintf(text, sizeof(text),
-		"expert budget %u of %u (%s, %s), which affected %u of %u tokens",
-		request->budget_experts, front->model->config.n_experts,
-		budget_ranking_names[request->budget_ranking],
+		"expert budget %s of %u (%s, %s), which affected %u of %u tokens",
+		layer_limits_text(request->budget_experts, config->n_layers, experts),
+		config->n_experts, budget_ranking_names[request->budget_ranking],
 		budget_coverage_names[request->budget_coverage], out->lossy_tokens, n_out);
 	out->lossy = texts;
 	out->n_lossy = 1;

@@ -233,7 +233,7 @@ static bool too_many_for_oracle(const struct pass *pass, const struct pass_part 
 {
 	const struct session_request *request = &part->session->page->request;
 
-	return request->budget_experts > 0 && request->budget_ranking == BUDGET_ORACLE &&
+	return request->budgeted && request->budget_ranking == BUDGET_ORACLE &&
 	       part->n_drafts + 1 > pass->max.n_oracle - pass->n_oracle;
 }
 
@@ -242,7 +242,7 @@ static void add_budget(struct pass *pass, struct pass_part *part)
 {
 	const struct session_request *request = &part->session->page->request;
 
-	part->budgeted = request->budget_experts > 0 && part->n_drafts > 0;
+	part->budgeted = request->budgeted && part->n_drafts > 0;
 	if (!part->budgeted)
 		return;
 	pass->budgets[pass->n_budgets++] = (struct forward_budget){

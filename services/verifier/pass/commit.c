@@ -39,7 +39,7 @@ static void commit_cells(struct engine *engine, const struct pass *pass, struct 
 	/* Keys and values that an expert budget changed are for no other session. Up to the first
 	 * draft there are none. */
 	const struct session_page *page = part->session->page;
-	if (page->request.budget_experts == 0 || !part->decodes)
+	if (!page->request.budgeted || !part->decodes)
 		kv_prefix_enter(&engine->kv, seq, page->request.prefix_domain, page->tokens);
 }
 

@@ -197,19 +197,20 @@ static void recover_kv(struct engine *engine, struct engine_session *s, uint32_t
 
 bool engine_lost_budget(const struct engine_session *s)
 {
-	return s->page->request.budget_experts > 0 && s->end_before == SESSION_END_NONE &&
+	return s->page->request.budgeted && s->end_before == SESSION_END_NONE &&
 	       session_n_out(s, s->n_tokens) > 1 && s->seq.n == 0;
 }
 
 void engine_end_lost(struct engine *engine, struct engine_session *s)
 {
-	char *message = s->slot->usage.message;
+	char *message = s->slot->usage.message, experts[LAYER_LIMITS_TEXT];
 
 	snprintf(message, sizeof(s->slot->usage.message),
-		"the answer has an expert budget (budget_experts %u), and what it was computed "
-		"from "
-		"is lost: it cannot go on after %u tokens",
-		s->page->request.budget_experts, session_n_out(s, s->n_tokens));
+		"the answer has an expert budget (budget_experts %.64s), and what it was computed "
+		"from is lost: it cannot go on after %u tokens",
+		layer_limits_text(
+			s->page->request.budget_experts, engine->o.model->config.n_layers, experts),
+		session_n_out(s, s->n_tokens));
 	log_session(LOG_LEVEL_NOTICE, s->uid, engine->iteration, "%s", message);
 	engine_finish(engine, s, SESSION_END_ERROR);
 }

@@ -11,18 +11,29 @@
 
 #include <string.h>
 
+/* Whether sessions get an expert budget if they say nothing. */
+static bool has_budget(const struct verifier_config *config)
+{
+	return strcmp(config->budget_experts, "0") != 0 &&
+	       strcmp(config->budget_experts, "all") != 0;
+}
+
 /* Checks the relations between keys, for the values at the start and for those that are changed
  * while the process runs. */
 static int check_relations(const struct verifier_config *config, struct error *err)
 {
 	struct tuning unused;
+	uint16_t experts[LIMIT_LAYERS];
 
 	if (config->sessions_max + config->queue_max > LIMIT_SESSIONS)
 		return error_set(err, EINVAL,
 			"sessions_max %lld and queue_max %lld: together at most %d",
 			(long long)config->sessions_max, (long long)config->queue_max,
 			LIMIT_SESSIONS);
-	return tuning_of(config, &unused, err);
+	int rc = has_budget(config) ? layer_limits_read("budget_experts", config->budget_experts, 0,
+					      0, experts, err)
+				    : 0;
+	return rc < 0 ? rc : tuning_of(config, &unused, err);
 }
 
 uint32_t verifier_config_places(const struct verifier_config *config)
@@ -108,22 +119,31 @@ struct budget_means verifier_config_budget(
 	const struct verifier_config *config, const struct model *model)
 {
 	return (struct budget_means){
+		.n_layers = model->config.n_layers,
 		.n_experts = model->config.n_experts,
 		.profile = config->budget_profile[0] != '\0',
 		.oracle = config->budget_oracle,
 	};
 }
 
-int verifier_config_check_budget(
-	const struct verifier_config *config, const struct model *model, struct error *err)
+int verifier_config_read_budget(const struct verifier_config *config, const struct model *model,
+	uint16_t *experts, struct error *err)
 {
 	const struct budget_means means = verifier_config_budget(config, model);
 
-	return config->budget_experts == 0
-		       ? 0
-		       : budget_check((uint32_t)config->budget_experts,
-				 (uint32_t)config->budget_ranking,
-				 (uint32_t)config->budget_coverage, &means, err);
+	memset(experts, 0, LIMIT_LAYERS * sizeof(*experts));
+	if (!has_budget(config))
+		return 0;
+	return budget_read(config->budget_experts, (uint32_t)config->budget_ranking,
+		(uint32_t)config->budget_coverage, &means, experts, err);
+}
+
+int verifier_config_check_budget(
+	const struct verifier_config *config, const struct model *model, struct error *err)
+{
+	uint16_t experts[LIMIT_LAYERS];
+
+	return verifier_config_read_budget(config, model, experts, err);
 }
 
 int verifier_config_fit(

@@ -37,6 +37,10 @@ int verifier_config_fits(const struct verifier_config *next, const struct verifi
 /* The expert budgets that requests may ask for. */
 struct budget_means verifier_config_budget(
 	const struct verifier_config *config, const struct model *model);
+/* Reads the default budget: the most experts of each layer ([LIMIT_LAYERS]), 0: no limit. -EINVAL
+ * names the key. */
+int verifier_config_read_budget(const struct verifier_config *config, const struct model *model,
+	uint16_t *experts, struct error *err);
 /* Checks the setting of the default budget. -EINVAL names the key. */
 int verifier_config_check_budget(
 	const struct verifier_config *config, const struct model *model, struct error *err);

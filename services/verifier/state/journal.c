@@ -409,13 +409,13 @@ int journal_check_request(const struct session_request *request, uint32_t n_voca
 	if (request->draft_method >= DRAFT_METHODS)
 		return error_set(err, EINVAL, "draft_method: %u is not 0..%d",
 			request->draft_method, DRAFT_METHODS - 1);
-	if (request->budget_experts > LIMIT_EXPERTS || request->budget_ranking >= BUDGET_RANKINGS ||
+	if (request->budgeted > 1 || request->budget_ranking >= BUDGET_RANKINGS ||
 		request->budget_coverage >= BUDGET_COVERAGES)
 		return error_set(err, EINVAL,
-			"an expert budget of %u, ranking %u, coverage %u: allowed are 0..%d, 0..%d "
+			"an expert budget (%u), ranking %u, coverage %u: allowed are 0..1, 0..%d "
 			"and 0..%d",
-			request->budget_experts, request->budget_ranking, request->budget_coverage,
-			LIMIT_EXPERTS, BUDGET_RANKINGS - 1, BUDGET_COVERAGES - 1);
+			request->budgeted, request->budget_ranking, request->budget_coverage,
+			BUDGET_RANKINGS - 1, BUDGET_COVERAGES - 1);
 	if (request->n_replay > n_context)
 		return error_set(err, EINVAL, "replay: %u tokens, the context holds %u",
 			request->n_replay, n_context);

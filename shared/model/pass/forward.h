@@ -109,24 +109,26 @@ int forward_begin(struct forward *forward, const struct batch_token *tokens, uin
 	const struct pick_row *picks, uint32_t n_picks, struct pick_result *results);
 int forward_wait(struct forward *forward);
 
-/* Rows first..first+n-1 of a pass, which may use no more than `experts` experts of each layer
+/* Rows first..first+n-1 of a pass, which may use no more than experts[layer] experts of each layer
  * together (kernels/steps.h): the results are no longer the model's. */
 struct forward_budget {
-	uint32_t first, n, experts;
+	uint32_t first, n;
+	const uint16_t *experts; /* [n_layers], borrowed until the pass ends; 0: no limit */
 	enum budget_ranking ranking;
 	enum budget_coverage coverage;
 };
 /* Sets the budgets of the next pass, and of no other one; in the order of their rows, without
- * overlap. As many experts as the model has are no limit: the results are then equal to the bit.
- * -EINVAL, without any budget set: rows, experts or their number are impossible, forward_create was
- * told of fewer, or BUDGET_STATIC lacks its counts. */
+ * overlap. As many experts as a layer has are no limit: its results are then equal to the bit.
+ * -EINVAL, without any budget set: rows or their number are impossible, forward_create was told of
+ * fewer, or BUDGET_STATIC lacks its counts. */
 int forward_set_budgets(struct forward *forward, const struct forward_budget *budgets, uint32_t n);
 /* [n_layers][n_experts] how often each expert was used, for BUDGET_STATIC; borrowed. */
 void forward_set_uses(struct forward *forward, const uint64_t *uses);
 /* [n] of the last pass, if it had budgets: in how many layers each row chose an expert that it
  * could not use. Valid until the next pass. */
 const uint32_t *forward_affected(const struct forward *forward);
-/* For hooks: the experts that the i-th budget listed in the present layer, the best first. */
+/* For hooks: the experts that the i-th budget listed in the present layer, the best first; what it
+ * listed before if it does not limit this one. */
 const uint16_t *forward_list(const struct forward *forward, uint32_t i);
 
 /* The masks behind one token of the last pass, and the drafts that are read from them. */

@@ -218,6 +218,8 @@ void attention_from(struct forward *f, struct inputs in);
 void head_attention(struct forward *f);
 /* Like attention_layer, for a MIX_MLA layer. */
 void mla_layer(struct forward *f);
+/* moe_budget.c: whether a budget of this pass limits the layer. */
+bool budget_limits(const struct forward *f, uint32_t layer);
 /* moe_budget.c: checks the budgets of the pass that begins; -EINVAL. */
 int budget_begin(struct forward *f);
 /* Limits the experts of one layer, behind its route step, and orders them; -EIO. */

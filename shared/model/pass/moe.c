@@ -99,10 +99,11 @@ static int route(struct forward *f)
 		.weights = batch_rows(f, f->weights, k * sizeof(*f->weights), f->n),
 		.order = f->order,
 	};
-	if (f->n_budgets > 0)
+	bool limited = budget_limits(f, f->layer);
+	if (limited)
 		choice.order.pairs.buffer = NULL;
 	f->queue->ops->route(f->queue, &choice);
-	return f->n_budgets > 0 ? budget_layer(f, &choice) : 0;
+	return limited ? budget_layer(f, &choice) : 0;
 }
 
 static const float *bias_row(const struct expert_bias *biases, uint16_t expert)

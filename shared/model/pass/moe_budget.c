@@ -4,6 +4,12 @@
 
 #include <errno.h>
 
+/* Whether a budget limits a layer: as many experts as there are, are no limit. */
+static bool limits(const struct forward *f, const struct forward_budget *b, uint32_t layer)
+{
+	return b->experts[layer] > 0 && b->experts[layer] < f->model->config.n_experts;
+}
+
 int forward_set_budgets(struct forward *forward, const struct forward_budget *budgets, uint32_t n)
 {
 	struct forward *f = forward;
@@ -16,7 +22,7 @@ int forward_set_budgets(struct forward *forward, const struct forward_budget *bu
 		const struct forward_budget *b = &budgets[i];
 
 		if (b->first < end || b->n == 0 || b->n > f->limits.n_batch - b->first ||
-			b->experts == 0 || b->ranking >= BUDGET_RANKINGS ||
+			b->experts == NULL || b->ranking >= BUDGET_RANKINGS ||
 			b->coverage >= BUDGET_COVERAGES)
 			return -EINVAL;
 		if (b->ranking == BUDGET_ORACLE)
@@ -24,11 +30,17 @@ int forward_set_budgets(struct forward *forward, const struct forward_budget *bu
 		if ((b->ranking == BUDGET_STATIC && !f->counts) || n_oracle > f->limits.n_oracle)
 			return -EINVAL;
 		end = b->first + b->n;
-		/* That many are no limit. */
-		if (b->experts < f->model->config.n_experts)
-			f->budgets[f->n_budgets++] = *b;
+		f->budgets[f->n_budgets++] = *b;
 	}
 	return 0;
+}
+
+bool budget_limits(const struct forward *f, uint32_t layer)
+{
+	for (uint32_t i = 0; i < f->n_budgets; i++)
+		if (limits(f, &f->budgets[i], layer))
+			return true;
+	return false;
 }
 
 void forward_set_uses(struct forward *forward, const uint64_t *uses)
@@ -137,7 +149,7 @@ static void describe(struct forward *f, uint32_t i, uint32_t row, struct budget_
 	*group = (struct budget_group){
 		.first = b->first,
 		.n = b->n,
-		.experts = b->experts,
+		.experts = b->experts[f->layer],
 		.ranking = b->ranking,
 		.coverage = b->coverage,
 		.uses = f->counts ? f->counts + (size_t)f->layer * n_experts : NULL,
@@ -167,9 +179,10 @@ int budget_layer(struct forward *f, const struct step_route *route)
 
 	step.route.order = f->order;
 	step.y.n = f->n * route->n_used;
-	step.n = f->n_budgets;
 	for (uint32_t i = 0, row = 0; i < f->n_budgets; i++) {
-		describe(f, i, row, &f->groups[i]);
+		if (!limits(f, &f->budgets[i], f->layer))
+			continue;
+		describe(f, i, row, &f->groups[step.n++]);
 		if (f->budgets[i].ranking != BUDGET_ORACLE)
 			continue;
 		section_end(f);

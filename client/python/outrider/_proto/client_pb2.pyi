@@ -88,12 +88,12 @@ class Done(_message.Message):
     def __init__(self, session_uid: _Optional[int] = ..., end: _Optional[int] = ..., stop: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., message: _Optional[str] = ..., text: _Optional[bytes] = ...) -> None: ...
 
 class Generate(_message.Message):
-    __slots__ = ["arithmetic", "audit", "budget_coverage", "budget_experts_plus_one", "budget_ranking", "budgeted", "class_name", "control_text", "conversation", "credit", "deadline_ms", "draft_method", "draft_nodes", "draft_width", "grammar", "grammar_kind", "have", "ignore_eos", "k_plus_one", "logits_hash", "logprobs_plus_one", "max_tokens", "prefix_domain", "prompt", "replay", "replay_error", "sampling", "session_uid", "stop", "tokens"]
+    __slots__ = ["arithmetic", "audit", "budget_coverage", "budget_experts", "budget_ranking", "budgeted", "class_name", "control_text", "conversation", "credit", "deadline_ms", "draft_method", "draft_nodes", "draft_width", "grammar", "grammar_kind", "have", "ignore_eos", "k_plus_one", "logits_hash", "logprobs_plus_one", "max_tokens", "prefix_domain", "prompt", "replay", "replay_error", "sampling", "session_uid", "stop", "tokens"]
     ARITHMETIC_FIELD_NUMBER: _ClassVar[int]
     AUDIT_FIELD_NUMBER: _ClassVar[int]
     BUDGETED_FIELD_NUMBER: _ClassVar[int]
     BUDGET_COVERAGE_FIELD_NUMBER: _ClassVar[int]
-    BUDGET_EXPERTS_PLUS_ONE_FIELD_NUMBER: _ClassVar[int]
+    BUDGET_EXPERTS_FIELD_NUMBER: _ClassVar[int]
     BUDGET_RANKING_FIELD_NUMBER: _ClassVar[int]
     CLASS_NAME_FIELD_NUMBER: _ClassVar[int]
     CONTROL_TEXT_FIELD_NUMBER: _ClassVar[int]
@@ -122,7 +122,7 @@ class Generate(_message.Message):
     arithmetic: int
     audit: TokenList
     budget_coverage: int
-    budget_experts_plus_one: int
+    budget_experts: str
     budget_ranking: int
     budgeted: bool
     class_name: str
@@ -149,7 +149,7 @@ class Generate(_message.Message):
     session_uid: int
     stop: _containers.RepeatedScalarFieldContainer[str]
     tokens: TokenList
-    def __init__(self, session_uid: _Optional[int] = ..., prompt: _Optional[str] = ..., tokens: _Optional[_Union[TokenList, _Mapping]] = ..., conversation: _Optional[_Union[Conversation, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: bool = ..., stop: _Optional[_Iterable[str]] = ..., deadline_ms: _Optional[int] = ..., credit: _Optional[int] = ..., k_plus_one: _Optional[int] = ..., draft_method: _Optional[int] = ..., replay: _Optional[_Union[TokenList, _Mapping]] = ..., replay_error: _Optional[float] = ..., logits_hash: bool = ..., draft_nodes: _Optional[int] = ..., draft_width: _Optional[int] = ..., have: _Optional[int] = ..., grammar_kind: _Optional[int] = ..., grammar: _Optional[str] = ..., budget_experts_plus_one: _Optional[int] = ..., budget_ranking: _Optional[int] = ..., budget_coverage: _Optional[int] = ..., budgeted: bool = ..., control_text: bool = ..., logprobs_plus_one: _Optional[int] = ..., prefix_domain: _Optional[int] = ..., arithmetic: _Optional[int] = ..., class_name: _Optional[str] = ..., audit: _Optional[_Union[TokenList, _Mapping]] = ...) -> None: ...
+    def __init__(self, session_uid: _Optional[int] = ..., prompt: _Optional[str] = ..., tokens: _Optional[_Union[TokenList, _Mapping]] = ..., conversation: _Optional[_Union[Conversation, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: bool = ..., stop: _Optional[_Iterable[str]] = ..., deadline_ms: _Optional[int] = ..., credit: _Optional[int] = ..., k_plus_one: _Optional[int] = ..., draft_method: _Optional[int] = ..., replay: _Optional[_Union[TokenList, _Mapping]] = ..., replay_error: _Optional[float] = ..., logits_hash: bool = ..., draft_nodes: _Optional[int] = ..., draft_width: _Optional[int] = ..., have: _Optional[int] = ..., grammar_kind: _Optional[int] = ..., grammar: _Optional[str] = ..., budget_experts: _Optional[str] = ..., budget_ranking: _Optional[int] = ..., budget_coverage: _Optional[int] = ..., budgeted: bool = ..., control_text: bool = ..., logprobs_plus_one: _Optional[int] = ..., prefix_domain: _Optional[int] = ..., arithmetic: _Optional[int] = ..., class_name: _Optional[str] = ..., audit: _Optional[_Union[TokenList, _Mapping]] = ...) -> None: ...
 
 class Live(_message.Message):
     __slots__ = ["accepted", "cache_alive", "drafted", "drafter_alive", "expert_hits", "expert_misses", "iterations", "k", "policy", "policy_alive", "utility"]
