@@ -1,5 +1,6 @@
 #include "services/gateway/answer.h"
 
+#include "services/gateway/audit.h"
 #include "services/gateway/logprobs.h"
 #include "shared/base/json_text.h"
 
@@ -101,6 +102,8 @@ static bool add_more(json_t *body, const struct exchange *exchange, struct sums 
 		sums->decode_ms, "predicted_per_second", rate, "draft_n", sums->drafted,
 		"draft_n_accepted", sums->accepted);
 
+	if (exchange->params.audit)
+		json_object_set_new(own, "audit", audit_json(exchange));
 	return json_object_set_new(body, "outrider", own) == 0 &&
 	       json_object_set_new(body, "timings", timings) == 0;
 }

@@ -13,7 +13,7 @@
 #include "services/gateway/text.h"
 #include "shared/model/calls/calls.h"
 
-/* One answer of a completion, of params.n. */
+/* One answer of a completion, of params.n; or the audit of one (audit.h). */
 struct choice {
 	struct exchange *exchange;
 	struct choice *next; /* of its bucket in gateway.streams */
@@ -24,7 +24,10 @@ struct choice {
 	struct outrider_stream *stream; /* owned; NULL: not started, or freed */
 	uint64_t uid;
 	uint32_t index;
-	struct text text; /* the whole answer; unused in a stream */
+	struct choice *audits; /* an audit: the answer that it is of; else NULL */
+	struct text text; /* the whole answer; unused in a stream; of an audit: why it failed */
+	/* int32_t[]: of an answer that will be audited; of an audit, what the model picks */
+	struct text tokens;
 	struct calls_parser *parser; /* NULL: the whole text is content */
 	struct text thought; /* the whole thought; unused in a stream */
 	struct thoughts_count thoughts; /* how many tokens thoughts have */
@@ -69,6 +72,9 @@ struct exchange {
 	struct responses *responses; /* owned; NULL: the request is not one to /v1/responses */
 	struct choice choices[PARAMS_CHOICES];
 	uint32_t n_started, n_ended;
+	/* Of the answers that have tokens, when all answers have ended; n_audited: have ended too. */
+	struct choice audits[PARAMS_CHOICES];
+	uint32_t n_audits, n_audited;
 	char id[40];
 	int64_t created; /* seconds since 1970 */
 	struct text out; /* bytes that are not sent yet */

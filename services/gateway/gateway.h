@@ -8,6 +8,7 @@
  *	generate.c	completions: an exchange runs one or more streams of the SDK
  *	answer.c	the JSON of a completion
  *	logprobs.c	the JSON of its log probabilities
+ *	audit.c		audits of answers
  *	params.c	the fields of a request
  *	tools.c		its fields about tools
  *	plan.c		what must be known of the model before a chat begins

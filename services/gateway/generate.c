@@ -1,6 +1,7 @@
 #include "services/gateway/generate.h"
 
 #include "services/gateway/answer.h"
+#include "services/gateway/audit.h"
 #include "services/gateway/logprobs.h"
 #include "services/gateway/parse.h"
 #include "services/gateway/responses.h"
@@ -101,11 +102,14 @@ static bool start(struct choice *choice)
 	if (!set_deadline(exchange))
 		return false;
 	outrider_request_set_seed(exchange->params.request, exchange->params.seed + choice->index);
-	outrider_request_set_uid(exchange->params.request, uid_of(exchange, choice->index));
+	outrider_request_set_uid(
+		exchange->params.request, choice->audits ? 0 : uid_of(exchange, choice->index));
 	outrider_request_set_prefix_domain(exchange->params.request,
 		exchange->gateway->config->share_prefixes ? 0 : keys_domain(exchange->key));
-	int code = outrider_start(
-		exchange->gateway->client, exchange->params.request, &choice->stream);
+	int code = choice->audits ? audit_request(choice) : 0;
+	if (code == 0)
+		code = outrider_start(
+			exchange->gateway->client, exchange->params.request, &choice->stream);
 	if (code < 0) {
 		fault_of_service(&exchange->fault, code, outrider_error());
 		return false;
@@ -129,6 +133,8 @@ static void stop(struct choice *choice)
 	queue_remove(&choice->exchange->gateway->queue, choice);
 	delist(choice);
 	outrider_stream_free(&choice->stream);
+	text_free(&choice->text);
+	audit_free(choice);
 }
 
 json_t *generate_json(struct exchange *exchange)
@@ -162,11 +168,12 @@ void generate_end(struct exchange *exchange)
 		struct choice *choice = &exchange->choices[i];
 
 		stop(choice);
-		text_free(&choice->text);
 		json_decref(choice->logprobs);
 		parse_free(choice);
 	}
-	exchange->n_started = 0;
+	for (uint32_t i = 0; i < exchange->n_audits; i++)
+		stop(&exchange->audits[i]);
+	exchange->n_started = exchange->n_audits = 0;
 	if (!exchange->listed)
 		return;
 	if (exchange->previous)
@@ -234,6 +241,28 @@ static void finish(struct exchange *exchange)
 	give_up(exchange);
 }
 
+/* All answers have ended: those that are to be audited go into the queue again. */
+static void audit_or_finish(struct exchange *exchange)
+{
+	audit_begin(exchange);
+	for (uint32_t i = 0; i < exchange->n_audits; i++)
+		queue_add(&exchange->gateway->queue, &exchange->audits[i]);
+	if (exchange->n_audits == 0)
+		finish(exchange);
+}
+
+/* An audit has ended, or cannot be had: `why`. */
+static void end_audit(struct choice *audit, const char *why)
+{
+	struct exchange *exchange = audit->exchange;
+
+	end_stream(audit, false);
+	if (why)
+		audit_fail(audit, why);
+	if (++exchange->n_audited == exchange->n_audits)
+		finish(exchange);
+}
+
 /* Takes tokens from the key's allowance (tokens_per_minute). */
 static void charge(struct exchange *exchange, uint64_t tokens)
 {
@@ -283,8 +312,24 @@ static void take_done(struct choice *choice, const struct outrider_event *event)
 		   !answer_chunk_end(exchange, choice)) {
 		no_memory(exchange);
 	} else if (exchange->n_ended == exchange->params.n) {
-		finish(exchange);
+		audit_or_finish(exchange);
 	}
+}
+
+static void take_audit(struct choice *audit, const struct outrider_event *event)
+{
+	struct outrider_usage usage;
+
+	if (!audit_take(audit, event)) {
+		no_memory(audit->exchange);
+		return;
+	}
+	charge(audit->exchange, event->n_tokens);
+	if (event->type != OUTRIDER_EVENT_DONE)
+		return;
+	if (outrider_usage(audit->stream, &usage) == 0)
+		charge(audit->exchange, usage.prompt_tokens);
+	end_audit(audit, NULL);
 }
 
 static void take(struct choice *choice, const struct outrider_event *event)
@@ -296,6 +341,10 @@ static void take(struct choice *choice, const struct outrider_event *event)
 		leave(exchange);
 		return;
 	}
+	if (choice->audits) {
+		take_audit(choice, event);
+		return;
+	}
 	if (choice->n_tokens == 0 && event->n_tokens > 0)
 		metrics_time(&exchange->gateway->metrics.first_token_s,
 			(double)(now_ns - exchange->begun_ns) / 1e9);
@@ -304,7 +353,7 @@ static void take(struct choice *choice, const struct outrider_event *event)
 		thoughts_add(&choice->thoughts, &exchange->marks, event->tokens, event->n_tokens);
 	charge(exchange, event->n_tokens);
 	size_t before = exchange->out.n;
-	if (!take_text(choice, event)) {
+	if (!take_text(choice, event) || !audit_keep(choice, event)) {
 		no_memory(exchange);
 		return;
 	}
@@ -331,6 +380,21 @@ static bool no_room(struct exchange *exchange)
 		(long long)exchange->gateway->config->queue);
 }
 
+/* An answer, or an audit, that could not be started, or was lost. */
+static void lose(struct choice *choice)
+{
+	struct exchange *exchange = choice->exchange;
+
+	if (!choice->audits) {
+		fail(exchange);
+		return;
+	}
+	char why[sizeof exchange->fault.message];
+	snprintf(why, sizeof why, "%s", exchange->fault.message);
+	exchange->fault = (struct fault){0};
+	end_audit(choice, why);
+}
+
 /* Starts waiting answers while there is room. */
 static void start_waiting(struct gateway *gateway)
 {
@@ -338,13 +402,18 @@ static void start_waiting(struct gateway *gateway)
 
 	while ((choice = queue_take(&gateway->queue)) != NULL)
 		if (!start(choice))
-			fail(choice->exchange);
+			lose(choice);
 }
 
 bool generate_begin(struct exchange *exchange)
 {
 	struct gateway *gateway = exchange->gateway;
+	const struct params *params = &exchange->params;
 
+	if (params->audit && params->stream && !params->include_usage && !exchange->responses)
+		return fault_set(&exchange->fault, 400, "outrider", "invalid_value",
+			"outrider: audit: a stream says it in its last chunk, with "
+			"stream_options {\"include_usage\": true}");
 	make_id(exchange);
 	exchange->next = gateway->exchanges;
 	if (exchange->next)
@@ -382,7 +451,7 @@ static void put_back(struct choice *choice)
 		queue_put_back(&gateway->queue, choice);
 	} else {
 		no_room(choice->exchange);
-		fail(choice->exchange);
+		lose(choice);
 	}
 }
 
@@ -403,7 +472,7 @@ static bool pump_one(struct gateway *gateway)
 		put_back(choice);
 	} else if (code < 0) {
 		fault_of_service(&choice->exchange->fault, code, outrider_error());
-		fail(choice->exchange);
+		lose(choice);
 	} else {
 		take(choice, event);
 	}

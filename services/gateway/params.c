@@ -498,11 +498,14 @@ static bool take_outrider(struct reading *reading, const json_t *value)
 			if (!took(reading, outrider_request_set_class(reading->params->request,
 						   json_string_value(of))))
 				return false;
+		} else if (strcmp(key, "audit") == 0 && json_is_boolean(of)) {
+			reading->params->audit = json_is_true(of);
 		} else if (strcmp(key, "budget_experts") != 0 &&
 			   strcmp(key, "budget_ranking") != 0 &&
 			   strcmp(key, "budget_coverage") != 0) {
 			return wrong(reading,
 				"class (a string), k (an integer), draft_method (a string), "
+				"audit (true or false), "
 				"budget_experts (an integer or a string), budget_ranking and "
 				"budget_coverage (strings)");
 		}
@@ -732,6 +735,9 @@ bool params_read(struct params *params, const json_t *body, struct fault *fault)
 	if (good && !params->has_input)
 		good = fault_set(fault, 400, input, "missing_required_parameter",
 			"you must provide %s", input);
+	if (good && params->audit && params->has_grammar)
+		good = fault_set(fault, 400, "outrider", "invalid_value",
+			"outrider: audit: not with a grammar or response_format");
 	good = good && set_dry(&reading) && set_logprobs(&reading) && tools_finish(params, fault) &&
 	       set_variables(&reading);
 	json_decref(reading.variables);

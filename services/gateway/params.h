@@ -21,6 +21,7 @@ struct params {
 	bool has_input;
 	bool stream, include_usage;
 	uint32_t n; /* answers */
+	bool audit; /* they are audited (audit.h) */
 	bool logprobs; /* of a chat */
 	uint32_t top_logprobs; /* how many of the likeliest tokens are listed as well */
 	uint64_t seed; /* of the first answer; the others have the numbers after it */

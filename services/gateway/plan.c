@@ -47,6 +47,9 @@ static bool set_grammar(struct exchange *exchange, const struct calls_format *fo
 	if (!rules.required && !strict && !(tools && !params->parallel) &&
 		!(params->content && (tools || format->think || format->notation == CALLS_HARMONY)))
 		return true;
+	if (params->audit)
+		return fault_set(&exchange->fault, 400, "outrider", "invalid_value",
+			"outrider: audit: not with tools that must match a schema");
 	if (params->has_grammar && !params->content)
 		return fault_set(&exchange->fault, 400, "grammar", "invalid_value",
 			"grammar: not together with tools that must match a schema");

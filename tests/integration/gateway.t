@@ -132,13 +132,41 @@ def check_lossy(gateway):
     ok(len(said) == 1 and said[0].startswith("expert budget 0:4,2-:8 of 32"), "a budget may have a number for each layer", layered)
     for more, word in (({"budget_experts": 33}, "1..32"), ({"budget_experts": 0}, "0 is not 1.."), ({"budget_ranking": "router"}, "budget_experts"),
                        ({"budget_experts": "2:0"}, "layer 2: 0 is not 1.."), ({"budget_experts": "0-:4,1:3"}, "layer 1 is named twice"),
-                       ({"budget_experts": [4]}, "an integer or a string"),
+                       ({"budget_experts": [4]}, "an integer or a string"), ({"audit": "yes"}, "audit (true or false)"),
                        ({"budget_experts": 4, "budget_ranking": "static"}, "budget_profile"), ({"class": "urgent"}, "allowed are default"),
                        ({"class": ""}, "1 to 31 characters")):
         status, answer = gateway.post("/v1/completions", {**body, "outrider": more})
         ok(status == 400 and word in answer["error"]["message"], f"{more} is refused", answer)
     status, answer = gateway.post("/v1/completions", {**body, "outrider": {**asked, "class": "default"}})
     ok(status == 200 and answer["choices"] == exact["choices"], "a class does not change the answer", answer)
+    check_audit(gateway, body, {**asked, "budget_experts": 4, "budget_coverage": "truncation"}, exact, lossy)
+
+
+def check_audit(gateway, body, budget, exact, lossy):
+    """What a budget changed, as the request asks for it. Behind its own beginning the model picks the exact answer's next token."""
+    status, answer = gateway.post("/v1/completions", {**body, "outrider": {**budget, "audit": True}})
+    audits = answer["outrider"]["audit"] if status == 200 else []
+    changed = audits[0].get("changed", []) if len(audits) == 1 else []
+    def tokens(of):
+        return gateway.post("/tokenize", {"content": of["choices"][0]["text"], "add_special": False})[1]["tokens"]
+    ours, theirs = (tokens(of) for of in (answer, exact))
+    first = next(i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b)
+    ok(answer["choices"] == lossy["choices"] and audits[0]["tokens"] == 60 and changed and all(c["token"] != c["picked"] for c in changed),
+       "an audit leaves the answer as it is, and names the tokens that a budget changed", answer)
+    ok(changed and changed[0] == {"index": first, "token": ours[first], "picked": theirs[first]},
+       "the first of them is where the exact answer goes on in another way", (changed[:1], first, ours[first], theirs[first]))
+    status, answer = gateway.post("/v1/completions", {**body, "n": 2, "outrider": {"audit": True}})
+    ok(status == 200 and answer["outrider"]["audit"] == [{"tokens": 60, "changed": []}] * 2, "without a budget none is changed, in each choice", answer)
+    asked = {**body, "stream": True, "outrider": {**budget, "audit": True}}
+    events = gateway.events("/v1/completions", {**asked, "stream_options": {"include_usage": True}})
+    ends = [e["outrider"]["audit"] for e in events if e != "[DONE]" and "outrider" in e]
+    ok(ends == [[{"tokens": 60, "changed": changed}]] and events[-1] == "[DONE]", "a stream says it in its last chunk", events[-3:])
+    events = gateway.events("/v1/responses", {"input": "In the beginning", "max_output_tokens": 8, "temperature": 0, "outrider": {"k": 0, "audit": True}})
+    ends = [e["response"]["outrider"]["audit"] for e in events if e != "[DONE]" and "outrider" in e.get("response", {})]
+    ok(len(ends) == 1 and ends[0][0]["changed"] == [], "so does a response", events[-2:])
+    for more, word in (({"stream": True}, "include_usage"), ({"response_format": {"type": "json_object"}}, "not with a grammar")):
+        status, answer = gateway.post("/v1/completions", {**body, **more, "outrider": {"audit": True}})
+        ok(status == 400 and word in answer["error"]["message"], f"an audit with {more} is refused", answer)
 
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 0, "maximum": 120}},
