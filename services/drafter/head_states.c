@@ -66,9 +66,22 @@ static void note(struct head_states *states, uint64_t row, const struct draft_se
 		s->n_states = tag.position + 1;
 }
 
+/* Notes a row of another session that has the same text up to there. */
+static void note_alike(
+	struct head_states *states, uint64_t row, struct draft_session *s, const uint64_t *texts)
+{
+	struct hidden_tag tag;
+	if (!hidden_read_tag(&states->hidden, row, &tag) || tag.session == 0 ||
+		tag.position >= s->n || tag.text != texts[tag.position])
+		return;
+	s->state_row[tag.position] = row + 1;
+	if (tag.position >= s->n_states)
+		s->n_states = tag.position + 1;
+}
+
 int head_states_begin(struct head_states *states, struct draft_session *s)
 {
-	uint64_t begin, end;
+	uint64_t begin, end, text = s->request.prefix_domain, *texts;
 	if (s->state_row)
 		return 0;
 	s->state_row = calloc(s->n_context, sizeof(*s->state_row));
@@ -77,8 +90,15 @@ int head_states_begin(struct head_states *states, struct draft_session *s)
 	s->n_states = 0;
 	if (!states->region.header || !hidden_range(&states->hidden, &begin, &end))
 		return 0;
-	for (uint64_t row = begin; row < end && row < states->seen; row++)
+	texts = malloc(s->n * sizeof(*texts));
+	for (uint32_t i = 0; texts && i < s->n; i++)
+		texts[i] = text = hidden_text(text, s->tokens[i]);
+	for (uint64_t row = begin; row < end && row < states->seen; row++) {
+		if (texts)
+			note_alike(states, row, s, texts);
 		note(states, row, s);
+	}
+	free(texts);
 	return 0;
 }
 

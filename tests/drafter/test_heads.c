@@ -48,13 +48,17 @@ static void run_target(
 	struct source *source, uint32_t page, uint64_t uid, const int32_t *ids, uint32_t n)
 {
 	uint32_t at = source->seq.n;
+	uint64_t text = 0;
 	assert_true(n - at <= RIG_BATCH);
 	if (!source->off)
 		source->row = hidden_reserve(&source->log, n - at);
 	rig_chain(&source->rig, &source->seq, ids + at, n - at, RIG_BATCH, NULL);
-	for (uint32_t i = at; i < n && !source->off; i++)
-		hidden_set_tag(
-			&source->log, source->row + i - at, (struct hidden_tag){uid, page, i});
+	for (uint32_t i = 0; i < n && !source->off; i++) {
+		text = hidden_text(text, ids[i]);
+		if (i >= at)
+			hidden_set_tag(&source->log, source->row + i - at,
+				(struct hidden_tag){uid, page, i, text});
+	}
 	if (!source->off)
 		hidden_publish(&source->log, n - at);
 }
@@ -315,6 +319,42 @@ static void states_that_are_lost_are_left_out(void **state)
 	}
 }
 
+/* A session whose beginning another one has computed drafts from that one's states, as if they were
+ * its own. Those of another domain, and behind another token, are not its. */
+static void states_of_the_same_beginning_are_found(void **state)
+{
+	static const struct draft_budget tree = {.nodes = 16, .depth = 4, .width = 4};
+	int32_t ids[101], other[101];
+	(void)state;
+	for (int mtp = 0; mtp < 2; mtp++) {
+		struct fixture *f = make(mtp ? GLM : LLAMA, mtp ? NULL : EAGLE, plain, true);
+		uint32_t method = mtp ? DRAFT_MTP : DRAFT_EAGLE3;
+		begin(f, 3, 70, ids, 60);
+		run_target(&f->source, 3, 70, ids, 60);
+		struct fake_drafted chain = fake_draft(&f->fake, 3, 4);
+		struct fake_drafted all = fake_draft_tree(&f->fake, 3, tree);
+		assert_int_equal(chain.method, method);
+		fake_begin(&f->fake, 4, 71, DRAFT_AUTO, ids, 61);
+		struct fake_drafted r = fake_draft(&f->fake, 4, 4);
+		assert_int_equal(r.method, method);
+		assert_int_equal(r.n, 4);
+		assert_memory_equal(r.token, chain.token, 4 * sizeof(r.token[0]));
+		r = fake_draft_tree(&f->fake, 4, tree);
+		assert_int_equal(r.n, all.n);
+		assert_memory_equal(r.token, all.token, r.n * sizeof(r.token[0]));
+		struct session_page *page = fake_begin(&f->fake, 5, 72, DRAFT_AUTO, ids, 61);
+		atomic_store(&page->uid, 0);
+		page->request.prefix_domain = 1;
+		atomic_store(&page->uid, 72);
+		assert_int_equal(fake_draft(&f->fake, 5, 4).method, DRAFT_NGRAM);
+		memcpy(other, ids, sizeof(ids));
+		other[40] = (other[40] + 1) % 300;
+		fake_begin(&f->fake, 6, 73, DRAFT_AUTO, other, 61);
+		assert_int_equal(fake_draft(&f->fake, 6, 4).method, DRAFT_NGRAM);
+		end(f);
+	}
+}
+
 /* Any numbers may be in the log: nothing happens but worse drafts. */
 static void rubbish_in_the_log_costs_speed_only(void **state)
 {
@@ -335,9 +375,9 @@ static void rubbish_in_the_log_costs_speed_only(void **state)
 		(void)fake_draft_tree(
 			&f->fake, 1, (struct draft_budget){.nodes = 16, .depth = 4, .width = 4});
 		/* Tags of nobody, of other sessions, and of impossible tokens. */
-		hidden_set_tag(&source->log, 40, (struct hidden_tag){90 + i, UINT32_MAX, 5});
-		hidden_set_tag(&source->log, 41, (struct hidden_tag){90 + i, 1, UINT32_MAX});
-		hidden_set_tag(&source->log, 42, (struct hidden_tag){7, 1, 5});
+		hidden_set_tag(&source->log, 40, (struct hidden_tag){90 + i, UINT32_MAX, 5, 0});
+		hidden_set_tag(&source->log, 41, (struct hidden_tag){90 + i, 1, UINT32_MAX, 0});
+		hidden_set_tag(&source->log, 42, (struct hidden_tag){7, 1, 5, 0});
 		/* Counters that make no sense, and then do again. */
 		atomic_store(&source->log.header->end, UINT64_MAX);
 		(void)fake_draft(&f->fake, 1, 4);
@@ -508,6 +548,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(drafts_are_the_golden_ones),
 		cmocka_unit_test(states_that_are_lost_are_left_out),
+		cmocka_unit_test(states_of_the_same_beginning_are_found),
 		cmocka_unit_test(rubbish_in_the_log_costs_speed_only),
 		cmocka_unit_test(drafts_ahead_go_on_from_what_was_accepted),
 		cmocka_unit_test(sampled_drafts_keep_to_the_heads_tokens),

@@ -84,10 +84,10 @@ def states(service, n_taps, n_embd):
     rows, (begin,), (end,) = shape[6], struct.unpack_from("<Q", data, 64), struct.unpack_from("<Q", data, 128)
     assert shape[1] == n_taps and shape[5] == n_embd, shape
     tags = 192
-    first = tags + (16 * rows + 63) // 64 * 64
+    first = tags + (24 * rows + 63) // 64 * 64
     found = {}
     for row in range(begin, end):
-        session, _, position = struct.unpack_from("<QII", data, tags + row % rows * 16)
+        session, _, position, _ = struct.unpack_from("<QIIQ", data, tags + row % rows * 24)
         if session:
             found[session, position] = b"".join(data[at:at + 4 * n_embd] for tap in range(n_taps)
                                                 for at in [first + (tap * rows + row % rows) * 4 * n_embd])

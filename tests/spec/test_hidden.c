@@ -55,7 +55,7 @@ static void tag_rows(struct hidden *writer, uint32_t n)
 	for (uint64_t row = writer->end; row < writer->end + n; row++) {
 		struct hidden_tag tag = {0};
 		if (row % 2 == 0)
-			tag = (struct hidden_tag){900 + row, 3, (uint32_t)row};
+			tag = (struct hidden_tag){900 + row, 3, (uint32_t)row, 0};
 		hidden_set_tag(writer, row, tag);
 	}
 	hidden_publish(writer, n);

@@ -118,23 +118,42 @@ void hidden_feed_layer(struct hidden_feed *feed, uint32_t layer, const struct ro
 	}
 }
 
+/* The text of the session's first n tokens, which goes on from those of the last call. */
+static uint64_t text_of(struct engine_session *s, uint32_t n)
+{
+	if (s->text_n == 0 || s->text_n > n) {
+		s->text_n = 0;
+		s->text = s->page->request.prefix_domain;
+	}
+	for (; s->text_n < n; s->text_n++)
+		s->text = hidden_text(s->text, s->page->tokens[s->text_n]);
+	return s->text;
+}
+
 /* Tags the rows of one part, of which the first has the number `row`. */
 static void tag(struct hidden_feed *feed, const struct pass_part *part, uint64_t row)
 {
-	const struct engine_session *s = part->session;
+	struct engine_session *s = part->session;
 	const struct batch_token *batch = feed->pass->batch + part->row;
 	struct hidden_tag tag = {.session = s->uid, .page = s->index};
-	bool keep[LIMIT_DRAFT_NODES];
 
-	memset(keep, 0, part->n_drafts * sizeof(*keep));
-	/* As commit keeps the cells: the last token that was emitted was not computed. */
-	for (uint32_t i = 0; i < part->out.n_accepted && i + 1 < part->n_emitted; i++)
-		keep[part->out.node[i]] = true;
-	for (uint32_t i = 0; i < part->n + part->n_drafts; i++) {
-		bool accepted = i < part->n || keep[i - part->n];
-
+	for (uint32_t i = 0; i < part->n; i++) {
 		tag.position = batch[i].position;
-		hidden_set_tag(&feed->hidden, row + i, accepted ? tag : (struct hidden_tag){0});
+		tag.text = text_of(s, tag.position + 1);
+		hidden_set_tag(&feed->hidden, row + i, tag);
+	}
+	row += part->n;
+	batch += part->n;
+	for (uint32_t i = 0; i < part->n_drafts; i++)
+		hidden_set_tag(&feed->hidden, row + i, (struct hidden_tag){0});
+	/* As commit keeps the cells: the last token that was emitted was not computed. The nodes are
+	 * a path: each goes on from the one before. */
+	for (uint32_t i = 0; i < part->out.n_accepted && i + 1 < part->n_emitted; i++) {
+		const struct batch_token *token = &batch[part->out.node[i]];
+
+		tag.position = token->position;
+		tag.text = hidden_text(tag.text, token->token);
+		hidden_set_tag(&feed->hidden, row + (uint64_t)part->out.node[i], tag);
 	}
 }
 

@@ -40,6 +40,8 @@ struct engine_session {
 	bool asleep; /* it is not computed, and gives up its pages (recall.h) */
 	struct sched_session sched; /* what the scheduler decides from */
 	struct follow follow; /* how closely the drafter is kept informed */
+	uint64_t text; /* of its first text_n tokens (hidden_feed.h) */
+	uint32_t text_n;
 	struct policy_trial trial;
 	struct draft_want wanted; /* of the draft that was asked for last */
 	struct share_record share; /* what became of its drafts */
