@@ -253,9 +253,10 @@ for model, head, method in ((Path(folder.name) / "nextn-qwen3next.f32.gguf", Non
             before = int(details(service)["passes"])
             while kills < KILLS:
                 service.wait_ready()
+                # All kills may fall into one batch. The policy's own K may be 0, and then the head drafts nothing.
                 keys = [(random.randrange(2), random.randrange(len(ids))) for _ in range(6)]
-                shape = random.choice(({"k": 5, "draft_nodes": 24, "draft_width": 4}, {"k": 3}, {"k": -1}))
-                batch = [request(m, i, LONG, draft_method=method, **shape) for m, i in keys]
+                asked = ({"k": 5, "draft_nodes": 24, "draft_width": 4}, {"k": 3}, {"k": -1})
+                batch = [request(m, i, LONG, draft_method=method, **asked[at % 3]) for at, (m, i) in enumerate(keys)]
                 results, killed = service.swarm_under_kills(batch, victim, KILLS - kills, lambda: time.sleep(random.uniform(0, 0.3)),
                                                             concurrent=3)
                 kills += killed
