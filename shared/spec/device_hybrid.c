@@ -129,6 +129,33 @@ static uint32_t take(struct experts_cached *cached, uint16_t *list, uint32_t n,
 	return kept;
 }
 
+/* What is on its way may arrive later than the CPU would have computed it: the CPU takes it, and the
+ * copy goes on for later passes. Those that arrive last come first. */
+static void take_late(struct experts_cached *cached, const struct balance_costs *costs,
+	const struct balance_expert experts[LIMIT_EXPERTS])
+{
+	struct device_hybrid *hybrid = &cached->hybrid;
+	double busy_ns = 0;
+	for (uint32_t i = 0; i < hybrid->n; i++)
+		busy_ns += balance_cpu_ns(costs, experts[hybrid->of[i]].tokens);
+	while (cached->n_coming > 0) {
+		uint16_t i = cached->coming[cached->n_coming - 1];
+		busy_ns += balance_cpu_ns(costs, experts[i].tokens);
+		if (busy_ns >= experts[i].arrives_ns)
+			return;
+		uint32_t slot =
+			slots_pin(&cached->slots, cached->epoch, cached->layer, cached->experts[i]);
+		if (slot == SLOT_NONE)
+			return;
+		cached->damaged |= !device_unpin(&cached->device.slots, cached->slot[i],
+			cached->device.epoch, cached->layer, cached->experts[i]);
+		cached->slot[i] = slot;
+		hybrid->of[hybrid->n++] = i;
+		hybrid->n_late++;
+		cached->n_coming--;
+	}
+}
+
 static void show(struct experts_cached *cached, uint32_t tau)
 {
 	struct device_header *header = cached->device.slots.header;
@@ -157,6 +184,7 @@ static void share(struct experts_cached *cached, const uint16_t *tokens)
 	uint32_t tau = balance(cached->hybrid.rule, &layer, &costs);
 	cached->n_missing = take(cached, cached->missing, cached->n_missing, experts);
 	cached->n_unserved = take(cached, cached->unserved, cached->n_unserved, experts);
+	take_late(cached, &costs, experts);
 	show(cached, tau);
 }
 
@@ -164,9 +192,10 @@ void device_hybrid_choose(struct experts_cached *cached, const uint16_t *tokens)
 {
 	enum balance_rule rule = cached->hybrid.rule;
 	atomic_store_explicit(&cached->device.slots.header->hybrid, rule, memory_order_relaxed);
+	cached->hybrid.n_late = 0;
 	if (rule == BALANCE_OFF)
 		return;
-	if (cached->source.cpu_can && cached->n_missing + cached->n_unserved > 0)
+	if (cached->source.cpu_can && cached->n_missing + cached->n_unserved + cached->n_coming > 0)
 		share(cached, tokens);
 	if (rule == BALANCE_SPAC)
 		learn(cached, tokens);
@@ -195,11 +224,13 @@ void device_hybrid_fill(struct experts_cached *cached, const uint16_t *tokens)
 {
 	struct device_hybrid *hybrid = &cached->hybrid;
 	/* MoE-SpAc leaves what is cold where it is; demands that are waited for come first. */
-	if (hybrid->rule != BALANCE_GREEDY || cached->n_missing + cached->n_unserved > 0 ||
-		!filled(cached) || !slots_cache_alive(cached) || !slots_worker_alive(cached))
+	uint32_t n = hybrid->n - hybrid->n_late;
+	if (hybrid->rule != BALANCE_GREEDY || n == 0 ||
+		cached->n_missing + cached->n_unserved > 0 || !filled(cached) ||
+		!slots_cache_alive(cached) || !slots_worker_alive(cached))
 		return;
 	uint16_t most = hybrid->of[0];
-	for (uint32_t i = 1; i < hybrid->n; i++)
+	for (uint32_t i = 1; i < n; i++)
 		if (tokens[hybrid->of[i]] > tokens[most])
 			most = hybrid->of[i];
 	uint32_t expert = cached->experts[most];

@@ -29,6 +29,7 @@ struct device_hybrid {
 	struct utility utility; /* of all experts */
 	double window_ns; /* from one pass to the next, while drafts are waited for; smoothed */
 	uint32_t n; /* of the present layer: pinned in memory, and not given out yet */
+	uint32_t n_late; /* of these, the last ones are on their way to the device */
 	uint16_t of[LIMIT_EXPERTS];
 	/* An expert that was demanded for the device though nobody waits for it: so what the CPU
 	 * computes gets there as well. One at a time. */

@@ -7,6 +7,7 @@
 #include "shared/base/log.h"
 #include "shared/spec/balance.h"
 #include "shared/spec/device_rescue.h"
+#include "shared/spec/slots_word.h"
 
 #include <errno.h>
 
@@ -514,6 +515,60 @@ static void greedy_leaves_to_the_cpu_what_it_does_sooner(void **state)
 	end(&t);
 }
 
+/* Which of these experts the device has; makes its slot LOADING, or READY again. */
+static uint32_t set_loading(
+	struct tiers *t, uint32_t layer, const uint16_t *experts, uint32_t n, bool loading)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t slot = device_find(&t->device.slots, layer, experts[i]);
+		if (slot == SLOT_NONE)
+			continue;
+		atomic_store(
+			&t->device.slots.state[slot], make_word(loading ? SLOT_LOADING : SLOT_READY,
+							      0, 0, make_tag(layer, experts[i])));
+		return i;
+	}
+	return n;
+}
+
+static void what_is_on_its_way_is_computed_if_that_is_sooner(void **state)
+{
+	(void)state;
+	need_model();
+	struct tiers t;
+	uint16_t experts[LIMIT_EXPERTS];
+	uint32_t by_cpu, layer = first_layer();
+	begin_hybrid(&t);
+	struct expert_costs *costs = &t.rig.source->costs;
+	struct device_header *header = t.device.slots.header;
+	experts_cached_hybrid(t.rig.cached, BALANCE_GREEDY);
+	assert_int_equal(layer_of(&t, layer, 0, 8), 0);
+	for (uint32_t e = 0; e < geometry.n_experts; e++)
+		experts[e] = (uint16_t)e;
+	assert_true(COMES_TRUE(atomic_load(&header->in_flight) == 0));
+	uint32_t i = set_loading(&t, layer, experts, geometry.n_experts, true);
+	assert_true(i < geometry.n_experts);
+
+	/* The copy arrives before the CPU would have computed it: waited for, by the queue. */
+	*costs = (struct expert_costs){.cpu_expert_ns = DEAR, .gpu_expert_ns = 1};
+	atomic_store(&header->load_ns, 1);
+	uint64_t waits = counter(&header->waits);
+	assert_int_equal(layer_with(&t, layer, &experts[i], 1, &by_cpu), 0);
+	assert_int_equal(by_cpu, 0);
+	assert_int_equal(counter(&header->waits), waits + 1);
+
+	/* It takes longer. */
+	costs->cpu_expert_ns = 1;
+	atomic_store(&header->load_ns, (uint64_t)DEAR);
+	assert_int_equal(layer_with(&t, layer, &experts[i], 1, &by_cpu), 0);
+	assert_int_equal(by_cpu, 1);
+	assert_int_equal(counter(&header->waits), waits + 1);
+	assert_int_equal(set_loading(&t, layer, experts, geometry.n_experts, false), i);
+	assert_false(experts_cached_damaged(t.rig.cached));
+	assert_nothing_pinned(&t);
+	end(&t);
+}
+
 static bool on_device(struct tiers *t, uint32_t layer, const uint16_t *experts, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
@@ -584,6 +639,7 @@ int main(void)
 		cmocka_unit_test(a_flag_that_others_wrote_is_found),
 		cmocka_unit_test(a_wait_ends_whatever_the_state_says),
 		cmocka_unit_test(greedy_leaves_to_the_cpu_what_it_does_sooner),
+		cmocka_unit_test(what_is_on_its_way_is_computed_if_that_is_sooner),
 		cmocka_unit_test(greedy_fills_the_device_with_what_the_cpu_computes),
 		cmocka_unit_test(spac_streams_from_its_threshold_on),
 	};
