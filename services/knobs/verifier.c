@@ -110,8 +110,14 @@ const struct config_key verifier_config_keys[] = {
 		(double)KV_PAGES_MAX *KV_PAGE_CELLS, NULL, "-1", "tokens",
 		"The most tokens of ended sessions that stay in the KV cache, for prompts that "
 		"begin with them. Those found least often give way first. -1: no limit. Not with "
-		"recurrent or windowed layers.",
+		"windowed layers.",
 		KNOB_LIVE, KNOB_GLOBAL},
+	{"", "prefix_states", CONFIG_BYTES, AT(prefix_states), 0, 1e15, NULL, "512M", "bytes",
+		"With recurrent layers: memory for their states after parts of prompts and "
+		"answers. "
+		"A prompt that begins with the same tokens goes on from there. 0: it is computed "
+		"anew.",
+		KNOB_AT_START, KNOB_MODEL},
 	{"", "prefix_dir", CONFIG_STRING, AT(prefix_dir), 0, 0, NULL, "", "path",
 		"A directory of its own, on a local disk, in which KV pages are kept for prompts "
 		"that begin with their tokens, across restarts. Empty: none. The files contain "
@@ -124,6 +130,11 @@ const struct config_key verifier_config_keys[] = {
 	{"", "sleep_after", CONFIG_NS, AT(sleep_after), 0, 86400 * SECOND, NULL, "30s", NULL,
 		"After this time KV pages are written to prefix_dir, and a session whose client "
 		"takes nothing falls asleep: its pages are given up. 0: never.",
+		KNOB_LIVE, KNOB_GLOBAL},
+	{"", "sleep_timeout", CONFIG_NS, AT(sleep_timeout), 0.01 * SECOND, 30.0 * 86400 * SECOND,
+		NULL, "1d", NULL,
+		"A session that was told to sleep, and whose client is gone or takes nothing, is "
+		"kept for this long. client_timeout holds for it again once it is woken.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "prefill_chunk", CONFIG_INT, AT(prefill_chunk), 1, LIMIT_PREFILL, NULL, "256",
 		"tokens", "Prompt tokens computed in one pass, of all sessions together.",

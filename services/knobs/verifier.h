@@ -35,9 +35,11 @@ struct verifier_config {
 	int64_t kv_tokens; /* 0 = chosen from sessions_max and context */
 	int kv_memory; /* enum verifier_kv_memory */
 	int64_t prefix_tokens; /* -1 = no limit */
+	int64_t prefix_states; /* bytes */
 	char prefix_dir[1024]; /* "": nothing is kept on disk */
 	int64_t prefix_disk; /* bytes */
 	int64_t sleep_after; /* ns; 0 = never */
+	int64_t sleep_timeout; /* ns */
 	int64_t prefill_chunk;
 	int64_t hidden_tokens;
 	int experts; /* enum verifier_experts */

@@ -336,6 +336,9 @@ void admin_detail(void *arg, struct daemon_details *to)
 	daemon_detail(to, "kv_kept_tokens", "%llu",
 		(unsigned long long)atomic_load_explicit(
 			&front->engine->kept_tokens, memory_order_relaxed));
+	daemon_detail(to, "kv_kept_states", "%llu",
+		(unsigned long long)atomic_load_explicit(
+			&front->engine->kv.snapshots.n_used, memory_order_relaxed));
 	daemon_detail(to, "cached_tokens", "%llu",
 		(unsigned long long)atomic_load_explicit(
 			&front->engine->cached_total, memory_order_relaxed));

@@ -36,7 +36,18 @@ struct kv_plan kv_plan_default(const struct model *model)
 		.sessions = KV_PLAN_SESSIONS,
 		.prefill = KV_PLAN_PREFILL,
 		.tokens = kv_plan_tokens(KV_PLAN_SESSIONS, kv_plan_context(model)),
+		.states_bytes = KV_PLAN_STATES_BYTES,
 	};
+}
+
+static uint32_t snapshots(const struct kv_plan *plan, const struct kv_layout *layout)
+{
+	size_t bytes = recurrent_state_bytes(&layout->states);
+	uint64_t n = bytes > 0 ? plan->states_bytes / bytes : 0;
+
+	if (n > KV_PLAN_STATES_MAX)
+		n = KV_PLAN_STATES_MAX;
+	return n < layout->n_pages ? (uint32_t)n : layout->n_pages;
 }
 
 struct kv_layout kv_plan_layout(const struct kv_plan *plan, const struct model *model)
@@ -44,6 +55,7 @@ struct kv_layout kv_plan_layout(const struct kv_plan *plan, const struct model *
 	struct kv_layout layout = kv_layout_of(
 		model, plan->type, (uint32_t)((plan->tokens + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS));
 	layout.states.n_slots = (uint32_t)plan->sessions;
+	layout.states.n_snapshots = snapshots(plan, &layout);
 	layout.n_records = LIMIT_SESSIONS;
 	layout.windows = kv_windows_of(model, (uint32_t)plan->sessions,
 		kv_plan_rows(plan->sessions, plan->prefill), layout.n_pages * KV_PAGE_CELLS);

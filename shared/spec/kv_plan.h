@@ -23,10 +23,16 @@ enum {
 		KV_PAGE_CELLS,
 };
 
+/* Bytes of recurrent states that are kept for later prompts, and their number at most. */
+#define KV_PLAN_STATES_BYTES (UINT64_C(512) << 20)
+enum { KV_PLAN_STATES_MAX = 1024 };
+
 struct kv_plan {
 	enum kv_type type;
 	int64_t sessions, prefill;
 	int64_t tokens; /* of all sessions together */
+	uint64_t
+		states_bytes; /* of snapshots (snapshots.h); without recurrent layers none are kept */
 };
 
 /* The least number of tokens with which a session can always continue to the end of its context,

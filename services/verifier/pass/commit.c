@@ -83,6 +83,18 @@ void pass_publish(struct engine *engine)
 	engine_wake(engine, first);
 }
 
+/* Where a session's tokens end with a page now, later ones may go on. A decoding session does so about
+ * every KV_PAGE_CELLS tokens; the copy moves as many bytes as the states of one token. */
+static void take_snapshots(struct engine *engine, const struct pass *pass)
+{
+	for (uint32_t i = 0; i < pass->n_parts; i++) {
+		struct engine_session *s = pass->parts[i].session;
+
+		snapshots_take(
+			&engine->kv, &s->seq, pass->parts[i].decodes ? &s->last_snapshot : NULL);
+	}
+}
+
 void pass_commit(struct engine *engine, struct pass *pass)
 {
 	for (uint32_t i = 0; i < pass->n_parts; i++) {
@@ -99,4 +111,5 @@ void pass_commit(struct engine *engine, struct pass *pass)
 	if (hidden_feed_end(&engine->hidden))
 		drafts_wake(&engine->drafts);
 	forward_replay(engine->forward);
+	take_snapshots(engine, pass);
 }

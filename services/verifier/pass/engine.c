@@ -182,6 +182,7 @@ static void enter(struct engine *engine, uint32_t index)
 	s->end_before = (enum session_end)atomic_load_explicit(&s->page->end, memory_order_relaxed);
 	s->live = true;
 	s->n_tokens = journal_n_tokens(s->page);
+	s->last_snapshot = KV_NONE;
 	s->sched.index = index;
 	engine->order_stale = true;
 	atomic_fetch_or_explicit(
@@ -193,6 +194,9 @@ static void recover_kv(struct engine *engine, struct engine_session *s, uint32_t
 {
 	kv_adopt(&engine->kv, &s->seq, limit);
 	kv_prefix_enter(&engine->kv, &s->seq, s->page->request.prefix_domain, s->page->tokens);
+	/* It may find a snapshot when it starts. */
+	if (s->seq.n == 0)
+		kv_seq_exit(&engine->kv, &s->seq);
 }
 
 bool engine_lost_budget(const struct engine_session *s)

@@ -42,6 +42,27 @@ static uint64_t pass_ns_max(const struct engine_session *s)
 	return (uint64_t)((float)s->page->request.of_class.tpot_ns * pace);
 }
 
+/* A prompt that ends less than this behind a snapshot gets none of its own: a pass more costs about
+ * what a token does. */
+enum { STOP_TOKENS = 64 };
+
+/* With recurrent layers the next turn of a chat, or another prompt that begins alike, goes on from a
+ * snapshot: there is to be one where the prompt ends, and where it parts from others. */
+static void choose_stops(const struct engine *engine, struct engine_session *s)
+{
+	struct sched_session *sched = &s->sched;
+	uint32_t n = s->sched.n_prompt, last = (n - 1) / KV_PAGE_CELLS * KV_PAGE_CELLS, i = 0;
+
+	sched->stops[0] = sched->stops[1] = sched->page = 0;
+	if (engine->kv.snapshots.n == 0 || sched->n_kv >= n)
+		return;
+	sched->page = KV_PAGE_CELLS;
+	if (s->n_met >= sched->n_kv + STOP_TOKENS && s->n_met < last)
+		sched->stops[i++] = s->n_met;
+	if (last >= (i > 0 ? s->n_met : sched->n_kv / KV_PAGE_CELLS * KV_PAGE_CELLS) + STOP_TOKENS)
+		sched->stops[i] = last;
+}
+
 /* Updates what the scheduler decides from. */
 static void look(struct engine *engine, struct engine_session *s, uint64_t now_ns)
 {
@@ -71,6 +92,7 @@ static void look(struct engine *engine, struct engine_session *s, uint64_t now_n
 		.pass_ns_max = pass_ns_max(s),
 		.rank = before.rank,
 	};
+	choose_stops(engine, s);
 	if (s->sched.paused != before.paused || s->sched.aside != before.aside ||
 		s->sched.client != before.client)
 		engine->order_stale = true;
@@ -122,6 +144,9 @@ static void take_over_prefix(struct engine *engine, struct engine_session *s)
 	/* Its record could not be had: it begins with what it has. */
 	if (s->seq.owner != 0 && s->seq.own != KV_NONE)
 		return;
+	s->n_met = kv_prefix_pages(
+		&engine->kv, &s->seq, s->page->request.prefix_domain, s->page->tokens, n, &tip);
+	choose_stops(engine, s);
 	if (kv_prefix_find(&engine->kv, &s->seq, s->page->request.prefix_domain, s->page->tokens, n,
 		    &tip) == s->seq.n)
 		return;
@@ -133,6 +158,7 @@ static void take_over_prefix(struct engine *engine, struct engine_session *s)
 		kv_seq_exit(&engine->kv, &s->seq);
 	s->sched.n_kv = s->seq.n;
 	s->sched.n_pages = s->seq.n_pages;
+	choose_stops(engine, s);
 }
 
 static void take_over_prefixes(struct engine *engine)

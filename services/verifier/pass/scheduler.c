@@ -2,6 +2,19 @@
 
 #include "shared/base/limits.h"
 
+/* Of n tokens, how many to compute now so that the chunk ends where it is to. */
+static uint32_t ends_well(const struct sched_session *s, uint32_t n)
+{
+	uint32_t end = s->n_kv + n;
+
+	for (int i = 0; i < 2; i++)
+		if (s->stops[i] > s->n_kv && s->stops[i] < end)
+			return s->stops[i] - s->n_kv;
+	if (s->page != 0 && end < s->n_tokens && end / s->page * s->page > s->n_kv)
+		end = end / s->page * s->page;
+	return end - s->n_kv;
+}
+
 /* How many committed tokens to compute now; at least one if budget is. */
 static uint32_t chunk(
 	const struct sched_session *s, const struct sched_limits *limits, uint32_t budget)
@@ -10,6 +23,7 @@ static uint32_t chunk(
 
 	if (n > budget)
 		n = budget;
+	n = ends_well(s, n);
 	/* There are few rows of logits, so output positions whose logits are wanted are computed in
 	 * small steps. The prompt before them is not, because its logits are not wanted. */
 	if (s->recorded && s->n_kv + n > s->n_prompt) {

@@ -21,6 +21,9 @@ struct sched_session {
 	uint64_t begun_ns; /* when it was admitted */
 	/* A pass in which it decodes is to take no longer than this; 0: it does not matter. */
 	uint64_t pass_ns_max;
+	/* Positions where a chunk of prompt tokens ends, ascending; 0: none. page: it ends at a multiple
+	 * of that if it can; 0: wherever. */
+	uint32_t stops[2], page;
 	uint32_t rank; /* set by sched_order: 0 is served first; not set for a paused session */
 };
 

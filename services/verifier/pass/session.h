@@ -35,6 +35,9 @@ struct engine_session {
 	/* how many of them are not journalled yet, so that only the engine knows them */
 	uint32_t n_fresh;
 	struct kv_seq seq; /* owner 0: it holds no pages now */
+	/* With recurrent layers: how many of its tokens have pages that others had before, when it
+	 * began; and the page of the snapshot that it made last while it decoded (snapshots.h). */
+	uint32_t n_met, last_snapshot;
 	bool waits; /* all pages in seq are shared with other sessions: it has not started */
 	struct recall recall; /* its reads from disk */
 	bool asleep; /* it is not computed, and gives up its pages (recall.h) */

@@ -37,6 +37,7 @@ void kv_page_free(struct kv *kv, uint32_t page)
 {
 	struct kv_page_meta *meta = &kv->meta[page];
 	kv_prefix_leave(kv, page);
+	snapshots_leave(kv, page);
 	page_clear(kv, page);
 	/* Release pairs with the acquire in kv_adopt.c: a page that is seen free, or with a new
 	 * owner, has no old markers. A shared page stays marked as shared: until it is free it
@@ -217,6 +218,11 @@ int kv_init(struct kv *kv, void *map, struct buffer *store, const struct kv_layo
 		return error_set(
 			err, ENOMEM, "no memory to take over %u KV pages", layout->n_pages);
 	}
+	if (snapshots_init(kv, bytes + parts.snapshot_records, parts.snapshots, fresh) < 0) {
+		kv_exit(kv);
+		return error_set(err, ENOMEM, "no memory for the list of %u snapshots",
+			layout->states.n_snapshots);
+	}
 	return 0;
 }
 
@@ -268,6 +274,7 @@ void kv_exit(struct kv *kv)
 		kv->store.backend->ops->free(&kv->store);
 	kv_windows_exit(kv);
 	recurrent_exit(&kv->states);
+	snapshots_exit(kv);
 	memset(kv, 0, sizeof(*kv));
 }
 
@@ -299,6 +306,7 @@ void kv_seq_exit(struct kv *kv, struct kv_seq *seq)
 		return;
 	if (kv_states(kv))
 		recurrent_give(kv_states(kv), &seq->state);
+	snapshots_unpin(kv, seq);
 	/* From the last one, so that they are handed out in the same order again. */
 	for (uint32_t page = seq->own_last, prev; page != KV_NONE; page = prev) {
 		prev = kv->pages[page].prev;
@@ -314,23 +322,44 @@ static uint32_t in_flight(const struct kv_seq *seq)
 	return seq->n_pages * KV_PAGE_CELLS - seq->n - seq->n_spare;
 }
 
-int kv_take(struct kv *kv, struct kv_seq *seq, uint32_t n, uint32_t *cells)
+/* Gives the sequence a state, if it has none: the one of its snapshot, or the one after no tokens. */
+static int take_state(struct kv *kv, struct kv_seq *seq)
+{
+	if (!kv_states(kv) || seq->state.held)
+		return 0;
+	assert(seq->n == 0 || seq->snapshot != 0);
+	if (recurrent_take(kv_states(kv), &seq->state, seq->owner) < 0)
+		return -ENOSPC;
+	if (seq->n == 0 || snapshots_load(kv, seq))
+		return 0;
+	recurrent_give(kv_states(kv), &seq->state);
+	return -ENOSPC;
+}
+
+bool kv_has_room(const struct kv *kv, const struct kv_seq *seq, uint32_t n)
 {
 	uint32_t short_by = n > seq->n_spare ? n - seq->n_spare : 0;
 	uint32_t pages = (uint32_t)(((uint64_t)short_by + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS);
-	if (pages > kv->n_free + kv->n_kept || !kv_windows_left(kv, n) ||
-		(uint64_t)n + in_flight(seq) > seq->n_max - seq->n + LIMIT_DRAFT_NODES)
+	return pages <= kv->n_free + kv->n_kept && kv_windows_left(kv, n) &&
+	       (uint64_t)n + in_flight(seq) <= seq->n_max - seq->n + LIMIT_DRAFT_NODES;
+}
+
+int kv_take(struct kv *kv, struct kv_seq *seq, uint32_t n, uint32_t *cells)
+{
+	if (!kv_has_room(kv, seq, n) || take_state(kv, seq) < 0)
 		return -ENOSPC;
-	if (kv_states(kv) && !seq->state.held &&
-		recurrent_take(kv_states(kv), &seq->state, seq->owner) < 0)
-		return -ENOSPC;
+	kv_take_cells(kv, seq, n, cells);
+	return 0;
+}
+
+void kv_take_cells(struct kv *kv, struct kv_seq *seq, uint32_t n, uint32_t *cells)
+{
 	for (uint32_t i = 0; i < n; i++) {
 		if (seq->n_spare == 0)
 			kv_page_take(kv, seq);
 		cells[i] = take_spare(kv, seq);
 		kv_windows_take(kv, cells[i]);
 	}
-	return 0;
 }
 
 void kv_commit(struct kv *kv, struct kv_seq *seq, const uint32_t *accepted, uint32_t n_accepted,
@@ -372,6 +401,12 @@ void kv_truncate(struct kv *kv, struct kv_seq *seq, uint32_t n)
 	seq->window_first = seq->window_first < n ? seq->window_first : n;
 	kv_forget(kv, seq, n > seq->n_shared ? n : seq->n_shared);
 	kv_unshare(kv, seq, n);
+	/* It has gone back further, because no page was free for a copy. */
+	while (kv_states(kv) && seq->state.n > seq->n) {
+		n = recurrent_truncate(kv_states(kv), &seq->state, seq->n);
+		kv_forget(kv, seq, n > seq->n_shared ? n : seq->n_shared);
+		kv_unshare(kv, seq, n);
+	}
 }
 
 uint32_t kv_free_cells(const struct kv *kv, const struct kv_seq *seq)

@@ -30,6 +30,7 @@
 #include "shared/model/kv/kv_window.h"
 #include "shared/model/arch/model.h"
 #include "shared/model/kv/recurrent.h"
+#include "shared/model/kv/snapshots.h"
 
 #include <stdlib.h>
 
@@ -54,7 +55,8 @@ struct kv_layout {
 };
 
 /* The layout of a model's cache; kv_bytes tells whether it is within limits. With recurrent layers
- * it has room for the state of one sequence; a caller with more sets states.n_slots. Windowed
+ * it has room for the state of one sequence, and for no snapshot; a caller with more sets
+ * states.n_slots and n_snapshots. Windowed
  * layers are stored like the others; to save that memory, set windows to kv_windows_of. */
 struct kv_layout kv_layout_of(const struct model *model, enum kv_type type, uint32_t n_pages);
 /* "f32", "f16", "q8_0", "q16_0"; kv_type_named is the inverse, -EINVAL for any other name. */
@@ -116,6 +118,7 @@ struct kv_page {
 	uint32_t uses; /* how many sessions have found it (kv_prefix_found) */
 	uint64_t tag; /* the caller's, of a filed page; 0 since it was filed */
 	uint64_t worth; /* kept: see kv_keep.c */
+	uint32_t snapshot; /* 1 more than the state after it (snapshots.h); 0: there is none */
 	bool unchecked; /* kept, from a predecessor: its positions are not known yet */
 };
 
@@ -144,6 +147,7 @@ struct kv {
 	struct kv_prefixes *prefixes; /* kv_prefix.h; NULL: prefixes are not looked up; owned */
 	struct kv_windows windows; /* kv_window.h */
 	struct recurrent states; /* of the same sequences in recurrent layers; see kv_states */
+	struct snapshots snapshots; /* of these states */
 };
 
 struct kv_seq {
@@ -166,6 +170,8 @@ struct kv_seq {
 	/* positions before this one have lost their window cells (kv_window.h) */
 	uint32_t window_first;
 	struct recurrent_seq state; /* in kv_states; also after n tokens */
+	/* 1 more than the snapshot that it begins with: it has no state yet; 0: none */
+	uint32_t snapshot;
 };
 
 /* The states of the cache; NULL for a model without recurrent layers. */

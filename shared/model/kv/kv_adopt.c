@@ -261,6 +261,15 @@ static void sort_cells(struct kv *kv, struct kv_seq *seq)
 		clear_others(kv, seq, newest);
 }
 
+/* The sequence has nothing any more; it finds its pages and a snapshot as another one would. */
+static void lose(struct kv *kv, struct kv_seq *seq)
+{
+	recurrent_give(kv_states(kv), &seq->state);
+	seq->n_pages -= seq->n_shared / KV_PAGE_CELLS;
+	seq->n = seq->n_shared = 0;
+	kv_detach(kv, seq);
+}
+
 void kv_adopt(struct kv *kv, struct kv_seq *seq, uint32_t limit)
 {
 	struct kv_left *left = kv->left;
@@ -283,10 +292,13 @@ void kv_adopt(struct kv *kv, struct kv_seq *seq, uint32_t limit)
 	while (seq->n < limit && seq->cell[seq->n] != KV_NONE)
 		seq->n++;
 	seq->n = kv_windows_adopt(kv, seq, seq->n);
-	/* The state of a recurrent layer cannot go back to where the cells end, but the cells can
-	 * go back to the state. */
-	if (kv_states(kv))
+	/* The state of a recurrent layer cannot go back to where the cells end, but the sequence's own
+	 * cells can go back to the state. */
+	if (kv_states(kv)) {
 		seq->n = recurrent_adopt(kv_states(kv), &seq->state, seq->owner, seq->n);
+		if (seq->n < seq->n_shared)
+			lose(kv, seq);
+	}
 	sort_cells(kv, seq);
 }
 

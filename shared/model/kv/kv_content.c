@@ -7,13 +7,19 @@
 #include <errno.h>
 #include <string.h>
 
+size_t kv_content_bytes_of(const struct kv_layout *layout)
+{
+	size_t cell = kv_vector_bytes(layout->type, layout->k_dim) +
+		      (layout->v_dim != 0 ? kv_vector_bytes(layout->type, layout->v_dim) : 0);
+
+	return kv_can_share(layout) && layout->states.n_layers == 0
+		       ? cell * KV_PAGE_CELLS * layout->n_layers * layout->n_kv_heads
+		       : 0;
+}
+
 size_t kv_content_bytes(const struct kv *kv)
 {
-	size_t cell = kv->k_bytes + (kv->layout.v_dim != 0 ? kv->v_bytes : 0);
-
-	if (!kv_shares(kv))
-		return 0;
-	return cell * KV_PAGE_CELLS * kv->layout.n_layers * kv->layout.n_kv_heads;
+	return kv_content_bytes_of(&kv->layout);
 }
 
 /* Copies bytes between two offsets: of the store, and of the content, which lies at `content` where

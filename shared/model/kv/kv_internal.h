@@ -9,8 +9,8 @@
 
 /* Offsets of the parts of the map and of the store. */
 struct kv_parts {
-	size_t records, table, state_records, map_end;
-	size_t window_cells, states, store_end;
+	size_t records, table, state_records, snapshot_records, map_end;
+	size_t window_cells, states, snapshots, store_end;
 };
 
 bool kv_layout_valid(const struct kv_layout *layout);
@@ -23,12 +23,17 @@ static inline bool kv_reaches(const struct kv *kv)
 {
 	return kv->store.host || kv->queue;
 }
+/* Copies bytes between two offsets of the store; a queue may do it later. Needs kv_reaches. */
+void kv_copy_bytes(struct kv *kv, size_t to, size_t from, size_t bytes);
 /* Copies all vectors of a page to another page. Needs kv_reaches. False: the device has failed. */
 bool kv_copy_page(struct kv *kv, uint32_t to, uint32_t from);
 
 /* kv_marker_clear must come before anything is written into the cell. */
 void kv_marker_clear(struct kv *kv, uint32_t cell);
 void kv_marker_set(struct kv *kv, uint32_t cell, uint32_t position);
+/* Whether n cells can be taken, and takes them; without a state. */
+bool kv_has_room(const struct kv *kv, const struct kv_seq *seq, uint32_t n);
+void kv_take_cells(struct kv *kv, struct kv_seq *seq, uint32_t n, uint32_t *cells);
 /* Forgets positions n.. in a sequence's own pages. */
 void kv_forget(struct kv *kv, struct kv_seq *seq, uint32_t n);
 /* Frees a page that no sequence has. */
@@ -41,11 +46,16 @@ void kv_own_add(struct kv *kv, struct kv_seq *seq, uint32_t page);
 void kv_own_remove(struct kv *kv, struct kv_seq *seq, uint32_t page);
 void kv_spare_add(struct kv *kv, struct kv_seq *seq, uint32_t page, uint32_t cells);
 
-/* True when sequences of this cache can share pages. */
+/* True when sequences of a cache with this layout can share pages. */
+static inline bool kv_can_share(const struct kv_layout *layout)
+{
+	return layout->n_records > 0 && layout->windows.n_layers == 0 &&
+	       (layout->states.n_layers == 0 || layout->states.n_snapshots > 0);
+}
+
 static inline bool kv_shares(const struct kv *kv)
 {
-	return kv->layout.n_records > 0 && kv->layout.windows.n_layers == 0 &&
-	       kv->layout.states.n_layers == 0;
+	return kv_can_share(&kv->layout);
 }
 
 /* Turns the sequence's full pages, as far as each holds the positions of just one page, into shared
@@ -73,6 +83,9 @@ uint64_t kv_chain_of(const struct kv *kv, uint32_t before, uint64_t owner, const
 void kv_keep(struct kv *kv, uint32_t page);
 /* A kept page gets its first reference: it is not kept any more. */
 void kv_keep_end(struct kv *kv, uint32_t page);
+/* In a cache with recurrent layers: frees the page, and those before it, as far as they are kept and
+ * neither they nor pages behind them have a snapshot. */
+void kv_keep_useless(struct kv *kv, uint32_t page);
 /* Frees the kept page of least worth. There must be one. */
 void kv_keep_less(struct kv *kv);
 /* Keeps what a predecessor had filed and no sequence has taken over; counts the pages behind each

@@ -8,7 +8,8 @@
  * is taken to be how often it was found (struct kv_page.uses), counted from the worth of the pages
  * that were freed last, so that what was found often long ago gives way in the end (LFU with dynamic
  * ageing). Among pages that were found equally often the longest unused goes first. As a page cannot
- * be used without those before it, none of them is worth less.
+ * be used without those before it, none of them is worth less. In a cache with recurrent layers a page
+ * is of use only if it, or one behind it, has a snapshot (snapshots.h); others are freed at once.
  *
  * Nothing in the map says that a page is kept. A successor keeps the shared pages that no sequence
  * has taken over, as far as the map vouches for them: each must be linked to the page before it,
@@ -56,19 +57,34 @@ static void list_remove(struct kv *kv, uint32_t page)
 	kept->next = kept->prev = KV_NONE;
 }
 
-/* Frees a page that nobody has and no page is behind. */
+/* True when no sequence could go on from the page, which has no pages behind it. */
+static bool is_useless(const struct kv *kv, uint32_t page)
+{
+	return kv->states.layout.n_layers > 0 && !snapshots_has(kv, page);
+}
+
+/* Frees a page that nobody has and no page is behind, and then those before it that are of no use
+ * without it. */
 static void free_last(struct kv *kv, uint32_t page)
 {
-	uint32_t before = kv->pages[page].before;
-	kv_page_free(kv, page);
-	if (before != KV_NONE && --kv->pages[before].behind == 0 && kv->pages[before].kept)
-		list_add(kv, before, true);
+	for (uint32_t before; page != KV_NONE; page = before) {
+		before = kv->pages[page].before;
+		kv_page_free(kv, page);
+		if (before == KV_NONE || --kv->pages[before].behind > 0 || !kv->pages[before].kept)
+			return;
+		if (!is_useless(kv, before)) {
+			list_add(kv, before, true);
+			return;
+		}
+		kv->n_kept--;
+	}
 }
 
 void kv_keep(struct kv *kv, uint32_t page)
 {
 	struct kv_page *lost = &kv->pages[page];
-	if (lost->behind == 0 && (kv->kept_max == 0 || !kv_prefix_has(kv, page))) {
+	if (lost->behind == 0 &&
+		(kv->kept_max == 0 || !kv_prefix_has(kv, page) || is_useless(kv, page))) {
 		free_last(kv, page);
 		return;
 	}
@@ -87,6 +103,14 @@ void kv_keep_end(struct kv *kv, uint32_t page)
 		list_remove(kv, page);
 	kv->pages[page].kept = false;
 	kv->n_kept--;
+}
+
+void kv_keep_useless(struct kv *kv, uint32_t page)
+{
+	if (!kv->pages[page].kept || kv->pages[page].behind > 0 || !is_useless(kv, page))
+		return;
+	kv_keep_end(kv, page);
+	free_last(kv, page);
 }
 
 void kv_keep_less(struct kv *kv)
@@ -194,6 +218,9 @@ void kv_keep_left(struct kv *kv)
 	for (uint32_t page = 0; page < n_pages; page++)
 		if (kv->pages[page].kept && kv->pages[page].behind == 0)
 			list_add(kv, page, false);
+	snapshots_settle(kv);
+	for (uint32_t page = 0; page < n_pages; page++)
+		kv_keep_useless(kv, page);
 	free(found);
 	free(heads);
 	kv_keep_max(kv, kv->kept_max);

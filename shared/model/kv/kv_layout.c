@@ -69,6 +69,7 @@ bool kv_layout_valid(const struct kv_layout *layout)
 	       layout->k_dim <= LIMIT_HEAD_DIM && layout->v_dim <= LIMIT_HEAD_DIM &&
 	       (unsigned int)layout->type < N_TYPES && layout->n_pages >= 1 &&
 	       layout->n_pages <= KV_PAGES_MAX && layout->n_records <= KV_PAGES_MAX &&
+	       layout->states.n_snapshots <= layout->n_pages &&
 	       layout->windows.n_layers <= layout->n_layers &&
 	       layout->windows.n_cells < layout->n_pages * KV_PAGE_CELLS;
 }
@@ -95,10 +96,13 @@ struct kv_parts kv_parts_of(const struct kv_layout *layout)
 	struct kv_parts p = {.records = round_lines(layout->n_pages * sizeof(struct kv_page_meta))};
 	p.table = p.records + round_lines(layout->n_records * sizeof(struct kv_record));
 	p.state_records = p.table + (w->n_layers ? round_lines(n_cells * sizeof(uint32_t)) : 0);
-	p.map_end = p.state_records + recurrent_map_bytes(&layout->states);
+	p.snapshot_records = p.state_records + recurrent_map_bytes(&layout->states);
+	p.map_end = p.snapshot_records + layout->states.n_snapshots * sizeof(struct snapshot_meta);
 	p.window_cells = cell * layout->n_kv_heads * (layout->n_layers - w->n_layers);
 	p.states = p.window_cells + window_cell * layout->n_kv_heads * w->n_layers;
-	p.store_end = p.states + recurrent_store_bytes(&layout->states);
+	p.snapshots = p.states + recurrent_store_bytes(&layout->states);
+	p.store_end =
+		p.snapshots + layout->states.n_snapshots * recurrent_state_bytes(&layout->states);
 	return p;
 }
 
@@ -144,7 +148,7 @@ size_t kv_v(const struct kv *kv, uint32_t layer, uint32_t kv_head)
 	return at + k_bytes * kv->layout.n_kv_heads + v_bytes * kv_head;
 }
 
-static void copy_within(struct kv *kv, size_t to, size_t from, size_t bytes)
+void kv_copy_bytes(struct kv *kv, size_t to, size_t from, size_t bytes)
 {
 	if (kv->store.host)
 		memcpy(kv->store.host + to, kv->store.host + from, bytes);
@@ -160,10 +164,10 @@ bool kv_copy_page(struct kv *kv, uint32_t to, uint32_t from)
 		layer++) {
 		for (uint32_t head = 0; head < kv->layout.n_kv_heads; head++) {
 			size_t k = kv_k(kv, layer, head), v = kv_v(kv, layer, head);
-			copy_within(kv, k + to * k_bytes, k + from * k_bytes, k_bytes);
+			kv_copy_bytes(kv, k + to * k_bytes, k + from * k_bytes, k_bytes);
 			/* Otherwise the values lie in the keys. */
 			if (kv->layout.v_dim != 0)
-				copy_within(kv, v + to * v_bytes, v + from * v_bytes, v_bytes);
+				kv_copy_bytes(kv, v + to * v_bytes, v + from * v_bytes, v_bytes);
 		}
 	}
 	/* Markers promise that the vectors are there. */

@@ -199,6 +199,18 @@ bool kv_prefix_filed(const struct kv *kv, uint32_t page)
 uint32_t kv_prefix_find(struct kv *kv, const struct kv_seq *seq, uint64_t domain,
 	const int32_t *tokens, uint32_t n, uint32_t *tip)
 {
+	uint32_t found = kv_prefix_pages(kv, seq, domain, tokens, n, tip);
+	while (kv_states(kv) && found > seq->n_shared &&
+		snapshots_find(kv, *tip) == SNAPSHOT_NONE) {
+		found -= KV_PAGE_CELLS;
+		*tip = kv->pages[*tip].before;
+	}
+	return found;
+}
+
+uint32_t kv_prefix_pages(struct kv *kv, const struct kv_seq *seq, uint64_t domain,
+	const int32_t *tokens, uint32_t n, uint32_t *tip)
+{
 	uint32_t found = seq->n_shared, page;
 	*tip = seq->owner ? seq->tip : KV_NONE;
 	while (kv->prefixes && n >= found + KV_PAGE_CELLS &&
@@ -214,6 +226,7 @@ bool kv_prefix_share(struct kv *kv, struct kv_seq *seq, uint32_t tip)
 	if (tip != seq->tip && !kv_attach(kv, seq, tip))
 		return false;
 	seq->n_named = seq->n_shared;
+	snapshots_pin(kv, seq);
 	return true;
 }
 

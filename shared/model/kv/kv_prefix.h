@@ -32,11 +32,16 @@ void kv_prefix_leave(struct kv *kv, uint32_t page);
 bool kv_prefix_filed(const struct kv *kv, uint32_t page);
 /* For a sequence that has no tokens but those in its shared pages (its owner may be 0): returns how
  * many of these n tokens, from the first on, are in shared pages; *tip: the last of these pages.
- * Looks only for those that the sequence does not have. */
+ * Looks only for those that the sequence does not have. With recurrent layers these end where there
+ * is a snapshot (snapshots.h). */
 uint32_t kv_prefix_find(struct kv *kv, const struct kv_seq *seq, uint64_t domain,
 	const int32_t *tokens, uint32_t n, uint32_t *tip);
-/* Takes over what kv_prefix_find has just found, which must not exceed the sequence's n_max. False
- * when all records are in use. */
+/* The same, whether there is a snapshot or not. */
+uint32_t kv_prefix_pages(struct kv *kv, const struct kv_seq *seq, uint64_t domain,
+	const int32_t *tokens, uint32_t n, uint32_t *tip);
+/* Takes over what kv_prefix_find has just found, which must not exceed the sequence's n_max. With
+ * recurrent layers the sequence gets the state with its first cells (kv_take). False when all records
+ * are in use. */
 bool kv_prefix_share(struct kv *kv, struct kv_seq *seq, uint32_t tip);
 /* Call once for a sequence that goes on behind the pages that it has taken over: counts that they
  * were of use. */

@@ -180,6 +180,7 @@ static void take_back(struct kv *kv, struct kv_seq *seq)
 	uint32_t page = seq->tip;
 	struct kv_page *own = &kv->pages[page];
 	kv_prefix_leave(kv, page);
+	snapshots_leave(kv, page);
 	atomic_store_explicit(&kv->meta[page].shared, 0, memory_order_release); /* [unmarks] */
 	own->shared = false;
 	set_tip(kv, seq, own->before); /* [shrinks] */
@@ -293,7 +294,7 @@ uint32_t kv_share(struct kv *kv, struct kv_seq *seq, const struct kv_seq *from, 
 	n = n < most ? n : most;
 	uint32_t pages = (n < from->n_shared ? n : from->n_shared) / KV_PAGE_CELLS;
 	assert(seq->n == 0 && seq->n_pages == 0);
-	if (!kv_shares(kv))
+	if (!kv_shares(kv) || kv_states(kv))
 		return 0;
 	uint32_t next = pages * KV_PAGE_CELLS;
 	if (pages > 0 && !kv_attach(kv, seq, from->cell[next - 1] / KV_PAGE_CELLS))

@@ -38,11 +38,14 @@ size_t recurrent_map_bytes(const struct recurrent_layout *layout)
 	return layout->n_layers ? layout->n_slots * sizeof(struct recurrent_meta) : 0;
 }
 
+size_t recurrent_state_bytes(const struct recurrent_layout *layout)
+{
+	return layout->n_layers ? layout->n_layers * layer_floats(layout) * sizeof(float) : 0;
+}
+
 size_t recurrent_store_bytes(const struct recurrent_layout *layout)
 {
-	if (layout->n_layers == 0)
-		return 0;
-	return layout->n_slots * 2 * layout->n_layers * layer_floats(layout) * sizeof(float);
+	return (size_t)layout->n_slots * 2 * recurrent_state_bytes(layout);
 }
 
 static void slot_free(struct recurrent *r, uint32_t slot)

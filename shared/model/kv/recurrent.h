@@ -29,6 +29,7 @@ struct model;
 struct recurrent_layout {
 	uint32_t n_layers; /* number of layers with a state; 0: no memory is needed */
 	uint32_t n_slots; /* sequences with a state at one time */
+	uint32_t n_snapshots; /* copies for later sequences (snapshots.h); 0: none are kept */
 	uint64_t window_floats, state_floats; /* of one layer */
 };
 
@@ -67,6 +68,8 @@ struct recurrent_seq {
 
 /* What the model's sequences need; n_layers is 0 without recurrent layers. */
 struct recurrent_layout recurrent_layout_of(const struct model *model, uint32_t n_slots);
+/* Bytes of one state of all layers. */
+size_t recurrent_state_bytes(const struct recurrent_layout *layout);
 /* Bytes of the meta records, and of the buffers; 0 when none are needed. Layouts from
  * recurrent_layout_of cannot overflow. */
 size_t recurrent_map_bytes(const struct recurrent_layout *layout);

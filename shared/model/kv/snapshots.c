@@ -1,0 +1,321 @@
+#include "shared/model/kv/snapshots.h"
+
+#include "shared/base/checksum.h"
+#include "shared/model/kv/kv_internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct snapshot *pinned_by(struct kv *kv, const struct kv_seq *seq)
+{
+	return seq->snapshot != 0 ? &kv->snapshots.of[seq->snapshot - 1] : NULL;
+}
+
+size_t snapshots_place(const struct kv *kv, uint32_t snapshot)
+{
+	return kv->snapshots.at + snapshot * kv->snapshots.bytes;
+}
+
+/* 0 in a store that this process does not see: there is nothing to compare. */
+static uint64_t sum_of(const struct kv *kv, uint32_t snapshot)
+{
+	const unsigned char *host = kv->store.host;
+
+	return host ? checksum(0, host + snapshots_place(kv, snapshot), kv->snapshots.bytes) : 0;
+}
+
+/* Copies a state between two offsets of the store, and waits for it. False: the device has failed. */
+static bool copy_state(struct kv *kv, size_t to, size_t from)
+{
+	struct queue *q = kv->queue;
+
+	kv_copy_bytes(kv, to, from, kv->snapshots.bytes);
+	return kv->store.host || q->ops->wait(q, q->ops->ticket(q)) == 0;
+}
+
+/* The acquire half keeps later writes into the content behind it. Without it a successor could find
+ * a record of a state that is half overwritten. */
+static void erase(struct kv *kv, uint32_t snapshot)
+{
+	(void)atomic_exchange_explicit(&kv->snapshots.meta[snapshot].page, 0, memory_order_acq_rel);
+}
+
+static void record(struct kv *kv, uint32_t snapshot)
+{
+	struct snapshot_meta *meta = &kv->snapshots.meta[snapshot];
+	const struct snapshot *own = &kv->snapshots.of[snapshot];
+	uint64_t chain = atomic_load_explicit(&kv->meta[own->page].chain, memory_order_relaxed);
+
+	atomic_store_explicit(&meta->chain, chain, memory_order_relaxed);
+	atomic_store_explicit(&meta->sum, own->sum, memory_order_relaxed);
+	/* Release pairs with the acquire in read_records: the state is complete. */
+	atomic_store_explicit(&meta->page, (uint64_t)own->page + 1, memory_order_release);
+}
+
+/* Reads what a predecessor left. Of two snapshots that name one page the second is dropped. */
+static void read_records(struct kv *kv)
+{
+	struct snapshots *x = &kv->snapshots;
+
+	for (uint32_t i = 0; i < x->n; i++) {
+		/* Acquire pairs with the release in record. */
+		uint64_t page = atomic_load_explicit(&x->meta[i].page, memory_order_acquire);
+
+		if (page == 0 || page > kv->layout.n_pages || kv->pages[page - 1].owner == 0 ||
+			kv->pages[page - 1].snapshot != 0) {
+			erase(kv, i);
+			continue;
+		}
+		x->of[i].page = (uint32_t)page - 1;
+		x->of[i].unchecked = true;
+		x->of[i].sum = atomic_load_explicit(&x->meta[i].sum, memory_order_relaxed);
+		kv->pages[page - 1].snapshot = i + 1;
+		x->n_used++;
+	}
+}
+
+int snapshots_init(struct kv *kv, void *map, size_t at, bool fresh)
+{
+	struct snapshots *x = &kv->snapshots;
+
+	if (kv->layout.states.n_layers == 0 || kv->layout.states.n_snapshots == 0)
+		return 0;
+	x->of = calloc(kv->layout.states.n_snapshots, sizeof(*x->of));
+	if (!x->of)
+		return -ENOMEM;
+	x->n = kv->layout.states.n_snapshots;
+	x->meta = map;
+	x->at = at;
+	x->bytes = kv->states.buffer_floats * sizeof(float);
+	for (uint32_t i = 0; i < x->n; i++)
+		x->of[i].page = KV_NONE;
+	for (uint32_t i = 0; fresh && i < x->n; i++)
+		erase(kv, i);
+	if (!fresh)
+		read_records(kv);
+	return 0;
+}
+
+void snapshots_exit(struct kv *kv)
+{
+	free(kv->snapshots.of);
+	memset(&kv->snapshots, 0, sizeof(kv->snapshots));
+}
+
+/* Makes it free, unless it is pinned; then it only loses its page. */
+static void drop(struct kv *kv, uint32_t snapshot)
+{
+	struct snapshot *own = &kv->snapshots.of[snapshot];
+
+	erase(kv, snapshot);
+	kv->pages[own->page].snapshot = 0;
+	kv->snapshots.n_used--;
+	own->page = KV_NONE;
+}
+
+void snapshots_leave(struct kv *kv, uint32_t page)
+{
+	if (kv->pages[page].snapshot != 0)
+		drop(kv, kv->pages[page].snapshot - 1);
+}
+
+void snapshots_settle(struct kv *kv)
+{
+	struct snapshots *x = &kv->snapshots;
+
+	for (uint32_t i = 0; i < x->n; i++) {
+		uint32_t page = x->of[i].page;
+
+		if (page == KV_NONE)
+			continue;
+		uint64_t chain = atomic_load_explicit(&x->meta[i].chain, memory_order_relaxed);
+		const struct kv_page *own = &kv->pages[page];
+		if (!own->shared || (own->refs == 0 && !own->kept) ||
+			chain != atomic_load_explicit(&kv->meta[page].chain, memory_order_relaxed))
+			drop(kv, i);
+	}
+}
+
+bool snapshots_has(const struct kv *kv, uint32_t page)
+{
+	return kv->pages[page].snapshot != 0;
+}
+
+uint32_t snapshots_find(struct kv *kv, uint32_t page)
+{
+	uint32_t snapshot = kv->pages[page].snapshot;
+
+	if (snapshot == 0)
+		return SNAPSHOT_NONE;
+	struct snapshot *own = &kv->snapshots.of[--snapshot];
+	if (own->unchecked && sum_of(kv, snapshot) != own->sum) {
+		drop(kv, snapshot);
+		return SNAPSHOT_NONE;
+	}
+	own->unchecked = false;
+	return snapshot;
+}
+
+void snapshots_pin(struct kv *kv, struct kv_seq *seq)
+{
+	uint32_t snapshot = seq->tip != KV_NONE ? snapshots_find(kv, seq->tip) : SNAPSHOT_NONE;
+
+	snapshots_unpin(kv, seq);
+	if (snapshot == SNAPSHOT_NONE)
+		return;
+	kv->snapshots.of[snapshot].pins++;
+	seq->snapshot = snapshot + 1;
+}
+
+void snapshots_unpin(struct kv *kv, struct kv_seq *seq)
+{
+	struct snapshot *own = pinned_by(kv, seq);
+
+	if (own)
+		own->pins--;
+	seq->snapshot = 0;
+}
+
+bool snapshots_load(struct kv *kv, struct kv_seq *seq)
+{
+	struct snapshot *own = pinned_by(kv, seq);
+	struct recurrent *states = &kv->states;
+
+	assert(own && own->page == seq->tip && seq->n == seq->n_shared && seq->state.held &&
+		seq->state.n == 0);
+	recurrent_begin(states, &seq->state, 0);
+	if (!copy_state(kv, recurrent_next(states, &seq->state, 0),
+		    snapshots_place(kv, seq->snapshot - 1)))
+		return false;
+	recurrent_publish(states, &seq->state, seq->n);
+	own->uses += own->uses < UINT32_MAX;
+	own->since = kv->snapshots.worth;
+	snapshots_unpin(kv, seq);
+	return true;
+}
+
+/* How many pages have to be computed without it. */
+static uint64_t saves(const struct kv *kv, uint32_t page)
+{
+	uint64_t n = 1;
+
+	while ((page = kv->pages[page].before) != KV_NONE && kv->pages[page].snapshot == 0)
+		n++;
+	return n;
+}
+
+static uint64_t worth_of(const struct kv *kv, const struct snapshot *own)
+{
+	return own->since + ((uint64_t)own->uses + 1) * saves(kv, own->page);
+}
+
+/* Frees the one of least worth, of several the one that was of use longest ago. SNAPSHOT_NONE: all
+ * are pinned. */
+static uint32_t give_way(struct kv *kv)
+{
+	struct snapshots *x = &kv->snapshots;
+	uint32_t least = SNAPSHOT_NONE;
+	uint64_t worth = 0;
+
+	for (uint32_t i = 0; i < x->n; i++) {
+		if (x->of[i].pins > 0 || x->of[i].page == KV_NONE)
+			continue;
+		uint64_t own = worth_of(kv, &x->of[i]);
+
+		if (least != SNAPSHOT_NONE && own >= worth)
+			continue;
+		least = i;
+		worth = own;
+	}
+	if (least == SNAPSHOT_NONE)
+		return least;
+	uint32_t page = x->of[least].page;
+	x->worth = worth;
+	drop(kv, least);
+	kv_keep_useless(kv, page);
+	return least;
+}
+
+static uint32_t take_free(struct kv *kv)
+{
+	const struct snapshots *x = &kv->snapshots;
+
+	for (uint32_t i = 0; i < x->n; i++)
+		if (x->of[i].page == KV_NONE && x->of[i].pins == 0)
+			return i;
+	return give_way(kv);
+}
+
+/* The one that a sequence made last while it decoded, if nobody has used it since. */
+static uint32_t take_last(struct kv *kv, const struct kv_seq *seq, uint32_t page)
+{
+	if (page == KV_NONE || kv->pages[page].owner != seq->owner || kv->pages[page].snapshot == 0)
+		return SNAPSHOT_NONE;
+	uint32_t snapshot = kv->pages[page].snapshot - 1;
+	const struct snapshot *own = &kv->snapshots.of[snapshot];
+	if (own->pins > 0 || own->uses > 0)
+		return SNAPSHOT_NONE;
+	drop(kv, snapshot);
+	return snapshot;
+}
+
+static void enter(struct kv *kv, uint32_t snapshot, uint32_t page, uint64_t tag)
+{
+	kv->snapshots.of[snapshot] = (struct snapshot){
+		.page = page,
+		.since = kv->snapshots.worth,
+		.sum = sum_of(kv, snapshot),
+		.tag = tag,
+	};
+	kv->pages[page].snapshot = snapshot + 1;
+	kv->snapshots.n_used++;
+	record(kv, snapshot);
+}
+
+void snapshots_take(struct kv *kv, const struct kv_seq *seq, uint32_t *last)
+{
+	const struct recurrent_seq *state = &seq->state;
+	uint32_t snapshot = SNAPSHOT_NONE;
+
+	if (kv->snapshots.n == 0 || !kv_reaches(kv) || seq->n == 0 || seq->n != seq->n_shared ||
+		!state->held || state->n != seq->n || snapshots_has(kv, seq->tip) ||
+		!kv_prefix_has(kv, seq->tip))
+		return;
+	if (last)
+		snapshot = take_last(kv, seq, *last);
+	if (snapshot == SNAPSHOT_NONE)
+		snapshot = take_free(kv);
+	if (snapshot == SNAPSHOT_NONE)
+		return;
+	if (!copy_state(
+		    kv, snapshots_place(kv, snapshot), recurrent_current(&kv->states, state, 0)))
+		return;
+	enter(kv, snapshot, seq->tip, 0);
+	if (last)
+		*last = seq->tip;
+}
+
+uint32_t snapshots_reserve(struct kv *kv)
+{
+	uint32_t snapshot = take_free(kv);
+
+	if (snapshot != SNAPSHOT_NONE)
+		kv->snapshots.of[snapshot] = (struct snapshot){.page = KV_NONE, .pins = 1};
+	return snapshot;
+}
+
+void snapshots_give(struct kv *kv, uint32_t snapshot)
+{
+	kv->snapshots.of[snapshot].pins = 0;
+}
+
+bool snapshots_put(struct kv *kv, uint32_t snapshot, uint32_t page, uint64_t tag)
+{
+	snapshots_give(kv, snapshot);
+	if (snapshots_has(kv, page) || !kv_prefix_has(kv, page))
+		return false;
+	enter(kv, snapshot, page, tag);
+	return true;
+}
