@@ -158,6 +158,13 @@ int ctl_no_answer(const char *process, int timeout_ms, bool changes)
 int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 	Outrider__Envelope__BodyCase expected, Outrider__Envelope **reply)
 {
+	return ctl_call_about(ctl, process, process, request, expected, reply);
+}
+
+int ctl_call_about(struct ctl *ctl, const char *process, const char *subject,
+	Outrider__Envelope *request, Outrider__Envelope__BodyCase expected,
+	Outrider__Envelope **reply)
+{
 	struct error err = {""};
 	int code = ctl_ask_patiently(ctl, process, request, expected, TIMEOUT_MS, reply, &err);
 
@@ -169,7 +176,7 @@ int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 		return ctl_no_answer(process, TIMEOUT_MS, false);
 	/* A refusal is about the request, not about the service. */
 	return ctl_fail(code == -EREMOTEIO ? EX_DATAERR : error_exit_status(code), "%s: %s",
-		process, err.text);
+		subject, err.text);
 }
 
 int ctl_print_json(json_t *root)

@@ -103,6 +103,11 @@ int ctl_ask_patiently(struct ctl *ctl, const char *process, Outrider__Envelope *
 int ctl_call(struct ctl *ctl, const char *process, Outrider__Envelope *request,
 	Outrider__Envelope__BodyCase expected, Outrider__Envelope **reply);
 
+/* The same; the message of a refusal begins with what it is about, not with the process. */
+int ctl_call_about(struct ctl *ctl, const char *process, const char *subject,
+	Outrider__Envelope *request, Outrider__Envelope__BodyCase expected,
+	Outrider__Envelope **reply);
+
 /* Reads a number of decimal digits alone, up to max. */
 bool ctl_number(const char *text, uint64_t max, uint64_t *number);
 /* True when a text could name a session: a number, a name (proquint.h), or the beginning of a name.

@@ -12,6 +12,7 @@ static int tell(struct ctl *ctl, int argc, char **argv, bool wake)
 {
 	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT, *reply;
 	Outrider__SessionSleep body = OUTRIDER__SESSION_SLEEP__INIT;
+	char subject[80];
 
 	if (argc != 1)
 		return ctl_fail(EX_USAGE, "expected one session; outriderctl sessions lists them");
@@ -21,7 +22,9 @@ static int tell(struct ctl *ctl, int argc, char **argv, bool wake)
 		return status;
 	request.body_case = OUTRIDER__ENVELOPE__BODY_SESSION_SLEEP;
 	request.session_sleep = &body;
-	status = ctl_call(ctl, PEER_VERIFIER, &request, OUTRIDER__ENVELOPE__BODY_SESSIONS, &reply);
+	snprintf(subject, sizeof subject, "session %.63s", argv[0]);
+	status = ctl_call_about(
+		ctl, PEER_VERIFIER, subject, &request, OUTRIDER__ENVELOPE__BODY_SESSIONS, &reply);
 	if (status)
 		return status;
 	if (ctl->json)

@@ -10,6 +10,7 @@
  */
 #include "kernels/backend.h"
 #include "services/verifier/front/front.h"
+#include "services/verifier/prefixes/prefix_disk.h"
 #include "services/verifier/state/device.h"
 #include "services/verifier/state/kv_memory.h"
 #include "services/verifier/state/packed.h"
@@ -23,6 +24,7 @@
 #include "shared/model/arch/adapter.h"
 #include "shared/model/arch/place.h"
 #include "shared/model/gguf/gguf_guard.h"
+#include "shared/model/kv/kv_content.h"
 #include "shared/spec/profile.h"
 
 #include <stdlib.h>
@@ -163,6 +165,15 @@ static int load_model(struct verifier *v, uint64_t kv_there, struct error *err)
 	return rc;
 }
 
+/* What the buffers take through which pages go to disk and come back. */
+static uint64_t prefix_bytes(const struct verifier *v)
+{
+	const struct kv_layout kv = regions_kv_layout(&v->config, v->model);
+	size_t content = kv_content_bytes_of(&kv);
+
+	return v->config.prefix_dir[0] != '\0' && content != 0 ? prefix_disk_memory(content) : 0;
+}
+
 static void needs_of(const struct verifier *v, struct resources_needs *out)
 {
 	const struct kv_layout kv = regions_kv_layout(&v->config, v->model);
@@ -170,6 +181,8 @@ static void needs_of(const struct verifier *v, struct resources_needs *out)
 
 	resources_needs(&v->config, v->model, v->adapter, v->backend,
 		away ? kv_map_bytes(&kv) : kv_bytes(&kv), out);
+	out->buffers += prefix_bytes(v);
+	out->buffers_one += prefix_bytes(v);
 }
 
 /* Only the process with the broker's lock may write to regions that another process may still be
@@ -257,6 +270,7 @@ static int start(struct verifier *v, struct error *err)
 		return rc;
 	front_recover(front);
 	regions_needs(&v->regions, &v->packed, v->model, &front->needs);
+	front->needs.rest += prefix_bytes(v);
 	/* All of it has been allocated. */
 	front->needs.device = front->needs.device_there =
 		resources_device(&v->config, v->model, v->backend);

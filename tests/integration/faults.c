@@ -2,7 +2,7 @@
  * Faults on demand, for the integration tests: a shared object that is loaded before the C library (LD_PRELOAD), by every
  * process of a service. It does what the file says that OUTRIDER_FAULTS names, which tests/integration/faults.py writes:
  * reads of the model that fail (preadv as well as io_uring), a file system that knows no O_DIRECT or only opens so, a clock
- * that is wrong, a long text that takes as long as is wanted.
+ * that is wrong, a long text that takes as long as is wanted, reads or writes of prefix files that fail.
  *
  * What io_uring reads the kernel itself has to end so: with EIO it ends a read of /proc/self/mem at address 0, and with ETIME
  * a timeout, which is what a read is turned into for any other code than EIO.
@@ -33,10 +33,12 @@ struct faults {
 	_Atomic int64_t wall_ns; /* how wrong the time of day is */
 	_Atomic uint64_t text_held; /* the thread that reads long texts stands still */
 	_Atomic uint64_t text_waits; /* how often it has */
+	_Atomic int64_t prefix_reads, prefix_writes; /* how many of prefix files fail from now on */
+	_Atomic uint64_t prefix_failed; /* how many have */
 };
 
 static struct faults nothing, *faults = &nothing;
-static int bad_fd = -1; /* reading from 0 on fails with EIO */
+static int bad_fd = -1; /* reading and writing from 0 on fail with EIO */
 
 __attribute__((constructor)) static void begin(void)
 {
@@ -50,7 +52,7 @@ __attribute__((constructor)) static void begin(void)
 		close(fd);
 	if (map != MAP_FAILED)
 		faults = map;
-	bad_fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+	bad_fd = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
 }
 
 /* Whether this read, of a model, is one that fails. */
@@ -61,6 +63,20 @@ static bool fails(uint64_t offset, uint64_t bytes)
 	if (atomic_fetch_sub(&faults->left, 1) <= 0)
 		return false;
 	atomic_fetch_add(&faults->failed, 1);
+	return true;
+}
+
+/* The thread of the verifier that does all the work of prefix files. */
+static _Thread_local bool does_prefixes;
+
+/* Whether this read or write, by the thread of prefix files, is one that fails. */
+static bool prefix_fails(bool writes)
+{
+	_Atomic int64_t *left = writes ? &faults->prefix_writes : &faults->prefix_reads;
+
+	if (!does_prefixes || *left <= 0 || atomic_fetch_sub(left, 1) <= 0)
+		return false;
+	atomic_fetch_add(&faults->prefix_failed, 1);
 	return true;
 }
 
@@ -83,6 +99,32 @@ ssize_t preadv(int fd, const struct iovec *iov, int n, off_t offset)
 		return -1;
 	}
 	return next(fd, iov, n, offset);
+}
+
+ssize_t pread(int fd, void *out, size_t bytes, off_t offset)
+{
+	static ssize_t (*next)(int, void *, size_t, off_t);
+
+	if (!next)
+		next = (ssize_t(*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
+	if (prefix_fails(false)) {
+		errno = EIO;
+		return -1;
+	}
+	return next(fd, out, bytes, offset);
+}
+
+ssize_t pwrite(int fd, const void *in, size_t bytes, off_t offset)
+{
+	static ssize_t (*next)(int, const void *, size_t, off_t);
+
+	if (!next)
+		next = (ssize_t(*)(int, const void *, size_t, off_t))dlsym(RTLD_NEXT, "pwrite");
+	if (prefix_fails(true)) {
+		errno = EIO;
+		return -1;
+	}
+	return next(fd, in, bytes, offset);
 }
 
 static uint64_t bytes_of(const struct io_uring_sqe *sqe)
@@ -118,6 +160,13 @@ static void spoil(struct io_uring_sqe *sqe)
 	sqe->off = 0;
 }
 
+/* Writing to /proc/self/mem at address 0 ends with EIO too. */
+static void spoil_prefix(struct io_uring_sqe *sqe)
+{
+	sqe->fd = bad_fd;
+	sqe->off = 0;
+}
+
 int io_uring_submit(struct io_uring *ring)
 {
 	static int (*next)(struct io_uring *);
@@ -129,9 +178,15 @@ int io_uring_submit(struct io_uring *ring)
 		struct io_uring_sqe *sqe = &ring->sq.sqes[i & *ring->sq.kring_mask];
 		bool reads = sqe->opcode == IORING_OP_READ || sqe->opcode == IORING_OP_READV ||
 			     sqe->opcode == IORING_OP_READ_FIXED;
+		bool writes = sqe->opcode == IORING_OP_WRITE;
 
-		if (reads && sqe->fd != bad_fd && fails(sqe->off, bytes_of(sqe)))
+		if (does_prefixes && (reads || writes)) {
+			if (sqe->fd != bad_fd && sqe->len > sizeof(uint64_t) &&
+				prefix_fails(writes))
+				spoil_prefix(sqe);
+		} else if (reads && sqe->fd != bad_fd && fails(sqe->off, bytes_of(sqe))) {
 			spoil(sqe);
+		}
 	}
 	return next(ring);
 }
@@ -165,6 +220,8 @@ int pthread_setname_np(pthread_t thread, const char *name)
 		next = (int (*)(pthread_t, const char *))dlsym(RTLD_NEXT, "pthread_setname_np");
 	if (pthread_equal(thread, pthread_self()))
 		reads_texts = strcmp(name, "text") == 0;
+	if (pthread_equal(thread, pthread_self()))
+		does_prefixes = strcmp(name, "prefixes") == 0;
 	return next(thread, name);
 }
 

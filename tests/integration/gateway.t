@@ -319,6 +319,30 @@ def check_many(gateway):
     ok(not wrong, f"each of {n} streams at once is whole", (len(wrong), wrong[:2]))
 
 
+def check_admission(service):
+    """A service without room refuses with the reason and a time, and accepts again when it has room."""
+    gateway = Gateway(service, "--set", "queue=0")
+    ask = lambda: gateway.ask("POST", "/v1/completions", {"prompt": "x", "max_tokens": 2})
+    service.ctl("knob", "set", "sessions_max=1", "queue_max=0")
+    peer = gateway.connection()
+    peer.request("POST", "/v1/completions", json.dumps({"prompt": "x", "max_tokens": 900, "ignore_eos": True, "stream": True}))
+    reply = peer.getresponse()
+    reply.readline()
+    status, headers, data = ask()
+    error = json.loads(data)["error"]
+    ok(status == 429 and 1 <= int(headers["Retry-After"]) <= 3600 and error["code"] == "queue_full" and "no room" in error["message"],
+       "without a place a request is refused, with the reason and when to come again", (status, headers, data))
+    peer.close()
+    reply.close()
+    ok(until(lambda: ask()[0] == 200), "when there is a place again, it is accepted")
+    service.ctl("knob", "set", "admit=no")
+    status, headers, data = ask()
+    ok(status == 429 and int(headers["Retry-After"]) >= 1, "so is one while the service is drained", (status, headers, data))
+    service.ctl("knob", "reset", "admit", "sessions_max", "queue_max")
+    ok(until(lambda: ask()[0] == 200), "and accepted afterwards")
+    gateway.stop()
+
+
 def check_limits(gateway, service, keys):
     """Limits of keys: refused with 429 and when to come again; the file is read again when it changes."""
     def ask(key, **fields):
@@ -429,6 +453,7 @@ with Service(model=TARGET, draft=DRAFTS["small"],
     slow.settimeout(20 * PATIENCE)
     ok(slow.recv(100) == b"", "who takes too long to send a request is disconnected")
     gateway.stop()
+    check_admission(service)
 down = subprocess.Popen([program("outrider-gateway"), "--runtime-dir", "/tmp/outrider-nowhere-gateway", "--listen", f"127.0.0.1:{free_port()}"],
                         stderr=subprocess.PIPE, text=True)
 port = down.args[-1].rpartition(":")[2]

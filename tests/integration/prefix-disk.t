@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Beginnings of prompts on disk, and sessions that sleep, with the real service. Answers are those without: after everything was stopped and
 started again, after a session slept while the verifier was killed, with files that are truncated, scribbled over, of another model or gone,
-and on a disk that is full."""
+on a disk that fails, and on one that is full."""
 import os
 import random
 import re
@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+from faults import FOR_EVER, WHY_NOT, Faults
 from outrider_test import SAMPLED, TARGET_Q4, Service, Tap, difference, prompts, reference, seeded, until
 
 TOKENS = 60
@@ -82,8 +83,49 @@ def sleep_and_wake(service):
            f"a session sleeps through the verifier's death and goes on when it is woken: the same bytes ({saved} tokens saved)",
            f"{what}\n{slept}\n{woken}\n{before}\n{after}\n{still}\n{again}\n{service.log_text()[-2000:]}")
     unknown = service.ctl("session", "sleep", "12345")
-    tap.ok(unknown.returncode != 0 and "no session 0000000000003039" in unknown.stdout + unknown.stderr, "a session that is not there is named",
+    tap.ok(unknown.returncode == os.EX_DATAERR and "session 12345: no such session here" in unknown.stderr, "a session that is not there is named",
            unknown)
+
+
+def sleep_alone(service):
+    """A session that was told to sleep outlives client_timeout without its client, and ends after sleep_timeout."""
+    live = lambda: [s for s in service.ctl_json("sessions")["sessions"] if s["state"] != "done"]
+    process, _ = service.swarm_start([{**request(0), "max_tokens": 300, "seed": 10, "logits_hash": False}])
+    until(lambda: any(s["output_tokens"] > 10 for s in live()), 30)
+    slept = service.ctl("session", "sleep", str(live()[0]["uid"]))
+    service.ctl("knob", "set", "client_timeout=200ms")
+    process.kill()
+    process.wait()
+    time.sleep(1)
+    still = [s["state"] for s in live()]
+    service.ctl("knob", "set", "sleep_timeout=300ms")
+    until(lambda: not live(), 20)
+    tap.ok(slept.returncode == 0 and still == ["asleep"] and not live() and "cancelled: its client has accepted nothing" in service.whole_log(),
+           "a session that sleeps is kept without its client for sleep_timeout, not for client_timeout",
+           f"{slept} {still} {live()}\n{service.log_text()[-1500:]}")
+    service.ctl("knob", "reset", "client_timeout", "sleep_timeout")
+
+
+def failing_disk(service, faults):
+    """Every read fails, then a write: what cannot be had is computed."""
+    service.ctl("knob", "set", "prefix_tokens=0")
+    faults.fields.prefix_reads = FOR_EVER
+    again, found = answers(service)
+    failed = faults.fields.prefix_failed
+    tap.ok(not again and found == 0 and failed > 0 and is_told(service, "is not used: Input/output error; its tokens are computed again")
+           and details(service)["disk_failures"] >= failed, f"{failed} reads that fail: the tokens are computed, the same bytes, and the log says so",
+           f"{again} {found} {details(service)}\n{service.log_text()[-1500:]}")
+    faults.none()
+    service.ctl("knob", "reset", "prefix_tokens")
+    answers(service)
+    until(lambda: len(files(where)) >= 10, 20)
+    faults.fields.prefix_writes = 1
+    (result,) = service.swarm([{**request(0), "tokens": list(reversed(ids[0]))}])
+    until(lambda: faults.fields.prefix_failed > failed, 20)
+    want = reference(list(reversed(ids[0])), TOKENS, None, seed=3, extra=("--ignore-eos",))
+    tap.ok(not difference(result, want) and is_told(service, "cannot be written: Input/output error; such pages are not on disk"),
+           "a write that fails: the same bytes, and the log says so", f"{details(service)}\n{service.log_text()[-1500:]}")
+    faults.none()
 
 
 def damage(where):
@@ -134,9 +176,14 @@ with tempfile.TemporaryDirectory(prefix="outrider-prefixes-") as where:
         tap.ok(not again and told and is_told(service, "is not used: the checksum of its keys and values is wrong"),
                f"of {n} files that were damaged in every way none is used: the same bytes, and the log names them",
                f"{again} {found}\n{service.log_text()[-3000:]}")
-    with Service(sets=sets(where), options=("-v",)) as service:
+    with Faults() as faults, Service(sets=sets(where), options=("-v",), env={} if WHY_NOT else faults.env) as service:
         answers(service)
         until(lambda: len(files(where)) >= 10, 20)
+        if WHY_NOT:
+            tap.skip("reads and writes that fail: the same bytes", WHY_NOT)
+        else:
+            failing_disk(service, faults)
+        sleep_alone(service)
     before = len(files(where))
     with Service(model=TARGET_Q4, sets=sets(where, "verifier.prefix_disk=600K"), options=("-v",)) as service:
         told = is_told(service, f"{before} files are not used, and give way first: another model computed it")

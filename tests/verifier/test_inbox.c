@@ -158,21 +158,30 @@ static void the_shelf_is_bounded_and_keeps_what_was_asked_for(void **state)
 					  : shelf.bytes > LIMIT_SHELF_BYTES / 2);
 		uint64_t now_ns = clock_ns();
 		/* Soon after the machine has started, too. */
-		shelf_expire(&shelf, now_ns, UINT64_MAX);
-		shelf_expire(&shelf, now_ns, now_ns + 1000000000);
+		shelf_expire(&shelf, now_ns, UINT64_MAX, UINT64_MAX);
+		shelf_expire(&shelf, now_ns, now_ns + 1000000000, 0);
 		assert_true(shelf.n > 1);
-		shelf_expire(&shelf, now_ns + 1000000001, 1000000000);
+		shelf_expire(&shelf, now_ns + 1000000001, 1000000000, 0);
 		assert_int_equal(shelf.n, 1);
 		assert_int_equal(dropped, LIMIT_SHELF_SESSIONS + 39);
 		dropped = 0;
 		assert_non_null(shelf_find(&shelf, 1));
 		/* Its client is gone again: it has the whole time from then on. */
 		shelf_waits_again(shelf_find(&shelf, 1));
-		shelf_expire(&shelf, clock_ns(), 1000000000);
+		shelf_expire(&shelf, clock_ns(), 1000000000, 0);
 		assert_int_equal(shelf.n, 1);
 		shelf_clear(&shelf);
 		assert_int_equal(shelf.bytes, 0);
 	}
+	/* One that was told to sleep has a time of its own. */
+	journal_admit(&header, page, shared, 7, 7, &request, prompt, 1, NULL);
+	journal_sleep(page, shared, SLEEP_TOLD);
+	assert_non_null(shelf_put(&shelf, &header, page, shared));
+	uint64_t later_ns = clock_ns() + 5000000000;
+	shelf_expire(&shelf, later_ns, 1000000000, 10000000000);
+	assert_int_equal(shelf.n, 1);
+	shelf_expire(&shelf, later_ns, 1000000000, 2000000000);
+	assert_int_equal(shelf.n, 0);
 	free(prompt);
 	free(page);
 	free(payload);

@@ -415,10 +415,10 @@ void front_pump(void *arg)
 	admission_work(front);
 }
 
-/* Whether nothing can be sent until the client acts, and it has done nothing for client_timeout: it
+/* Whether nothing can be sent until the client acts, and it has done nothing for timeout_ns: it
  * neither sent a message nor read what fills its socket. Time in which it waited for us does not
  * count. */
-static bool is_silent(struct front *front, struct front_session *fs, uint64_t now_ns)
+static bool is_silent(struct front_session *fs, uint64_t timeout_ns, uint64_t now_ns)
 {
 	uint64_t since_ns;
 
@@ -429,16 +429,19 @@ static bool is_silent(struct front *front, struct front_session *fs, uint64_t no
 	if (fs->blocked_ns == 0)
 		fs->blocked_ns = now_ns;
 	since_ns = fs->blocked_ns > fs->heard_ns ? fs->blocked_ns : fs->heard_ns;
-	return now_ns - since_ns > (uint64_t)front->config->client_timeout;
+	return now_ns - since_ns > timeout_ns;
 }
 
-/* A client that takes nothing, or is gone, keeps its session for client_timeout. A finished session
- * whose answer was sent is kept for linger, in case the client did not receive it after all. */
+/* A client that takes nothing, or is gone, keeps its session for client_timeout, or for sleep_timeout
+ * while the session has been told to sleep. A finished session whose answer was sent is kept for
+ * linger, in case the client did not receive it after all. */
 static void reap(struct front *front, uint32_t index, uint64_t now_ns)
 {
 	struct front_session *fs = &front->sessions[index];
 	struct slot *slot = &front->slots[index];
-	bool silent = is_silent(front, fs, now_ns);
+	uint64_t timeout_ns =
+		sleep_patience(front, atomic_load_explicit(&slot->asleep, memory_order_relaxed));
+	bool silent = is_silent(fs, timeout_ns, now_ns);
 
 	places_look(front, index, now_ns);
 	if (journal_state(slot->page) == SESSION_DONE) {
@@ -452,7 +455,7 @@ static void reap(struct front *front, uint32_t index, uint64_t now_ns)
 	if (silent && !atomic_load_explicit(&slot->cancel, memory_order_relaxed)) {
 		log_session(LOG_LEVEL_NOTICE, atomic_load(&slot->page->uid), 0,
 			"cancelled: its client has accepted nothing for %lld s",
-			(long long)(front->config->client_timeout / 1000000000));
+			(long long)(timeout_ns / 1000000000));
 		atomic_store_explicit(&slot->cancel, true, memory_order_relaxed);
 		engine_changed(front->engine, index);
 	}
@@ -563,7 +566,8 @@ void front_tick(void *arg)
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++)
 		if (front->sessions[i].used)
 			reap(front, i, now_ns);
-	shelf_expire(&front->shelf, now_ns, (uint64_t)front->config->client_timeout);
+	shelf_expire(&front->shelf, now_ns, sleep_patience(front, SLEEP_NOT),
+		sleep_patience(front, SLEEP_TOLD));
 	admission_resume(front);
 	links_needs(front);
 	links_state(front);

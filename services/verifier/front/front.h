@@ -177,6 +177,8 @@ void places_settle(struct front *front, uint32_t index);
 
 /* sleep.c */
 
+/* For how long a session is kept whose client takes nothing, or is gone; how: enum session_sleep. */
+uint64_t sleep_patience(const struct front *front, uint32_t how);
 /* An administrator lets a session sleep, or wakes it. Its index, or -errno with the reason. */
 int sleep_tell(struct front *front, uint64_t uid, bool wake, struct error *err);
 /* Call after places_look: a session whose client has taken nothing for sleep_after falls asleep, and

@@ -86,11 +86,13 @@ void shelf_remove(struct shelf *shelf, struct shelved *kept)
 	free(kept);
 }
 
-void shelf_expire(struct shelf *shelf, uint64_t now_ns, uint64_t timeout_ns)
+void shelf_expire(struct shelf *shelf, uint64_t now_ns, uint64_t timeout_ns, uint64_t asleep_ns)
 {
 	for (struct shelved *kept = shelf->first, *next; kept != NULL; kept = next) {
 		next = kept->next;
-		if (!kept->returning && now_ns - kept->since_ns > timeout_ns)
+		uint32_t how = atomic_load_explicit(&kept->page->asleep, memory_order_relaxed);
+		if (!kept->returning &&
+			now_ns - kept->since_ns > (how == SLEEP_TOLD ? asleep_ns : timeout_ns))
 			drop(shelf, kept);
 	}
 }

@@ -42,6 +42,7 @@ struct shelved *shelf_find(const struct shelf *shelf, uint64_t uid); /* NULL: no
 void shelf_remove(struct shelf *shelf, struct shelved *kept); /* and frees it */
 /* Call when the client that had asked for it is gone again. */
 void shelf_waits_again(struct shelved *kept);
-/* Drops the sessions for which no client has asked in this time. */
-void shelf_expire(struct shelf *shelf, uint64_t now_ns, uint64_t timeout_ns);
+/* Drops the sessions for which no client has asked in this time; asleep_ns: for those that were told
+ * to sleep. */
+void shelf_expire(struct shelf *shelf, uint64_t now_ns, uint64_t timeout_ns, uint64_t asleep_ns);
 void shelf_clear(struct shelf *shelf);

@@ -1,6 +1,7 @@
 /* Which sessions sleep. The engine gives up their KV pages (pass/recall.h); their places stay. */
 #include "services/verifier/front/front.h"
 
+#include "shared/base/clock.h"
 #include "shared/base/log.h"
 
 static enum session_sleep asleep(const struct front *front, uint32_t index)
@@ -17,12 +18,19 @@ static void set(struct front *front, uint32_t index, enum session_sleep how)
 	engine_changed(front->engine, index);
 }
 
+uint64_t sleep_patience(const struct front *front, uint32_t how)
+{
+	return (uint64_t)(how == SLEEP_TOLD ? front->config->sleep_timeout
+					    : front->config->client_timeout);
+}
+
 int sleep_tell(struct front *front, uint64_t uid, bool wake, struct error *err)
 {
 	int index = uid != 0 ? front_find(front, uid) : -1;
 
 	if (index < 0)
-		return error_set(err, ENOENT, "no session %016llx here", (unsigned long long)uid);
+		return error_set(
+			err, ENOENT, "no such session here; outriderctl sessions lists them");
 	const struct session_page *page = front->slots[index].page;
 	if (journal_state(page) == SESSION_DONE)
 		return error_set(err, EALREADY,
@@ -36,6 +44,9 @@ int sleep_tell(struct front *front, uint64_t uid, bool wake, struct error *err)
 			layer_limits_text(page->request.budget_experts,
 				front->model->config.n_layers, experts));
 	}
+	/* The time for which its client may take nothing begins anew. */
+	if (wake && asleep(front, (uint32_t)index) == SLEEP_TOLD)
+		front->sessions[index].heard_ns = clock_ns();
 	set(front, (uint32_t)index, wake ? SLEEP_NOT : SLEEP_TOLD);
 	log_session(LOG_LEVEL_INFO, uid, 0, wake ? "is woken" : "is told to sleep");
 	return index;

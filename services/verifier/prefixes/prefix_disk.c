@@ -519,6 +519,11 @@ static int open_dir(struct prefix_disk *disk, struct error *err)
 	return 0;
 }
 
+uint64_t prefix_disk_memory(uint64_t content_bytes)
+{
+	return PREFIX_BUFFERS * (PREFIX_HEADER_BYTES + content_bytes);
+}
+
 static int allocate(
 	struct prefix_disk *disk, const struct prefix_disk_options *o, struct error *err)
 {
@@ -529,7 +534,7 @@ static int allocate(
 			"prefix_disk is %llu bytes: a page of this model has %llu",
 			(unsigned long long)o->budget, (unsigned long long)bytes);
 	disk->path = strdup(o->dir);
-	disk->memory = malloc(PREFIX_BUFFERS * bytes);
+	disk->memory = malloc(prefix_disk_memory(o->content_bytes));
 	if (disk->path == NULL || disk->memory == NULL ||
 		prefix_index_init(&disk->index, o->budget, bytes) != 0)
 		return error_set(err, ENOMEM, "no memory for %d pages of %llu bytes",

@@ -39,6 +39,8 @@ struct prefix_disk_counts {
 	_Atomic uint64_t written, read, failed; /* files since the start */
 };
 
+/* Memory for buffers, whatever is on disk. */
+uint64_t prefix_disk_memory(uint64_t content_bytes);
 /* Makes the directory if only its last part is missing. -errno with the reason; -EINVAL: the budget
  * has no room for one page. */
 int prefix_disk_open(
