@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-	const struct prefix_shape want = {1, 2, 3, 0, 4, 2, 16, 16};
+	const struct prefix_shape want = {1, 2, 3, 0, 4, 2, 16, 16, 0, 0};
 	struct prefix_header header, again;
 	struct error err;
 

@@ -12,13 +12,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from gguf_file import Gguf
-from outrider_test import ROOT, SAMPLED, SANITIZED, Service, Tap, difference, reference, seeded
+from outrider_test import ROOT, SAMPLED, SANITIZED, Service, Tap, difference, reference, seeded, until
 
 GOLDEN = ROOT / "tests" / "data" / "golden" / "models"
 MODELS = {name: GOLDEN / f"{name}.f32.gguf" for name in ("qwen3next", "qwen35moe")}
 KS = (0, 1, 2, 3, 4, 5, 6, 7, 15)
 KILLS = int(os.environ.get("OUTRIDER_TEST_KILLS", 5 if SANITIZED else 20))
 TOKENS = 24 if SANITIZED else 48
+STATE_BYTES = 3 * 4 * (3 * (2 * 2 * 16 + 64) + 64 * 16)  # of qwen3next: three layers, each with a window and its heads
 LONG = 60 if SANITIZED else 300
 
 tap = Tap()
@@ -161,4 +162,62 @@ with Service(model=model, options=("-v",), sets=("verifier.context=512", "verifi
     log = service.whole_log()
     tap.ok(not bad and 0 < states <= 3 and "tokens in the KV cache" in log, f"with memory for 3 states and few pages ({states} kept): the same bytes",
            f"{bad} {states}\n{service.log_text()[-1500:]}")
+
+# On disk: pages, and the states after some of them.
+def details(service):
+    return next(p for p in service.status() if p["name"] == "verifier")["details"]
+
+
+def on_disk(where, *more, **options):
+    return Service(model=model, options=("-v",), sets=("verifier.context=512", "verifier.kv_tokens=4096", "verifier.prefill_chunk=64",
+                                                       f"verifier.prefix_dir={where}", "verifier.sleep_after=100ms", "verifier.linger=100ms", *more), **options)
+
+
+def answers(service):
+    """What is wrong with them, and how many of their tokens came from disk."""
+    before = details(service)["disk_found_tokens"]
+    bad = [f"{i}: {what}" for i, (got, w) in enumerate(zip(service.swarm(batch, concurrent=3), want)) if (what := difference(got, w))]
+    return bad, details(service)["disk_found_tokens"] - before
+
+
+def states_in(where):
+    """Their files are longer than those of pages."""
+    return [f for f in Path(where).glob("*.kv") if f.stat().st_size == 512 + STATE_BYTES]
+
+
+def sleep_and_wake(service):
+    long = reference(ids[3], 300, None, seed=9, model=model, extra=("--ignore-eos",))
+    _, results = service.swarm_start([{"tokens": ids[3], "max_tokens": 300, "seed": 9, "k": 0, "ignore_eos": True}])
+    live = lambda: [s for s in service.ctl_json("sessions")["sessions"] if s["state"] != "done"]
+    until(lambda: any(s["output_tokens"] > 20 for s in live()), 30)
+    uid = str(live()[0]["uid"])
+    slept = service.ctl("session", "sleep", uid)
+    until(lambda: "sleeps: " in service.whole_log(), 30)
+    saved = [int(n) for n in re.findall(r"sleeps: (\d+) of its", service.whole_log())]
+    for process in service.children():
+        os.kill(process, 9)
+    service.wait_ready()
+    woken = service.ctl("session", "wake", uid)
+    (result,) = results()
+    return difference(result, long) or (saved[0] < 128 and f"{saved} saved") or slept.returncode or woken.returncode
+
+
+with tempfile.TemporaryDirectory(prefix="outrider-states-") as where:
+    with on_disk(where) as service:
+        first, _ = answers(service)
+        until(lambda: len(states_in(where)) >= 3, 20)
+        slept = sleep_and_wake(service)
+        tap.ok(not slept, "a session sleeps on disk while every process is killed, and goes on with the same bytes", f"{slept}\n{service.log_text()[-1500:]}")
+    with on_disk(where) as service:
+        again, found = answers(service)
+        tap.ok(not first and not again and found >= 96, f"after everything was started again {found} tokens and a state are found on disk: the same bytes",
+               f"{first} {again} {details(service)} {len(states_in(where))}\n{service.log_text()[-2000:]}")
+    for path in states_in(where):
+        with open(path, "r+b") as f:
+            f.seek(9000)
+            f.write(random.randbytes(64))
+    with on_disk(where) as service:
+        again, _ = answers(service)
+        tap.ok(not again and "is not used: the checksum of its states is wrong" in service.whole_log(),
+               "states that were damaged are not used: the same bytes, and the log names them", f"{again} {details(service)}\n{service.log_text()[-2000:]}")
 tap.done()

@@ -23,7 +23,7 @@
 
 enum { CONTENT = 3000, FILE_BYTES = PREFIX_HEADER_BYTES + CONTENT };
 
-static const struct prefix_shape shape = {1, 2, 3, 0, 4, 2, 16, 16};
+static const struct prefix_shape shape = {1, 2, 3, 0, 4, 2, 16, 16, 0, 0};
 
 static struct prefix_header header_of(uint64_t before, uint64_t domain, int32_t first)
 {
@@ -52,7 +52,7 @@ static void a_header_is_read_as_it_was_written(void **state)
 	assert_int_equal(prefix_header_read(bytes, FILE_BYTES, &again, &err), 0);
 	assert_memory_equal(&h, &again, sizeof(h));
 	/* Little-endian, whatever the machine is. */
-	assert_memory_equal(bytes, "OUTRDKVP\1\0\0\0", 12);
+	assert_memory_equal(bytes, "OUTRDKVP\2\0\0\0", 12);
 	assert_memory_equal(bytes + 64, "\x09\0\0\0\0\0\0\0", 8);
 }
 
@@ -85,15 +85,15 @@ static void another_shape_is_refused(void **state)
 	(void)state;
 	struct error err;
 	const char *const why[] = {"another model", "replaced or written to", "arithmetic 4, not 3",
-		"another shape", "another shape", "another shape", "another shape",
-		"another shape"};
+		"another shape", "another shape", "another shape", "another shape", "another shape",
+		"recurrent states have another shape"};
 
 	assert_int_equal(prefix_shape_check(&shape, &shape, &err), 0);
-	for (int i = 0; i < 8; i++) {
+	for (int i = 0; i < 9; i++) {
 		struct prefix_shape other = shape;
 		uint64_t *words[] = {&other.model, &other.stamps, &other.arithmetic};
 		uint32_t *fields[] = {&other.kv_type, &other.n_layers, &other.n_kv_heads,
-			&other.k_dim, &other.v_dim};
+			&other.k_dim, &other.v_dim, &other.n_states};
 
 		if (i < 3)
 			++*words[i];
@@ -171,7 +171,7 @@ static void any_order_of_changes_keeps_the_index_whole(void **state)
 	for (uint32_t turn = 1; turn < 4000; turn++) {
 		uint64_t some = n > 0 ? ids[(uint32_t)rand_r(&random) % n] : 0;
 
-		if (!prefix_index_fits(&x))
+		if (!prefix_index_fits(&x, FILE_BYTES))
 			give_way(&x);
 		if (!holds(&x, some))
 			some = 0;
@@ -282,7 +282,7 @@ static uint64_t write_page(struct rig *rig, uint64_t before, uint64_t domain, in
 	unsigned char *content = prefix_buffer_content(buffer);
 	for (size_t i = 0; i < CONTENT; i++)
 		content[i] = byte_of(first, i);
-	uint64_t id = prefix_disk_write(rig->disk, buffer, &h);
+	uint64_t id = prefix_disk_write(rig->disk, buffer, &h, NULL);
 	while (prefix_disk_busy(rig->disk))
 		pause_a_little();
 	return id;
@@ -297,7 +297,7 @@ static uint64_t find_page(struct rig *rig, uint64_t before, uint64_t domain, int
 static int read_page(struct rig *rig, uint64_t id, int32_t first)
 {
 	const struct prefix_header *header;
-	struct prefix_buffer *buffer = prefix_disk_read(rig->disk, id);
+	struct prefix_buffer *buffer = prefix_disk_read(rig->disk, id, NULL);
 	int rc;
 
 	assert_non_null(buffer);
@@ -484,6 +484,75 @@ static void one_process_at_a_time_uses_a_directory(void **state)
 	rig->disk = second;
 }
 
+enum { STATE = 70001 };
+
+static uint64_t write_state(struct rig *rig, uint64_t page, unsigned char *content)
+{
+	struct prefix_header h = header_of(page, 0, 0);
+	struct prefix_buffer *buffer;
+
+	memcpy(h.tokens, prefix_state_tokens, sizeof(h.tokens));
+	while ((buffer = prefix_disk_writes(rig->disk)) == NULL)
+		pause_a_little();
+	uint64_t id = prefix_disk_write(rig->disk, buffer, &h, content);
+	while (prefix_disk_pending(rig->disk, id))
+		pause_a_little();
+	return id;
+}
+
+static int read_state(struct rig *rig, uint64_t id, unsigned char *out)
+{
+	const struct prefix_header *header;
+	struct prefix_buffer *buffer = prefix_disk_read(rig->disk, id, out);
+	int rc;
+
+	assert_non_null(buffer);
+	while ((rc = prefix_disk_arrived(buffer, &header)) == -EINPROGRESS)
+		pause_a_little();
+	assert_true(rc != 0 || header->kind == PREFIX_STATE);
+	prefix_disk_give(rig->disk, &buffer);
+	return rc;
+}
+
+static void states_are_found_behind_their_pages(void **state)
+{
+	struct rig *rig = *state;
+	unsigned char *content = malloc(STATE), *out = malloc(STATE);
+	char path[128];
+
+	assert_true(content != NULL && out != NULL);
+	for (size_t i = 0; i < STATE; i++)
+		content[i] = byte_of(3, i);
+	rig->shape.n_states = 2;
+	rig->shape.state_bytes = STATE;
+	again(rig);
+	uint64_t page = write_page(rig, 0, 0, 1), behind = write_page(rig, page, 0, 50);
+	uint64_t id = write_state(rig, page, content);
+	assert_true(id != 0);
+	for (int round = 0; round < 2; round++) {
+		assert_int_equal(prefix_disk_find(rig->disk, page, 0, prefix_state_tokens), id);
+		assert_int_equal(prefix_disk_find(rig->disk, behind, 0, prefix_state_tokens), 0);
+		memset(out, 0, STATE);
+		assert_int_equal(read_state(rig, id, out), 0);
+		assert_memory_equal(out, content, STATE);
+		assert_int_equal(read_page(rig, behind, 50), 0);
+		again(rig);
+	}
+	/* It is damaged, or taken for a page: it is lost alone. */
+	path_of(rig, id, path);
+	FILE *file = fopen(path, "r+b");
+	assert_non_null(file);
+	fseek(file, PREFIX_HEADER_BYTES + 60000, SEEK_SET);
+	fputc(content[60000] ^ 1, file);
+	fclose(file);
+	assert_int_not_equal(read_state(rig, id, out), 0);
+	assert_false(prefix_disk_has(rig->disk, id));
+	assert_int_not_equal(read_state(rig, behind, out), 0);
+	assert_int_equal(read_page(rig, page, 1), 0);
+	free(content);
+	free(out);
+}
+
 static void what_cannot_work_is_refused(void **state)
 {
 	struct rig *rig = *state;
@@ -520,6 +589,7 @@ int main(void)
 		DISK(a_write_that_fails_loses_the_page_alone),
 		DISK(leftovers_and_strangers_are_told_apart),
 		DISK(one_process_at_a_time_uses_a_directory),
+		DISK(states_are_found_behind_their_pages),
 		DISK(what_cannot_work_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,8 @@
 #include "shared/model/kv/kv_content.h"
 #include "shared/model/kv/kv_prefix.h"
 
+#include <assert.h>
+#include <errno.h>
 #include <string.h>
 
 #define PATIENCE_NS 2000000000u /* a disk that brings nothing for so long is not waited for */
@@ -24,23 +26,62 @@ static uint64_t id_before(struct engine *engine, const struct engine_session *s,
 	return id;
 }
 
+static bool has_states(const struct engine *engine)
+{
+	return engine->kv.snapshots.n > 0;
+}
+
+/* With recurrent layers: finds the last snapshot on disk within the first n tokens. False: there is
+ * none behind those that the session has. */
+static bool find_state(struct engine *engine, struct engine_session *s, uint32_t n)
+{
+	struct recall *r = &s->recall;
+	struct prefix_disk *disk = engine->disk.disk;
+	uint64_t domain = s->page->request.prefix_domain, id = 0, state;
+
+	r->until = 0;
+	for (uint32_t at = 0; at + KV_PAGE_CELLS <= n; at += KV_PAGE_CELLS) {
+		id = prefix_disk_find(disk, id, domain, s->page->tokens + at);
+		if (id == 0)
+			break;
+		state = prefix_disk_find(disk, id, domain, prefix_state_tokens);
+		if (state == 0)
+			continue;
+		r->until = at + KV_PAGE_CELLS;
+		r->state_id = state;
+	}
+	if (r->until <= s->seq.n)
+		return false;
+	r->snapshot = snapshots_reserve(&engine->kv);
+	return r->snapshot != SNAPSHOT_NONE;
+}
+
+static void ask_state(struct engine *engine, struct recall *r)
+{
+	if (r->until == 0 || r->state_id == 0 || r->state != NULL)
+		return;
+	r->state = prefix_disk_read(engine->disk.disk, r->state_id,
+		engine->kv.store.host + snapshots_place(&engine->kv, r->snapshot));
+}
+
 /* Asks for the next pages, as many as there are buffers for. */
 static void ask(struct engine *engine, struct engine_session *s)
 {
 	struct recall *r = &s->recall;
 	uint64_t domain = s->page->request.prefix_domain;
+	uint32_t end = has_states(engine) ? r->until : session_prefix_tokens(s);
 
 	while (r->more && r->n < RECALL_AHEAD) {
 		uint32_t at = r->from + r->n * KV_PAGE_CELLS;
 		uint64_t id = 0;
 
-		if (at + KV_PAGE_CELLS <= session_prefix_tokens(s))
+		if (at + KV_PAGE_CELLS <= end)
 			id = prefix_disk_find(
 				engine->disk.disk, r->last, domain, s->page->tokens + at);
 		r->more = id != 0;
 		if (id == 0)
 			break;
-		struct prefix_buffer *buffer = prefix_disk_read(engine->disk.disk, id);
+		struct prefix_buffer *buffer = prefix_disk_read(engine->disk.disk, id, NULL);
 		if (buffer == NULL)
 			break;
 		r->buffer[r->n] = buffer;
@@ -56,12 +97,20 @@ void recall_begin(struct engine *engine, struct engine_session *s, uint32_t n)
 		(s->seq.owner != 0 && s->seq.own != KV_NONE))
 		return;
 	*r = (struct recall){.asked = true, .from = s->seq.n, .heard_ns = clock_ns()};
+	if (has_states(engine) && !find_state(engine, s, n)) {
+		r->until = 0;
+		return;
+	}
 	r->before = r->last = id_before(engine, s, s->seq.n);
 	r->more = s->seq.n == 0 || r->last != 0;
 	ask(engine, s);
+	ask_state(engine, r);
 	r->on = r->n > 0 || r->more;
-	if (!r->on)
+	if (!r->on) {
+		recall_end(engine, s);
+		r->asked = true;
 		return;
+	}
 	s->sched.paused = true;
 	engine->order_stale = true;
 }
@@ -72,13 +121,57 @@ void recall_end(struct engine *engine, struct engine_session *s)
 
 	for (uint32_t i = 0; i < r->n; i++)
 		prefix_disk_give(engine->disk.disk, &r->buffer[i]);
+	/* The thread may still write to the snapshot. */
+	if (r->until != 0 && r->state != NULL)
+		recall_add_loose(
+			engine, &(struct recall_loose){.snapshot = r->snapshot, .read = r->state});
+	else if (r->until != 0)
+		snapshots_give(&engine->kv, r->snapshot);
 	memset(r, 0, sizeof(*r));
+}
+
+void recall_add_loose(struct engine *engine, const struct recall_loose *loose)
+{
+	struct engine_disk *disk = &engine->disk;
+
+	/* Each has a buffer of the disk's. */
+	assert(disk->n_loose < PREFIX_BUFFERS);
+	disk->loose[disk->n_loose++] = *loose;
+}
+
+void recall_settle(struct engine *engine)
+{
+	struct engine_disk *disk = &engine->disk;
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < disk->n_loose; i++) {
+		struct recall_loose *loose = &disk->loose[i];
+		const struct prefix_header *header;
+		bool goes_on = loose->read != NULL
+				       ? prefix_disk_arrived(loose->read, &header) == -EINPROGRESS
+				       : prefix_disk_pending(disk->disk, loose->id);
+
+		if (goes_on) {
+			disk->loose[kept++] = *loose;
+			continue;
+		}
+		if (loose->read != NULL)
+			prefix_disk_give(disk->disk, &loose->read);
+		snapshots_give(&engine->kv, loose->snapshot);
+	}
+	disk->n_loose = kept;
 }
 
 /* The session starts, with what it has got. */
 static void finish(struct engine *engine, struct engine_session *s)
 {
 	recall_end(engine, s);
+	/* Without a state its pages are of no use to it; it may find others in memory. */
+	if (has_states(engine) && s->seq.owner != 0 && s->seq.snapshot == 0) {
+		kv_seq_exit(&engine->kv, &s->seq);
+		s->waits = false;
+		s->sched.n_kv = s->sched.n_pages = 0;
+	}
 	s->recall.asked = true;
 	s->sched.paused = false;
 	engine->order_stale = true;
@@ -108,7 +201,9 @@ static bool append(struct engine *engine, struct engine_session *s)
 		kv_seq_init(&s->seq, s->uid, (uint32_t)engine->o.config->context) != 0)
 		return false;
 	s->waits = true;
-	if (kv_prefix_find(kv, &s->seq, domain, s->page->tokens, r->from + KV_PAGE_CELLS, &tip) >
+	/* It gets another one when its pages are there, or loses them. */
+	snapshots_unpin(kv, &s->seq);
+	if (kv_prefix_pages(kv, &s->seq, domain, s->page->tokens, r->from + KV_PAGE_CELLS, &tip) >
 		r->from)
 		return kv_prefix_share(kv, &s->seq, tip) && s->seq.n > r->from;
 	if (s->seq.n != r->from || !is_right(s, header) ||
@@ -131,6 +226,37 @@ static void next_buffer(struct engine *engine, struct recall *r)
 	r->from += KV_PAGE_CELLS;
 }
 
+/* Once the pages are there: makes what has arrived the snapshot of the last one. False: it cannot go
+ * on; *waits: not yet. */
+static bool take_state(struct engine *engine, struct engine_session *s, bool *waits)
+{
+	struct recall *r = &s->recall;
+	const struct prefix_header *header;
+	int rc;
+
+	*waits = false;
+	if (s->seq.n != r->until || s->seq.tip == KV_NONE)
+		return false;
+	if (!snapshots_has(&engine->kv, s->seq.tip)) {
+		ask_state(engine, r);
+		rc = r->state != NULL ? prefix_disk_arrived(r->state, &header) : -EINPROGRESS;
+		*waits = rc == -EINPROGRESS;
+		if (*waits)
+			return true;
+		bool right = rc == 0 && header->before == r->before &&
+			     header->domain == s->page->request.prefix_domain;
+		prefix_disk_give(engine->disk.disk, &r->state);
+		r->state = NULL;
+		r->until = 0;
+		if (!right)
+			snapshots_give(&engine->kv, r->snapshot);
+		if (!right || !snapshots_put(&engine->kv, r->snapshot, s->seq.tip, r->state_id))
+			return false;
+	}
+	snapshots_pin(&engine->kv, &s->seq);
+	return s->seq.snapshot != 0;
+}
+
 static void step(struct engine *engine, struct engine_session *s, uint64_t now_ns)
 {
 	struct recall *r = &s->recall;
@@ -146,6 +272,9 @@ static void step(struct engine *engine, struct engine_session *s, uint64_t now_n
 	}
 	if (goes_on)
 		ask(engine, s);
+	bool waits = false;
+	if (goes_on && has_states(engine) && r->n == 0 && !r->more)
+		goes_on = take_state(engine, s, &waits);
 	if (goes_on && now_ns - r->heard_ns > PATIENCE_NS) {
 		log_session(LOG_LEVEL_NOTICE, s->uid, engine->iteration,
 			"the disk brings nothing: the rest of its tokens is computed");
@@ -158,12 +287,13 @@ static void step(struct engine *engine, struct engine_session *s, uint64_t now_n
 	}
 	s->sched.n_kv = s->seq.n;
 	s->sched.n_pages = s->seq.n_pages;
-	if (!goes_on || (r->n == 0 && !r->more))
+	if (!goes_on || (r->n == 0 && !r->more && !waits))
 		finish(engine, s);
 }
 
 void recall_step(struct engine *engine, uint64_t now_ns)
 {
+	recall_settle(engine);
 	for (uint32_t i = 0; engine->disk.disk != NULL && i < engine->n_live; i++) {
 		struct engine_session *s = engine_live(engine, i);
 

@@ -5,6 +5,9 @@
  * memory is short; those of sessions that fall asleep come first. At most a few pages are copied
  * between two passes, and none when no buffer is free.
  *
+ * With recurrent layers what is kept are snapshots (snapshots.h): the pages up to one, and then its
+ * states, which are written from where they are.
+ *
  * Recalling: a session that is about to start, and whose next tokens are not in memory but on disk,
  * sits out until their pages have been read. They become pages of the cache as if it had computed
  * them. Where the disk fails, or takes too long, it computes them.
@@ -36,12 +39,26 @@ struct recall {
 	uint64_t before; /* id of the page before buffer[0]; 0: it has the first tokens */
 	uint64_t last; /* id of the page before the next one that is asked for */
 	uint64_t heard_ns; /* when a page came last */
+	/* With recurrent layers: position of the first token behind the snapshot that is recalled, its
+	 * id, its place in memory, and its read; buffer NULL: it is not asked for yet, or it is done. */
+	uint32_t until, snapshot;
+	uint64_t state_id;
+	struct prefix_buffer *state;
+};
+
+/* A snapshot that the thread reads or writes although nobody waits for it. */
+struct recall_loose {
+	uint32_t snapshot;
+	uint64_t id; /* of a write */
+	struct prefix_buffer *read; /* NULL: it is a write */
 };
 
 struct engine_disk {
 	struct prefix_disk *disk; /* NULL: nothing is kept on disk */
 	uint64_t *seen_ns; /* [n_pages] since when a page could be saved; 0: it cannot */
-	uint32_t next; /* the page that is looked at next */
+	uint32_t next; /* the page, or with recurrent layers the snapshot, that is looked at next */
+	struct recall_loose loose[PREFIX_BUFFERS];
+	uint32_t n_loose;
 	/* tokens that were written, and that were read; any thread */
 	_Atomic uint64_t saved_tokens, recalled_tokens;
 };
@@ -57,6 +74,9 @@ void recall_save(struct engine *engine, uint64_t now_ns);
 /* Saves all pages that can be saved, for a second at most. */
 void recall_save_all(struct engine *engine);
 
+/* Frees the snapshots whose reads and writes have ended. */
+void recall_settle(struct engine *engine);
+void recall_add_loose(struct engine *engine, const struct recall_loose *loose);
 /* Looks on disk for the first n tokens of a session that has taken over what is in memory. */
 void recall_begin(struct engine *engine, struct engine_session *s, uint32_t n);
 /* Takes what has arrived for all sessions that sit out. */

@@ -39,7 +39,9 @@ int recall_open(struct engine *engine, struct error *err)
 			.n_layers = layout->n_layers,
 			.n_kv_heads = layout->n_kv_heads,
 			.k_dim = layout->k_dim,
-			.v_dim = layout->v_dim},
+			.v_dim = layout->v_dim,
+			.n_states = layout->states.n_layers,
+			.state_bytes = recurrent_state_bytes(&layout->states)},
 		.wake = wake,
 		.arg = engine,
 	};
@@ -48,8 +50,14 @@ int recall_open(struct engine *engine, struct error *err)
 	if (config->prefix_dir[0] == '\0')
 		return 0;
 	if (options.content_bytes == 0) {
-		log_notice("prefix_dir: beginnings of prompts are not kept with this model, whose "
-			   "layers keep recurrent states or windows of their own");
+		log_notice("prefix_dir: beginnings of prompts are not kept with this model: its "
+			   "layers keep windows of their own, or recurrent states for which "
+			   "prefix_states has no room");
+		return 0;
+	}
+	if (engine->kv.snapshots.n > 0 && !engine->kv.store.host) {
+		log_notice("prefix_dir: beginnings of prompts are not kept on disk while a "
+			   "device's memory has the recurrent states (kv_memory = device)");
 		return 0;
 	}
 	engine->disk.seen_ns = calloc(layout->n_pages, sizeof(*engine->disk.seen_ns));
@@ -103,11 +111,77 @@ static int save_page(struct engine *engine, uint32_t page)
 	header.domain = name.domain;
 	memcpy(header.tokens, name.tokens, sizeof(header.tokens));
 	memcpy(header.order, name.order, sizeof(header.order));
-	own->tag = prefix_disk_write(disk, buffer, &header);
+	own->tag = prefix_disk_write(disk, buffer, &header, NULL);
 	if (own->tag == 0)
 		return -ENOSPC;
 	counter_add(&engine->disk.saved_tokens, KV_PAGE_CELLS);
 	return 1;
+}
+
+/* Begins to write the snapshot of a page that is saved; as save_page. */
+static int save_state(struct engine *engine, uint32_t page)
+{
+	struct prefix_disk *disk = engine->disk.disk;
+	struct kv *kv = &engine->kv;
+	struct prefix_header header = {.before = kv->pages[page].tag};
+	struct kv_content_name name;
+	uint32_t snapshot = snapshots_find(kv, page);
+
+	if (snapshot == SNAPSHOT_NONE || !kv_content_name(kv, page, &name))
+		return -ENOENT;
+	struct snapshot *own = &kv->snapshots.of[snapshot];
+	if (own->tag != 0 && prefix_disk_has(disk, own->tag))
+		return 0;
+	own->tag = prefix_disk_find(disk, header.before, name.domain, prefix_state_tokens);
+	if (own->tag != 0)
+		return 0;
+	struct prefix_buffer *buffer =
+		engine->disk.n_loose < PREFIX_BUFFERS ? prefix_disk_writes(disk) : NULL;
+	if (buffer == NULL)
+		return -EAGAIN;
+	header.domain = name.domain;
+	memcpy(header.tokens, prefix_state_tokens, sizeof(header.tokens));
+	for (uint32_t i = 0; i < KV_PAGE_CELLS; i++)
+		header.order[i] = (uint8_t)i;
+	own->tag = prefix_disk_write(
+		disk, buffer, &header, kv->store.host + snapshots_place(kv, snapshot));
+	if (own->tag == 0)
+		return -ENOSPC;
+	own->pins++;
+	recall_add_loose(engine, &(struct recall_loose){.snapshot = snapshot, .id = own->tag});
+	return 1;
+}
+
+/* Begins to write the next of the pages up to a snapshot, or it; as save_page. */
+static int save_snapshot(struct engine *engine, uint32_t page)
+{
+	uint32_t first = KV_NONE;
+
+	for (uint32_t at = page; at != KV_NONE; at = engine->kv.pages[at].before)
+		if (!is_saved(engine, at))
+			first = at;
+	if (first == KV_NONE)
+		return save_state(engine, page);
+	int rc = save_page(engine, first);
+	/* It was on disk already: the next one. */
+	return rc == 0 ? save_snapshot(engine, page) : rc;
+}
+
+/* With recurrent layers: saves what the session can go on from. As save_page; *saved: tokens. */
+static int save_session(struct engine *engine, const struct engine_session *s, uint32_t *saved)
+{
+	uint32_t page = s->seq.tip;
+
+	while (page != KV_NONE && !snapshots_has(&engine->kv, page))
+		page = engine->kv.pages[page].before;
+	*saved = 0;
+	if (page == KV_NONE)
+		return -ENOENT;
+	int rc = save_snapshot(engine, page);
+	uint32_t first = (uint32_t)engine->kv.position[page * KV_PAGE_CELLS];
+	if (rc == 0)
+		*saved = first / KV_PAGE_CELLS * KV_PAGE_CELLS + KV_PAGE_CELLS;
+	return rc;
 }
 
 /* Gives up the pages of a session that sleeps, once they are on disk, as far as they can be. Returns
@@ -116,8 +190,13 @@ static uint32_t fall_asleep(struct engine *engine, struct engine_session *s, uin
 {
 	uint32_t begun = 0, saved = 0;
 	int rc = 0;
+	bool states = engine->kv.snapshots.n > 0;
 
-	for (uint32_t at = 0; engine->disk.disk != NULL && at < s->seq.n_shared && rc >= 0;
+	while (states && engine->disk.disk != NULL && (rc = save_session(engine, s, &saved)) == 1)
+		if (++begun == most)
+			return begun;
+	for (uint32_t at = 0;
+		!states && engine->disk.disk != NULL && at < s->seq.n_shared && rc >= 0;
 		at += KV_PAGE_CELLS) {
 		if (begun == most)
 			return begun;
@@ -152,9 +231,26 @@ static bool is_due(struct engine *engine, uint32_t page, uint64_t now_ns)
 	return is_short || (after != 0 && now_ns - *seen_ns >= after);
 }
 
+/* Of pages, or with recurrent layers of snapshots, the next one that is looked at is due and begun to
+ * be written: 1. */
+static int save_next(struct engine *engine, uint32_t at, uint64_t now_ns)
+{
+	uint32_t page = at;
+
+	if (engine->kv.snapshots.n == 0)
+		return is_due(engine, page, now_ns) ? save_page(engine, page) : 0;
+	page = engine->kv.snapshots.of[at].page;
+	return page != KV_NONE && is_due(engine, page, now_ns) ? save_snapshot(engine, page) : 0;
+}
+
+static uint32_t n_savable(const struct engine *engine)
+{
+	return engine->kv.snapshots.n > 0 ? engine->kv.snapshots.n : engine->kv.layout.n_pages;
+}
+
 void recall_save(struct engine *engine, uint64_t now_ns)
 {
-	uint32_t n_pages = engine->kv.layout.n_pages, begun = 0;
+	uint32_t n = n_savable(engine), begun = 0;
 	/* While sessions run, few enough that their copies take no time that counts. */
 	uint32_t most = engine->n_order > 0 ? 1 : PREFIX_WRITES;
 	uint32_t looks = engine->n_order > 0 ? LOOKS : LOOKS_IDLE;
@@ -167,14 +263,18 @@ void recall_save(struct engine *engine, uint64_t now_ns)
 	}
 	if (engine->disk.disk == NULL)
 		return;
-	for (uint32_t i = 0; i < looks && i < n_pages && begun < most; i++) {
-		uint32_t page = engine->disk.next;
-		int rc = is_due(engine, page, now_ns) ? save_page(engine, page) : 0;
+	recall_settle(engine);
+	for (uint32_t i = 0; i < looks && i < n && begun < most; i++) {
+		uint32_t at = engine->disk.next;
+		int rc = save_next(engine, at, now_ns);
 
 		if (rc == -EAGAIN)
 			return;
 		begun += rc == 1;
-		engine->disk.next = page + 1 < n_pages ? page + 1 : 0;
+		/* There is more up to a snapshot. */
+		if (rc == 1 && engine->kv.snapshots.n > 0)
+			continue;
+		engine->disk.next = at + 1 < n ? at + 1 : 0;
 	}
 }
 
@@ -186,8 +286,15 @@ void recall_save_all(struct engine *engine)
 
 	while (more && clock_ns() < end_ns) {
 		more = false;
-		for (uint32_t page = 0; page < engine->kv.layout.n_pages; page++) {
-			int rc = kv_prefix_filed(&engine->kv, page) ? save_page(engine, page) : 0;
+		recall_settle(engine);
+		for (uint32_t i = 0; i < n_savable(engine); i++) {
+			uint32_t page =
+				engine->kv.snapshots.n > 0 ? engine->kv.snapshots.of[i].page : i;
+			int rc = 0;
+
+			if (page != KV_NONE && kv_prefix_filed(&engine->kv, page))
+				rc = engine->kv.snapshots.n > 0 ? save_snapshot(engine, page)
+								: save_page(engine, page);
 
 			if (rc == -EAGAIN && !prefix_disk_busy(engine->disk.disk))
 				return;

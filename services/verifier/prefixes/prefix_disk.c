@@ -32,8 +32,8 @@ static void ring(const struct prefix_disk *disk)
 static void count(struct prefix_disk *disk)
 {
 	atomic_store_explicit(&disk->counts.bytes, disk->index.bytes, memory_order_relaxed);
-	atomic_store_explicit(&disk->counts.files, disk->index.bytes / disk->index.file_bytes,
-		memory_order_relaxed);
+	atomic_store_explicit(
+		&disk->counts.files, disk->index.n_used + disk->n_others, memory_order_relaxed);
 }
 
 /* ---- The engine's thread. ---- */
@@ -47,6 +47,18 @@ uint64_t prefix_disk_find(
 	uint64_t id = there ? disk->index.entries[e].id : 0;
 	pthread_mutex_unlock(&disk->lock);
 	return id;
+}
+
+bool prefix_disk_pending(struct prefix_disk *disk, uint64_t id)
+{
+	bool pending = false;
+
+	pthread_mutex_lock(&disk->lock);
+	for (int i = 0; i < PREFIX_BUFFERS; i++)
+		pending |= disk->buffers[i].state == BUFFER_GIVEN && disk->buffers[i].op.writes &&
+			   disk->buffers[i].header.id == id;
+	pthread_mutex_unlock(&disk->lock);
+	return pending;
 }
 
 bool prefix_disk_has(struct prefix_disk *disk, uint64_t id)
@@ -82,17 +94,26 @@ void *prefix_buffer_content(struct prefix_buffer *buffer)
 	return buffer->bytes + PREFIX_HEADER_BYTES;
 }
 
-/* Under the lock. Hands a buffer to the thread. */
-static void give_to_thread(struct prefix_disk *disk, struct prefix_buffer *buffer, bool writes)
+/* Of a page or of a state. */
+static uint64_t content_bytes(const struct prefix_disk *disk, bool is_state)
 {
+	return is_state ? disk->shape.state_bytes : disk->content_bytes;
+}
+
+/* Under the lock. Hands a buffer to the thread. */
+static void give_to_thread(
+	struct prefix_disk *disk, struct prefix_buffer *buffer, void *state, bool writes)
+{
+	buffer->outside = state;
+	buffer->content_begun = false;
 	buffer->state = BUFFER_GIVEN;
 	buffer->op = (struct prefix_op){.writes = writes, .fd = -1};
 	disk->n_writing += writes;
 	disk->jobs[disk->n_jobs++] = buffer;
 }
 
-uint64_t prefix_disk_write(
-	struct prefix_disk *disk, struct prefix_buffer *buffer, const struct prefix_header *header)
+uint64_t prefix_disk_write(struct prefix_disk *disk, struct prefix_buffer *buffer,
+	const struct prefix_header *header, void *state)
 {
 	uint64_t id = 0;
 
@@ -101,13 +122,14 @@ uint64_t prefix_disk_write(
 		return 0;
 	buffer->header.id = id;
 	buffer->header.shape = disk->shape;
-	buffer->header.content_bytes = disk->content_bytes;
+	buffer->header.kind = state != NULL ? PREFIX_STATE : PREFIX_PAGE;
+	buffer->header.content_bytes = content_bytes(disk, state != NULL);
 	pthread_mutex_lock(&disk->lock);
-	if (!prefix_disk_make_room(disk) ||
+	if (!prefix_disk_make_room(disk, buffer->header.content_bytes) ||
 		prefix_index_add(&disk->index, &buffer->header, false) == PREFIX_NONE)
 		id = 0;
 	else
-		give_to_thread(disk, buffer, true);
+		give_to_thread(disk, buffer, state, true);
 	count(disk);
 	pthread_mutex_unlock(&disk->lock);
 	if (id != 0)
@@ -115,7 +137,7 @@ uint64_t prefix_disk_write(
 	return id;
 }
 
-struct prefix_buffer *prefix_disk_read(struct prefix_disk *disk, uint64_t id)
+struct prefix_buffer *prefix_disk_read(struct prefix_disk *disk, uint64_t id, void *state)
 {
 	pthread_mutex_lock(&disk->lock);
 	struct prefix_buffer *buffer = take_free(disk);
@@ -123,7 +145,7 @@ struct prefix_buffer *prefix_disk_read(struct prefix_disk *disk, uint64_t id)
 		buffer->header.id = id;
 		buffer->dropped = false;
 		atomic_store_explicit(&buffer->rc, -EINPROGRESS, memory_order_relaxed);
-		give_to_thread(disk, buffer, false);
+		give_to_thread(disk, buffer, state, false);
 	}
 	pthread_mutex_unlock(&disk->lock);
 	if (buffer != NULL)
@@ -171,11 +193,12 @@ void prefix_disk_name(uint64_t id, const char *end, char *out)
 	snprintf(out, PREFIX_NAME_BYTES, "%016llx%s", (unsigned long long)id, end);
 }
 
-bool prefix_disk_make_room(struct prefix_disk *disk)
+bool prefix_disk_make_room(struct prefix_disk *disk, uint64_t content_bytes)
 {
 	struct prefix_index *x = &disk->index;
+	uint64_t bytes = PREFIX_HEADER_BYTES + content_bytes;
 
-	while (!prefix_index_fits(x) && disk->n_unlinks < UNLINKS) {
+	while (!prefix_index_fits(x, bytes) && disk->n_unlinks < UNLINKS) {
 		uint32_t e = PREFIX_NONE;
 		uint64_t id;
 
@@ -192,7 +215,7 @@ bool prefix_disk_make_room(struct prefix_disk *disk)
 		}
 		disk->unlinks[disk->n_unlinks++] = id;
 	}
-	return prefix_index_fits(x);
+	return prefix_index_fits(x, bytes);
 }
 
 static void unlink_id(struct prefix_disk *disk, uint64_t id)
@@ -245,19 +268,30 @@ static void lose(struct prefix_disk *disk, uint64_t id)
 
 /* ---- The thread. ---- */
 
+static void *content_of(struct prefix_buffer *buffer)
+{
+	return buffer->outside != NULL ? buffer->outside : buffer->bytes + PREFIX_HEADER_BYTES;
+}
+
+/* A page lies behind its header in the buffer; a state is elsewhere, and is the second step. */
+static void place_op(struct prefix_disk *disk, struct prefix_buffer *buffer)
+{
+	buffer->op.at = buffer->bytes;
+	buffer->op.bytes =
+		PREFIX_HEADER_BYTES + (buffer->outside == NULL ? disk->content_bytes : 0);
+}
+
 static void start_write(struct prefix_disk *disk, struct prefix_buffer *buffer)
 {
 	char name[PREFIX_NAME_BYTES];
 	struct prefix_op *op = &buffer->op;
 
-	buffer->header.content_sum =
-		checksum(0, buffer->bytes + PREFIX_HEADER_BYTES, disk->content_bytes);
+	buffer->header.content_sum = checksum(0, content_of(buffer), buffer->header.content_bytes);
 	prefix_header_write(&buffer->header, buffer->bytes);
 	prefix_disk_name(buffer->header.id, PREFIX_PART, name);
 	op->fd =
 		openat(disk->dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	op->at = buffer->bytes;
-	op->bytes = PREFIX_HEADER_BYTES + disk->content_bytes;
+	place_op(disk, buffer);
 }
 
 static int open_read(struct prefix_disk *disk, struct prefix_buffer *buffer)
@@ -272,9 +306,10 @@ static int open_read(struct prefix_disk *disk, struct prefix_buffer *buffer)
 		return -errno;
 	if (fstat(op->fd, &status) != 0)
 		return -errno;
-	op->at = buffer->bytes;
-	op->bytes = PREFIX_HEADER_BYTES + disk->content_bytes;
-	if (!S_ISREG(status.st_mode) || (uint64_t)status.st_size != op->bytes)
+	place_op(disk, buffer);
+	if (!S_ISREG(status.st_mode) ||
+		(uint64_t)status.st_size !=
+			PREFIX_HEADER_BYTES + content_bytes(disk, buffer->outside != NULL))
 		return -EBADMSG;
 	return 0;
 }
@@ -326,16 +361,18 @@ static void write_ended(struct prefix_disk *disk, struct prefix_buffer *buffer, 
 static int check_read(struct prefix_disk *disk, struct prefix_buffer *buffer, struct error *err)
 {
 	uint64_t id = buffer->header.id;
-	int rc = prefix_header_read(
-		buffer->bytes, PREFIX_HEADER_BYTES + disk->content_bytes, &buffer->header, err);
+	bool is_state = buffer->outside != NULL;
+	int rc = prefix_header_read(buffer->bytes,
+		PREFIX_HEADER_BYTES + content_bytes(disk, is_state), &buffer->header, err);
 
 	if (rc == 0 && buffer->header.id != id)
 		rc = error_set(err, EBADMSG, "it has another name than its header says");
 	if (rc == 0)
 		rc = prefix_shape_check(&buffer->header.shape, &disk->shape, err);
+	if (rc == 0 && (buffer->header.kind == PREFIX_STATE) != is_state)
+		rc = error_set(err, EBADMSG, "it is of another kind than it was");
 	if (rc == 0)
-		rc = prefix_content_check(
-			&buffer->header, buffer->bytes + PREFIX_HEADER_BYTES, err);
+		rc = prefix_content_check(&buffer->header, content_of(buffer), err);
 	buffer->header.id = id;
 	return rc;
 }
@@ -407,6 +444,15 @@ static void begin(struct prefix_disk *disk, struct prefix_buffer *buffer)
 		prefix_io_start(disk->io, &buffer->op);
 }
 
+/* Behind the header of a state. */
+static void start_content(struct prefix_disk *disk, struct prefix_buffer *buffer)
+{
+	buffer->content_begun = true;
+	buffer->op.at = buffer->outside;
+	buffer->op.bytes = disk->shape.state_bytes;
+	prefix_io_start(disk->io, &buffer->op);
+}
+
 /* One step of a read or write has ended. */
 static void stepped(struct prefix_disk *disk, struct prefix_op *op)
 {
@@ -424,6 +470,8 @@ static void stepped(struct prefix_disk *disk, struct prefix_op *op)
 	else if (n == 0)
 		/* A file that ends too early, or a disk that takes nothing more. */
 		ended(disk, buffer, op->writes ? -ENOSPC : -EBADMSG);
+	else if (op->bytes == 0 && buffer->outside != NULL && !buffer->content_begun)
+		start_content(disk, buffer);
 	else if (op->bytes == 0)
 		ended(disk, buffer, 0);
 	else
@@ -533,6 +581,13 @@ static int allocate(
 		return error_set(err, EINVAL,
 			"prefix_disk is %llu bytes: a page of this model has %llu",
 			(unsigned long long)o->budget, (unsigned long long)bytes);
+	if (o->shape.state_bytes > 0 &&
+		o->budget < bytes + PREFIX_HEADER_BYTES + o->shape.state_bytes)
+		return error_set(err, EINVAL,
+			"prefix_disk is %llu bytes: a page and the recurrent states of this model "
+			"have %llu",
+			(unsigned long long)o->budget,
+			(unsigned long long)(bytes + PREFIX_HEADER_BYTES + o->shape.state_bytes));
 	disk->path = strdup(o->dir);
 	disk->memory = malloc(prefix_disk_memory(o->content_bytes));
 	if (disk->path == NULL || disk->memory == NULL ||

@@ -1,5 +1,5 @@
 /*
- * Pages of the KV cache on disk: a directory of prefix files (prefix_file.h), an index of them in
+ * Pages of the KV cache on disk, and states of recurrent layers after some of them: a directory of prefix files (prefix_file.h), an index of them in
  * memory (prefix_index.h), and a thread that writes and reads them. The engine's thread gives pages
  * away and asks for pages in buffers, of which there is a fixed number. It never waits: without a
  * free buffer a page is not written now. What cannot be written or read, or is not what was written,
@@ -62,13 +62,17 @@ bool prefix_disk_has(struct prefix_disk *disk, uint64_t id);
 struct prefix_buffer *prefix_disk_writes(struct prefix_disk *disk);
 /* Where the page's content_bytes go. */
 void *prefix_buffer_content(struct prefix_buffer *buffer);
-/* Writes the buffer, and takes it back; header: before, domain, tokens and order. Returns the id that
- * the file has got; 0: it is not written. */
-uint64_t prefix_disk_write(
-	struct prefix_disk *disk, struct prefix_buffer *buffer, const struct prefix_header *header);
+/* Writes the buffer, and takes it back; header: before, domain, tokens and order. state: the content of
+ * a state, shape.state_bytes, which stays as it is while prefix_disk_pending; NULL: it is a page.
+ * Returns the id that the file has got; 0: it is not written. */
+uint64_t prefix_disk_write(struct prefix_disk *disk, struct prefix_buffer *buffer,
+	const struct prefix_header *header, void *state);
+/* True while the file of this id is being written. */
+bool prefix_disk_pending(struct prefix_disk *disk, uint64_t id);
 
-/* Begins to read a file; NULL: no buffer is free. */
-struct prefix_buffer *prefix_disk_read(struct prefix_disk *disk, uint64_t id);
+/* Begins to read a file; NULL: no buffer is free. state: where the content of a state goes, until
+ * prefix_disk_arrived says that it is there; NULL: it is a page. */
+struct prefix_buffer *prefix_disk_read(struct prefix_disk *disk, uint64_t id, void *state);
 /* 0: it is there, and *header is what it says. -EINPROGRESS: not yet. Otherwise: it cannot be had. */
 int prefix_disk_arrived(const struct prefix_buffer *buffer, const struct prefix_header **header);
 /* Gives a buffer back that was read, or is being read. */

@@ -20,7 +20,9 @@ enum buffer_state {
 };
 
 struct prefix_buffer {
-	unsigned char *bytes; /* a header, then the content */
+	unsigned char *bytes; /* a header, then the content of a page */
+	void *outside; /* the content of a state; NULL: it is a page */
+	bool content_begun; /* of a state: the header is done; the thread's */
 	struct prefix_header header;
 	struct prefix_op op;
 	enum buffer_state state; /* under the lock */
@@ -61,8 +63,9 @@ struct prefix_disk {
 };
 
 void prefix_disk_name(uint64_t id, const char *end, char *out);
-/* Under the lock. Lets files go until another one fits; false: nothing is left to go. */
-bool prefix_disk_make_room(struct prefix_disk *disk);
+/* Under the lock. Lets files go until another one with so much content fits; false: nothing is left
+ * to go. */
+bool prefix_disk_make_room(struct prefix_disk *disk, uint64_t content_bytes);
 /* The thread. Removes the files that have given way. */
 void prefix_disk_unlink(struct prefix_disk *disk);
 /* The thread, before the engine finds anything: fills the index. */

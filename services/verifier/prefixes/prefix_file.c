@@ -4,6 +4,7 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 
 static const char magic[8] = "OUTRDKVP";
@@ -20,10 +21,15 @@ enum {
 	AT_ORDER = AT_TOKENS + 4 * PREFIX_TOKENS,
 	AT_CONTENT_BYTES = AT_ORDER + PREFIX_TOKENS,
 	AT_CONTENT_SUM = AT_CONTENT_BYTES + 8,
-	AT_END = AT_CONTENT_SUM + 8, /* zeros from here to the sum */
+	AT_KIND = AT_CONTENT_SUM + 8,
+	AT_STATES = AT_KIND + 4,
+	AT_STATE_BYTES = AT_STATES + 4,
+	AT_END = AT_STATE_BYTES + 8, /* zeros from here to the sum */
 	AT_SUM = PREFIX_HEADER_BYTES - 8,
 };
 _Static_assert(AT_END <= AT_SUM, "the header has room for its sum");
+
+const int32_t prefix_state_tokens[PREFIX_TOKENS] = {[0 ... PREFIX_TOKENS - 1] = -1};
 
 static void put32(unsigned char *at, uint32_t value)
 {
@@ -72,6 +78,9 @@ void prefix_header_write(const struct prefix_header *header, unsigned char *out)
 	memcpy(out + AT_ORDER, header->order, PREFIX_TOKENS);
 	put64(out + AT_CONTENT_BYTES, header->content_bytes);
 	put64(out + AT_CONTENT_SUM, header->content_sum);
+	put32(out + AT_KIND, header->kind);
+	put32(out + AT_STATES, s->n_states);
+	put64(out + AT_STATE_BYTES, s->state_bytes);
 	put64(out + AT_SUM, checksum(0, out, AT_SUM));
 }
 
@@ -94,6 +103,9 @@ static void read_fields(const unsigned char *in, struct prefix_header *out)
 	memcpy(out->order, in + AT_ORDER, PREFIX_TOKENS);
 	out->content_bytes = get64(in + AT_CONTENT_BYTES);
 	out->content_sum = get64(in + AT_CONTENT_SUM);
+	out->kind = get32(in + AT_KIND);
+	s->n_states = get32(in + AT_STATES);
+	s->state_bytes = get64(in + AT_STATE_BYTES);
 }
 
 int prefix_header_read(
@@ -115,7 +127,10 @@ int prefix_header_read(
 	for (int i = 0; i < PREFIX_TOKENS; i++)
 		if (out->order[i] < PREFIX_TOKENS)
 			seen |= 1u << out->order[i];
-	if (out->id == 0 || out->before == out->id || seen != UINT32_MAX)
+	bool is_state = out->kind == PREFIX_STATE;
+	if (out->id == 0 || out->before == out->id || seen != UINT32_MAX ||
+		out->kind > PREFIX_STATE || (is_state && out->before == 0) ||
+		is_state != (memcmp(out->tokens, prefix_state_tokens, sizeof(out->tokens)) == 0))
 		return error_set(err, EBADMSG, "its header contradicts itself");
 	if (bytes - PREFIX_HEADER_BYTES != out->content_bytes)
 		return error_set(err, EBADMSG, "it is truncated, or too long: %llu bytes, not %llu",
@@ -141,12 +156,15 @@ int prefix_shape_check(
 		of->n_kv_heads != want->n_kv_heads || of->k_dim != want->k_dim ||
 		of->v_dim != want->v_dim)
 		return error_set(err, ESTALE, "its keys and values have another shape or kv_type");
+	if (of->n_states != want->n_states || of->state_bytes != want->state_bytes)
+		return error_set(err, ESTALE, "its recurrent states have another shape");
 	return 0;
 }
 
 int prefix_content_check(const struct prefix_header *header, const void *content, struct error *err)
 {
 	if (checksum(0, content, header->content_bytes) != header->content_sum)
-		return error_set(err, EBADMSG, "the checksum of its keys and values is wrong");
+		return error_set(err, EBADMSG, "the checksum of its %s is wrong",
+			header->kind == PREFIX_STATE ? "states" : "keys and values");
 	return 0;
 }

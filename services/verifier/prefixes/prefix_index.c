@@ -12,7 +12,6 @@ int prefix_index_init(struct prefix_index *x, uint64_t budget, uint64_t file_byt
 	uint64_t n = budget / file_bytes;
 
 	memset(x, 0, sizeof(*x));
-	x->file_bytes = file_bytes;
 	x->budget = budget;
 	x->n_max = n < PREFIX_ENTRIES_MAX ? (uint32_t)n : PREFIX_ENTRIES_MAX;
 	x->n_buckets = 64;
@@ -135,16 +134,18 @@ static uint32_t take_entry(struct prefix_index *x)
 	return e;
 }
 
-bool prefix_index_fits(const struct prefix_index *x)
+bool prefix_index_fits(const struct prefix_index *x, uint64_t file_bytes)
 {
-	return (x->free != PREFIX_NONE || x->n < x->n_max) && x->bytes + x->file_bytes <= x->budget;
+	return (x->free != PREFIX_NONE || x->n < x->n_max) && file_bytes <= x->budget &&
+	       x->bytes <= x->budget - file_bytes;
 }
 
 uint32_t prefix_index_add(struct prefix_index *x, const struct prefix_header *header, bool there)
 {
 	uint32_t parent = PREFIX_NONE;
+	uint64_t bytes = PREFIX_HEADER_BYTES + header->content_bytes;
 
-	if (!prefix_index_fits(x) || prefix_index_id(x, header->id) != PREFIX_NONE ||
+	if (!prefix_index_fits(x, bytes) || prefix_index_id(x, header->id) != PREFIX_NONE ||
 		prefix_index_find(x, header->before, header->domain, header->tokens) != PREFIX_NONE)
 		return PREFIX_NONE;
 	if (header->before != 0 && (parent = prefix_index_id(x, header->before)) == PREFIX_NONE)
@@ -161,6 +162,7 @@ uint32_t prefix_index_add(struct prefix_index *x, const struct prefix_header *he
 		.next_behind = PREFIX_NONE,
 		.prev_behind = PREFIX_NONE,
 		.worth = x->worth + 1,
+		.bytes = bytes,
 		.there = there,
 	};
 	memcpy(entry->tokens, header->tokens, sizeof(entry->tokens));
@@ -179,7 +181,8 @@ uint32_t prefix_index_add(struct prefix_index *x, const struct prefix_header *he
 	list_add(x, e, false);
 	if (e == x->n)
 		x->n++;
-	x->bytes += x->file_bytes;
+	x->bytes += bytes;
+	x->n_used++;
 	return e;
 }
 
@@ -215,9 +218,10 @@ void prefix_index_remove(struct prefix_index *x, uint32_t e, bool gave_way)
 		offsetof(struct prefix_entry, next_name));
 	if (parent != PREFIX_NONE)
 		behind_remove(x, parent, e);
+	x->bytes -= entry->bytes;
+	x->n_used--;
 	*entry = (struct prefix_entry){.next = x->free};
 	x->free = e;
-	x->bytes -= x->file_bytes;
 }
 
 uint32_t prefix_index_behind(const struct prefix_index *x, uint32_t entry)

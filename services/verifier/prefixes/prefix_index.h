@@ -2,8 +2,9 @@
  * Which pages are on disk, what they hold, and which of them gives way. Pages form chains, as in
  * memory (shared/model/kv/kv_keep.c), and the rule is the same: the page of least worth goes first,
  * from the end of its chain, and its worth is how often it was found, counted from the worth of what
- * went last. All files of one model have the same size, so that this is its value per byte. Files of
- * other models are worth nothing here and go before all others.
+ * went last. At the ends of chains all files of one model have the same size, so that this is its value
+ * per byte: they are pages, or with recurrent layers states. Files of other models are worth nothing
+ * here and go before all others.
  *
  * Memory only; the caller (prefix_disk.c) has the lock and deals with the files.
  */
@@ -28,11 +29,13 @@ struct prefix_entry {
 	uint32_t next, prev;
 	uint32_t uses;
 	uint64_t worth;
+	uint64_t bytes; /* of its file */
 	bool there; /* its file is complete */
 };
 
 struct prefix_index {
-	uint64_t file_bytes, budget, bytes; /* of one file; of all, at most, and now */
+	uint64_t budget, bytes; /* of all files, at most, and now */
+	uint32_t n_used; /* entries in use */
 	uint64_t worth; /* of the last that went */
 	uint32_t n, n_max, n_buckets;
 	uint32_t free, first, last;
@@ -40,7 +43,7 @@ struct prefix_index {
 	struct prefix_entry *entries; /* [n_max] */
 };
 
-/* -ENOMEM. The budget has room for at least one file. */
+/* -ENOMEM. file_bytes: of the smallest file; the budget has room for it. */
 int prefix_index_init(struct prefix_index *x, uint64_t budget, uint64_t file_bytes);
 void prefix_index_exit(struct prefix_index *x);
 /* The entry with this id, or PREFIX_NONE. */
@@ -53,8 +56,8 @@ uint32_t prefix_index_find(
 uint32_t prefix_index_add(struct prefix_index *x, const struct prefix_header *header, bool there);
 /* The entry that gives way next, or PREFIX_NONE: there is none. */
 uint32_t prefix_index_least(const struct prefix_index *x);
-/* True when another file fits. */
-bool prefix_index_fits(const struct prefix_index *x);
+/* True when another file of so many bytes fits. */
+bool prefix_index_fits(const struct prefix_index *x, uint64_t file_bytes);
 /* Removes an entry that has none behind it. gave_way: for another one, so that others are older
  * now. */
 void prefix_index_remove(struct prefix_index *x, uint32_t entry, bool gave_way);

@@ -98,7 +98,9 @@ static void look(struct prefix_disk *disk, struct scan *scan, const char *name, 
 		return;
 	}
 	rc = prefix_shape_check(&header.shape, &disk->shape, &err);
-	if (rc == 0 && header.content_bytes != disk->content_bytes)
+	if (rc == 0 &&
+		header.content_bytes != (header.kind == PREFIX_STATE ? disk->shape.state_bytes
+								     : disk->content_bytes))
 		rc = error_set(&err, ESTALE, "its pages have another size");
 	if (rc != 0) {
 		add_other(disk, scan, id, (uint64_t)status.st_size, &err);
@@ -158,7 +160,7 @@ static void add_all(struct prefix_disk *disk, struct scan *scan)
 			if (f->taken)
 				continue;
 			pthread_mutex_lock(&disk->lock);
-			f->taken = prefix_disk_make_room(disk) &&
+			f->taken = prefix_disk_make_room(disk, f->header.content_bytes) &&
 				   prefix_index_add(&disk->index, &f->header, true) != PREFIX_NONE;
 			pthread_mutex_unlock(&disk->lock);
 			prefix_disk_unlink(disk);

@@ -12,9 +12,8 @@ size_t kv_content_bytes_of(const struct kv_layout *layout)
 	size_t cell = kv_vector_bytes(layout->type, layout->k_dim) +
 		      (layout->v_dim != 0 ? kv_vector_bytes(layout->type, layout->v_dim) : 0);
 
-	return kv_can_share(layout) && layout->states.n_layers == 0
-		       ? cell * KV_PAGE_CELLS * layout->n_layers * layout->n_kv_heads
-		       : 0;
+	return kv_can_share(layout) ? cell * KV_PAGE_CELLS * layout->n_layers * layout->n_kv_heads
+				    : 0;
 }
 
 size_t kv_content_bytes(const struct kv *kv)
@@ -99,14 +98,15 @@ int kv_content_append(struct kv *kv, struct kv_seq *seq, const uint8_t *order, c
 	assert(seq->n == seq->n_shared && seq->own == KV_NONE);
 	if (seq->n + KV_PAGE_CELLS > seq->n_max)
 		return -ENOSPC;
-	int rc = kv_take(kv, seq, KV_PAGE_CELLS, cells);
-	if (rc < 0)
-		return rc;
+	if (!kv_has_room(kv, seq, KV_PAGE_CELLS))
+		return -ENOSPC;
+	/* Without a state: with recurrent layers it comes from a snapshot. */
+	kv_take_cells(kv, seq, KV_PAGE_CELLS, cells);
 	/* The cells of a page that nobody has had yet, in ascending order. */
 	for (uint32_t i = 0; i < KV_PAGE_CELLS; i++)
 		accepted[order[i]] = cells[i];
 	/* The copy of bytes that the caller only reads. */
-	rc = copy(kv, cells[0] / KV_PAGE_CELLS, (unsigned char *)content, false);
+	int rc = copy(kv, cells[0] / KV_PAGE_CELLS, (unsigned char *)content, false);
 	if (rc == 0)
 		kv_commit(kv, seq, accepted, KV_PAGE_CELLS, NULL, 0);
 	else

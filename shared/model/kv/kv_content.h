@@ -1,6 +1,7 @@
 /*
  * The content of shared pages as bytes, for who keeps pages elsewhere, and pages that are filled with
- * such bytes instead of being computed. Only for caches whose pages can be shared (kv_share.c). For a
+ * such bytes instead of being computed. With recurrent layers such a page has no state: the sequence
+ * gets one from a snapshot (snapshots.h). Only for caches whose pages can be shared (kv_share.c). For a
  * store that this process does not see, call kv_use_queue first. Engine thread.
  */
 #pragma once

@@ -308,7 +308,7 @@ uint32_t snapshots_reserve(struct kv *kv)
 
 void snapshots_give(struct kv *kv, uint32_t snapshot)
 {
-	kv->snapshots.of[snapshot].pins = 0;
+	kv->snapshots.of[snapshot].pins--;
 }
 
 bool snapshots_put(struct kv *kv, uint32_t snapshot, uint32_t page, uint64_t tag)

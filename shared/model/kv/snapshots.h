@@ -87,6 +87,7 @@ size_t snapshots_place(const struct kv *kv, uint32_t snapshot);
 /* A snapshot without content and page, pinned, whose content the caller writes; SNAPSHOT_NONE: all
  * are pinned. Ends with snapshots_give or snapshots_put. */
 uint32_t snapshots_reserve(struct kv *kv);
+/* Removes one pin. */
 void snapshots_give(struct kv *kv, uint32_t snapshot);
 /* The content is that of this shared page, which can be found. False, and it is given back, when the
  * page has one. */
