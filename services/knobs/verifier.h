@@ -36,6 +36,7 @@ struct verifier_config {
 	int kv_memory; /* enum verifier_kv_memory */
 	int64_t prefix_tokens; /* -1 = no limit */
 	int64_t prefix_states; /* bytes */
+	bool prefix_windows;
 	char prefix_dir[1024]; /* "": nothing is kept on disk */
 	int64_t prefix_disk; /* bytes */
 	int64_t sleep_after; /* ns; 0 = never */

@@ -57,6 +57,8 @@ struct kv_layout kv_plan_layout(const struct kv_plan *plan, const struct model *
 	layout.states.n_slots = (uint32_t)plan->sessions;
 	layout.states.n_snapshots = snapshots(plan, &layout);
 	layout.n_records = LIMIT_SESSIONS;
+	if (plan->windows_whole)
+		return layout;
 	layout.windows = kv_windows_of(model, (uint32_t)plan->sessions,
 		kv_plan_rows(plan->sessions, plan->prefill), layout.n_pages * KV_PAGE_CELLS);
 	return layout;

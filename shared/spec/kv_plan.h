@@ -31,8 +31,10 @@ struct kv_plan {
 	enum kv_type type;
 	int64_t sessions, prefill;
 	int64_t tokens; /* of all sessions together */
-	uint64_t
-		states_bytes; /* of snapshots (snapshots.h); without recurrent layers none are kept */
+	/* layers with a window are stored like the others, and their pages can be shared */
+	bool windows_whole;
+	/* of snapshots (snapshots.h); without recurrent layers none are kept */
+	uint64_t states_bytes;
 };
 
 /* The least number of tokens with which a session can always continue to the end of its context,

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import DRAFTS, SAMPLED, SANITIZED, Service, Tap, difference, prompts, reference, seeded, until
+from outrider_test import DRAFTS, ROOT, SAMPLED, SANITIZED, Service, Tap, difference, prompts, reference, seeded, until
 
 KILLS = int(os.environ.get("OUTRIDER_TEST_KILLS", 3 if SANITIZED else 10))
 TOKENS = 40 if SANITIZED else 120
@@ -124,4 +124,20 @@ with Service(draft=DRAFTS["small"], sets=("verifier.context=512", "verifier.kv_t
     found, _, bad = turns(service, False)
     tap.ok(not bad and 0 < few <= 64 and not any(found) and kept_tokens(service) == 0,
            "prefix_tokens limits them, and 0 keeps none", f"{few}, {found}, {bad}")
+
+# Layers with a sliding window that keep all tokens.
+model = ROOT / "tests" / "data" / "golden" / "models" / "gpt-oss.f32.gguf"
+with Service(model=model, sets=("verifier.context=512", "verifier.kv_tokens=2048", "verifier.prefix_windows=yes"), options=("-v",)) as service:
+    said, found, bad = [random.randrange(380) for _ in range(150)], [], []
+    for turn in range(3):
+        before = len(shared(service))
+        result = service.swarm([{"tokens": said, "max_tokens": 50, "seed": turn, "k": (0, 3, 7)[turn], "ignore_eos": True, "draft_method": "ngram"}])[0]
+        want = reference(said, 50, None, seed=turn, model=model, extra=("--ignore-eos",))
+        bad += [what] if (what := difference(result, want)) else []
+        found.append((shared(service)[before:] or [0])[0])
+        said += result["tokens"] + [random.randrange(380) for _ in range(9)]
+        service.kill("verifier")
+        service.wait_ready()
+    tap.ok(not bad and found[0] == 0 and found[1] >= 160 and found[2] >= 224, "with prefix_windows so do models with sliding windows",
+           f"{found} {bad}\n{service.log_text()[-1500:]}")
 tap.done()

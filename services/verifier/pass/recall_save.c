@@ -51,8 +51,8 @@ int recall_open(struct engine *engine, struct error *err)
 		return 0;
 	if (options.content_bytes == 0) {
 		log_notice("prefix_dir: beginnings of prompts are not kept with this model: its "
-			   "layers keep windows of their own, or recurrent states for which "
-			   "prefix_states has no room");
+			   "layers keep windows of their own (prefix_windows = no), or recurrent "
+			   "states for which prefix_states has no room");
 		return 0;
 	}
 	if (engine->kv.snapshots.n > 0 && !engine->kv.store.host) {

@@ -317,6 +317,7 @@ struct kv_layout regions_kv_layout(const struct verifier_config *config, const s
 		.sessions = config->sessions_max,
 		.prefill = config->prefill_chunk,
 		.tokens = config->kv_tokens,
+		.windows_whole = config->prefix_windows,
 		.states_bytes = (uint64_t)config->prefix_states,
 	};
 	return kv_plan_layout(&plan, model);
