@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A soak of the scheduler and of the KV cache, which make check does not run: 256 sessions of three classes at once, whose prompts begin
 alike, with KV pages for a few of them, some on disk, while sessions are told to sleep and the verifier is killed now and then. Every answer has the bytes that it has alone; memory and
-descriptors of every process are the same in the second half of the time as in the first. OUTRIDER_TEST_MINUTES: how long it goes on (3)."""
+descriptors of every process are the same in the second half of the time as in the first. OUTRIDER_TEST_MINUTES: how long it goes on (3). OUTRIDER_TEST_MODEL: a golden
+model to use instead of the demo's, for example qwen3next, whose states are kept and written too."""
 import concurrent.futures
 import os
 import random
@@ -11,16 +12,25 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import DRAFTS, SAMPLED, Service, Tap, difference, prompts, reference
+from outrider_test import DRAFTS, ROOT, SAMPLED, TARGET, Service, Tap, difference, prompts, reference
 
 MINUTES = float(os.environ.get("OUTRIDER_TEST_MINUTES", 3))
 SESSIONS, TOKENS, KINDS = 256, 24, 32
 CLASSES = "chat priority=10 tpot=20ms ttft=1s, batch priority=-10"
 tap = Tap()
-same = [t for p in prompts(8, longest=40) for t in p][:96]
-ids = [same[:(0, 40, 96)[i % 3]] + p for i, p in enumerate(prompts(KINDS, longest=40))]
+GOLDEN = os.environ.get("OUTRIDER_TEST_MODEL")
+model = ROOT / "tests" / "data" / "golden" / "models" / f"{GOLDEN}.f32.gguf" if GOLDEN else TARGET
+
+
+def some(n):
+    """Prompts of at most 40 tokens; the golden models know 380."""
+    return [[random.randrange(380) for _ in range(random.randint(1, 40))] for _ in range(n)] if GOLDEN else prompts(n, longest=40)
+
+
+same = [t for p in some(16) for t in p][:96]
+ids = [same[:(0, 40, 96)[i % 3]] + p for i, p in enumerate(some(KINDS))]
 modes = (None, SAMPLED)
-expected = {(m, i): reference(p, TOKENS, modes[m], seed=5 + i, extra=("--ignore-eos",)) for m in (0, 1) for i, p in enumerate(ids)}
+expected = {(m, i): reference(p, TOKENS, modes[m], seed=5 + i, model=model, extra=("--ignore-eos",)) for m in (0, 1) for i, p in enumerate(ids)}
 
 
 def request(m, i, classes):
@@ -52,7 +62,7 @@ def sizes(service):
 sets = ("verifier.context=256", "verifier.kv_tokens=2048", "verifier.sessions_max=64", "verifier.queue_max=256", "verifier.client_requests=256",
         f"verifier.classes={CLASSES}", "verifier.ageing=1s", "verifier.sleep_after=200ms", "verifier.prefix_disk=4M")
 folder = tempfile.TemporaryDirectory(prefix="outrider-soak-")
-with folder, concurrent.futures.ThreadPoolExecutor(2) as pool, Service(draft=DRAFTS["small"], sets=(*sets, f"verifier.prefix_dir={folder.name}"), options=("-v",)) as service:
+with folder, concurrent.futures.ThreadPoolExecutor(2) as pool, Service(model=model, draft=None if GOLDEN else DRAFTS["small"], sets=(*sets, f"verifier.prefix_dir={folder.name}"), options=("-v",)) as service:
     end, rounds, kills, slept, wrong, seen = time.monotonic() + 60 * MINUTES, 0, 0, 0, [], []
     while rounds < 4 or time.monotonic() < end:
         keys = [(random.randrange(2), random.randrange(KINDS)) for _ in range(SESSIONS)]
