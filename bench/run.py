@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the benchmarks on the demo models and writes bench/results/*.txt (and pictures), each with the CPU's name, the date,
 the revision and the command. With names as arguments only those: kernels attention pool ipc price cache cache-policies device speculation spec trees
-drafters workloads matrix policy knobs controller syscalls gateway load goodput goodput-live; `matrix --help`, `price --help`, `speculation --help`,
+drafters workloads matrix policy knobs controller syscalls gateway load turns goodput goodput-live; `matrix --help`, `price --help`, `speculation --help`,
 `spec --help`, `trees --help` and `drafters --help` say what these take besides. Environment:
 B, where the programs are (build); OUTRIDER_BENCH_RESULTS, another folder for what is written; OUTRIDER_BENCH_ROUNDS (5).
 
@@ -26,6 +26,7 @@ import matrix
 import spec
 import speculation
 import trees
+import turns
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
@@ -400,6 +401,11 @@ def bench_load():
     write("load", "bench/run.py load: outrider up with the demo model and a draft model, room for 64 sessions and 400 in the queue", "\n".join(text))
 
 
+def bench_turns():
+    """What a chat's later turns wait for their first token, and what prefixes of a trace are found."""
+    write("turns", "bench/run.py turns", turns.report())
+
+
 def bench_gpu():
     """On a machine with a GPU: every product, and a model, beside what copies in its memory and over its link reach."""
     model = os.environ.get("OUTRIDER_BENCH_MODEL", ROOT / "models" / "outrider-demo-moe-q4_0.gguf")
@@ -415,7 +421,7 @@ def bench_gpu():
 BENCHES = {"kernels": bench_kernels, "attention": bench_attention, "pool": bench_pool, "ipc": bench_ipc,
            "price": bench_price, "cache": bench_cache, "speculation": bench_speculation, "trees": bench_trees, "drafters": bench_drafters, "spec": bench_spec,
            "cache-policies": bench_cache_policies, "device": bench_device, "workloads": bench_workloads, "matrix": bench_matrix, "policy": bench_policy, "knobs": bench_knobs, "controller": bench_controller,
-           "syscalls": bench_syscalls, "gateway": bench_gateway, "load": bench_load, "goodput": bench_goodput, "goodput-live": bench_goodput_live}
+           "syscalls": bench_syscalls, "gateway": bench_gateway, "load": bench_load, "turns": bench_turns, "goodput": bench_goodput, "goodput-live": bench_goodput_live}
 ASKED = {"gpu": bench_gpu}  # only by name
 WITH_OPTIONS = ("drafters", "matrix", "price", "spec", "speculation", "trees")
 

@@ -1,0 +1,111 @@
+"""Time to the first token of a chat's turns (of an answer that has one, over HTTP): with what was said before in the KV cache, without, and from
+disk; and what the cache finds when many requests begin in one of several ways."""
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "integration"))
+from gateway_test import Gateway  # noqa: E402
+from outrider_test import TARGET, Service, program, run_json  # noqa: E402
+
+CHATS, TURNS, ANSWER = 8, 4, 40
+MODELS = (("outrider-demo-moe-q8_0", TARGET, 1200, 80),)  # name, file, characters of the first question and of each further one
+TRACE = ("--arrivals", "closed", "--clients", 4, "--requests", 96, "--prompt-tokens", "320-400", "--output-tokens", "8-16", "--shared", 256, "--k", 0)
+WORDS = " ".join(m["content"] for line in (ROOT / "bench" / "workloads" / "mixed.jsonl").read_text().splitlines() for m in json.loads(line).get("messages", ()))
+
+
+def question(n, number):
+    at = number * 997 % (len(WORDS) - n)
+    return WORDS[at:at + n]
+
+
+def ask(gateway, text, tokens):
+    """Milliseconds until the answer was there, and its text."""
+    begun = time.monotonic()
+    status, answer = gateway.post("/v1/completions", {"prompt": text, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "outrider": {"k": 0}})
+    assert status == 200, answer
+    return 1000 * (time.monotonic() - begun), (answer["choices"][0]["text"] if answer["choices"] else "")
+
+
+def first_token(gateway, text):
+    return ask(gateway, text, 1)[0]
+
+
+def chats(gateway, first, more):
+    """Milliseconds by turn, and what was said in each chat before the last answer."""
+    took, said = [[] for _ in range(TURNS)], []
+    first_token(gateway, question(more, 5000))  # so that nothing is done for the first time
+    for chat in range(CHATS):
+        text = ""
+        for turn in range(TURNS):
+            text += question(more if turn else first, chat * 31 + turn * 7)
+            took[turn].append(first_token(gateway, text))
+            if turn + 1 < TURNS:
+                text += ask(gateway, text, ANSWER)[1]
+        said.append(text)
+    return took, said
+
+
+def details(service):
+    return next(p for p in service.status() if p["name"] == "verifier")["details"]
+
+
+def line(what, values):
+    return f"{what:44}" + "".join(f"{statistics.median(v):10.1f}" for v in values)
+
+
+def of_model(name, model, first, more):
+    text = [f"{name}: {CHATS} chats of {TURNS} turns; the first question has {first} characters, each further one {more}, each answer {ANSWER} tokens; K = 0",
+            f"{'median ms to an answer of one token, by turn':44}" + "".join(f"{t + 1:>10}" for t in range(TURNS))]
+    with tempfile.TemporaryDirectory(prefix="outrider-turns-") as where:
+        sets = ("verifier.kv_tokens=16384", f"verifier.prefix_dir={where}", "verifier.sleep_after=100ms")
+        with Service(model=model, sets=("verifier.kv_tokens=16384", "verifier.prefix_tokens=0")) as service:
+            gateway = Gateway(service)
+            text.append(line("nothing is kept", chats(gateway, first, more)[0]))
+            gateway.stop()
+        with Service(model=model, sets=sets) as service:
+            gateway = Gateway(service)
+            took, said = chats(gateway, first, more)
+            text.append(line("in the KV cache", took))
+            while settle(where):
+                pass
+            gateway.stop()
+        with Service(model=model, sets=sets) as service:
+            gateway = Gateway(service)
+            first_token(gateway, question(more, 5000))
+            from_disk = [first_token(gateway, text_said) for text_said in said]
+            found = details(service)["disk_found_tokens"]
+            again = [first_token(gateway, text_said) for text_said in said]
+            gateway.stop()
+        text.append(f"turn {TURNS} after a restart of everything, from disk: {statistics.median(from_disk):.1f} ms ({found} tokens of {CHATS} prompts were found there); "
+                    f"once more, from the KV cache: {statistics.median(again):.1f} ms")
+    return "\n".join(text)
+
+
+def settle(where):
+    """Whether files were written in the last half second."""
+    before = len(os.listdir(where))
+    time.sleep(0.5)
+    return len(os.listdir(where)) != before
+
+
+def trace():
+    """What share of the prompts' tokens is found, with groups of requests that begin alike and a cache of some size."""
+    text = [f"$ outrider-bench load {' '.join(map(str, TRACE))} --groups G, on {Path(TARGET).stem}",
+            f"{'groups':>8}{'kv_tokens':>11}{'found':>9}{'kept at the end':>17}{'TTFT p50 ms':>13}{'TTFT p95 ms':>13}"]
+    for groups in (4, 16):
+        for size in (2048, 8192):
+            with Service(sets=(f"verifier.kv_tokens={size}",)) as service:
+                said = run_json(program("outrider-bench"), "load", "--runtime-dir", service.runtime, *TRACE, "--groups", groups, "--json")
+                now = details(service)
+            text.append(f"{groups:8}{size:11}{100 * said['cached_share']:8.1f}%{now['kv_kept_tokens']:17}{said['ttft_ms']['p50']:13.1f}{said['ttft_ms']['p95']:13.1f}")
+    return "\n".join(text)
+
+
+def report():
+    return "\n\n".join([*(of_model(*m) for m in MODELS), trace()])
