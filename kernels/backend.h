@@ -119,7 +119,8 @@ struct backend_ops {
 	 * for kinds other than BUFFER_SHARED. */
 	int (*export_fd)(const struct buffer *buffer, struct error *err);
 	/* Maps the memory behind a descriptor, which stays the caller's. write: for writing too.
-	 * -EINVAL when it has fewer bytes. */
+	 * -EINVAL when it has fewer bytes; -ESTALE when it has ended with its maker
+	 * (buffer.ends_with_maker). */
 	int (*import_fd)(struct backend *backend, int fd, size_t bytes, bool write,
 		struct buffer *out, struct error *err);
 	/* Frees a buffer, whichever function made it. No queued step may use it any more. */

@@ -27,6 +27,9 @@ struct buffer {
 	 * the device, which the CPU does not set. */
 	int handle, fd;
 	unsigned char *device;
+	/* Of memory that processes share: it ends when the process that allocated it ends, whoever
+	 * has imported it or holds its descriptor. */
+	bool ends_with_maker;
 };
 
 /* Where steps find the buffer, as a number that the host writes for them. */

@@ -60,6 +60,19 @@ static void try_resident(struct experts_cached *cached)
 		(void)hold_all(cached, false);
 }
 
+/* The memory has ended with the process that made it: nothing in it may be read any more. */
+static bool memory_gone(struct experts_cached *cached)
+{
+	struct device_tier *device = &cached->device;
+	if (!device->memory.ends_with_maker || slots_cache_alive(cached))
+		return false;
+	if (device->resident) {
+		(void)hold_all(cached, false);
+		set_resident(device, false);
+	}
+	return true;
+}
+
 static bool owner_brings(struct experts_cached *cached)
 {
 	struct device_tier *device = &cached->device;
@@ -136,9 +149,13 @@ static void demand(struct experts_cached *cached, const uint16_t *tokens)
 void device_tier_begin(struct experts_cached *cached, const uint16_t *tokens)
 {
 	struct device_tier *device = &cached->device;
-	if (!device->resident)
+	bool gone = memory_gone(cached);
+	if (!device->resident && !gone)
 		try_resident(cached);
-	if (device->resident) {
+	if (gone) {
+		for (uint32_t i = 0; i < cached->n; i++)
+			cached->unserved[cached->n_unserved++] = (uint16_t)i;
+	} else if (device->resident) {
 		const uint32_t *all =
 			&device->all[(size_t)cached->layer * cached->geometry.n_experts];
 		for (uint32_t i = 0; i < cached->n; i++) {

@@ -100,26 +100,41 @@ static void export_and_wait(int socket)
 		pause();
 }
 
+/* Starts a process that exports. Before this process has a device, which a child could not use. Returns
+ * the descriptor. */
+static int start_maker(pid_t *child)
+{
+	int ends[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+	*child = fork();
+	if (*child == 0)
+		export_and_wait(ends[1]);
+	close(ends[1]);
+	int fd = receive_fd(ends[0]);
+	close(ends[0]);
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static void kill_maker(pid_t child)
+{
+	assert_int_equal(kill(child, SIGKILL), 0);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
 static void exported_memory_outlives_its_process(void **state)
 {
 	unsigned char *want = malloc(BYTES);
 	struct buffer imported;
 	struct error err = {""};
 	struct end e;
-	int ends[2];
+	pid_t child;
 
 	(void)state;
 	assert_non_null(want);
-	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
-	/* Before this process has a device, which a child could not use. */
-	pid_t child = fork();
-	if (child == 0)
-		export_and_wait(ends[1]);
-	close(ends[1]);
-	int fd = receive_fd(ends[0]);
-	assert_int_equal(kill(child, SIGKILL), 0);
-	assert_int_equal(waitpid(child, NULL, 0), child);
-	assert_true(fd >= 0);
+	int fd = start_maker(&child);
+	kill_maker(child);
 	if (open_end(&e, &err) < 0)
 		fail_msg("%s", err.text);
 	if (e.backend->ops->import_fd(e.backend, fd, BYTES, false, &imported, &err) < 0)
@@ -132,7 +147,40 @@ static void exported_memory_outlives_its_process(void **state)
 	e.backend->ops->queue_free(e.q);
 	e.backend->ops->destroy(e.backend);
 	close(fd);
-	close(ends[0]);
+	free(want);
+}
+
+/* Where exports are refused: the same bytes while the maker lives, and an error afterwards. */
+static void without_exports_memory_ends_with_its_process(void **state)
+{
+	unsigned char *want = malloc(BYTES);
+	struct buffer imported, again;
+	struct error err = {""};
+	struct end e;
+	pid_t child;
+
+	(void)state;
+	assert_non_null(want);
+	assert_int_equal(setenv("OUTRIDER_SIMT_EXPORT", "refused", 1), 0);
+	int fd = start_maker(&child);
+	if (open_end(&e, &err) < 0)
+		fail_msg("%s", err.text);
+	const struct backend_ops *ops = e.backend->ops;
+	if (ops->import_fd(e.backend, fd, BYTES, false, &imported, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_true(imported.ends_with_maker);
+	assert_int_equal(copy(&e, &e.seen, &imported), 0);
+	fill(want);
+	assert_memory_equal(e.seen.host, want, BYTES);
+	ops->free(&imported);
+	kill_maker(child);
+	assert_int_equal(ops->import_fd(e.backend, fd, BYTES, false, &again, &err), -ESTALE);
+	assert_non_null(strstr(err.text, "has ended with its process"));
+	ops->free(&e.seen);
+	ops->queue_free(e.q);
+	ops->destroy(e.backend);
+	assert_int_equal(unsetenv("OUTRIDER_SIMT_EXPORT"), 0);
+	close(fd);
 	free(want);
 }
 
@@ -140,6 +188,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(exported_memory_outlives_its_process),
+		cmocka_unit_test(without_exports_memory_ends_with_its_process),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

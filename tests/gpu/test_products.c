@@ -81,6 +81,25 @@ static void long_rows_are_the_cpus(void **state)
 	rig_close(&rig);
 }
 
+/* The kernel for many rows of inputs: tiles that do not fill the last block of its grid, rows behind
+ * the tiles, a short last segment, and more tokens than a block has. */
+static void prompts_are_the_cpus(void **state)
+{
+	const struct queue_limits limits = {.products = 1, .pairs = 160};
+	struct rig rig;
+
+	(void)state;
+	rig_open(&rig, &limits, 15);
+	for (size_t i = 3; i < RIG_TYPES; i++) {
+		check_product(
+			&rig, rig_types[i], 22, cols_of(rig_types[i], false), 65, LAYOUT_TILES);
+		if (i % 5 == 0 || thorough())
+			check_product(&rig, rig_types[i], 86, cols_of(rig_types[i], true), 130,
+				LAYOUT_TILES);
+	}
+	rig_close(&rig);
+}
+
 /* Blocks of any bytes: scales may be infinite or NaN. */
 static void any_bytes_give_the_cpus_results(void **state)
 {
@@ -191,6 +210,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(products_are_the_cpus),
 		cmocka_unit_test(long_rows_are_the_cpus),
+		cmocka_unit_test(prompts_are_the_cpus),
 		cmocka_unit_test(any_bytes_give_the_cpus_results),
 		cmocka_unit_test(several_products_are_one_step),
 		cmocka_unit_test(logits_are_the_cpus),

@@ -4,6 +4,7 @@
 
 #include "kernels/gpu/args_ring.h"
 #include "kernels/gpu/graph_list.h"
+#include "kernels/gpu/ipc_note.h"
 #include "kernels/gpu/placed.h"
 #include "kernels/gpu/unfit.h"
 
@@ -16,7 +17,15 @@
 #include <unistd.h>
 
 /* How a buffer's memory is freed. */
-enum handle { HANDLE_NONE, HANDLE_OWN, HANDLE_HOST, HANDLE_REGISTERED, HANDLE_COPY, HANDLE_MAPPED };
+enum handle {
+	HANDLE_NONE,
+	HANDLE_OWN,
+	HANDLE_HOST,
+	HANDLE_REGISTERED,
+	HANDLE_COPY,
+	HANDLE_MAPPED,
+	HANDLE_IPC
+};
 static constexpr unsigned EVENTS = 256; /* tickets whose events are kept apart */
 
 /* The driver's functions. */
@@ -353,6 +362,62 @@ static int granular(struct runtime *rt, size_t *bytes, struct error *err)
 	return 0;
 }
 
+/* Without exports: memory that CUDA's IPC shares. */
+static int alloc_ipc(struct runtime *rt, size_t bytes, struct buffer *out, struct error *err)
+{
+	struct ipc_note note = {IPC_NOTE_MAGIC, bytes, {}};
+	cudaIpcMemHandle_t handle;
+	void *at;
+	int rc = allocate(rt, bytes, &at, err);
+
+	if (rc < 0)
+		return rc;
+	static_assert(sizeof(handle) == sizeof(note.handle), "CUDA's handles");
+	cudaError_t code = cudaIpcGetMemHandle(&handle, at);
+	if (code == cudaSuccess) {
+		memcpy(note.handle, &handle, sizeof(handle));
+		rc = ipc_note_write(&note, err);
+	} else {
+		(void)cudaGetLastError();
+		rc = failed(err, code, "memory of the GPU cannot be shared with processes");
+	}
+	if (rc < 0) {
+		(void)cudaFree(at);
+		return rc;
+	}
+	out->fd = rc;
+	out->bytes = bytes;
+	out->device = static_cast<unsigned char *>(at);
+	out->handle = HANDLE_OWN;
+	out->ends_with_maker = true;
+	return 0;
+}
+
+static int import_ipc(
+	const struct ipc_note *note, size_t bytes, struct buffer *out, struct error *err)
+{
+	cudaIpcMemHandle_t handle;
+	void *at;
+
+	if (note->bytes < bytes)
+		return error_set(err, EINVAL,
+			"a buffer of %zu bytes was asked for, but its memory has %llu", bytes,
+			static_cast<unsigned long long>(note->bytes));
+	memcpy(&handle, note->handle, sizeof(handle));
+	cudaError_t rc = cudaIpcOpenMemHandle(&at, handle, cudaIpcMemLazyEnablePeerAccess);
+	if (rc != cudaSuccess) {
+		(void)cudaGetLastError();
+		return error_set(err, ESTALE,
+			"memory of the GPU has ended with its process, or cannot be shared: %s",
+			cudaGetErrorString(rc));
+	}
+	out->device = static_cast<unsigned char *>(at);
+	out->bytes = bytes;
+	out->handle = HANDLE_IPC;
+	out->ends_with_maker = true;
+	return 0;
+}
+
 static int alloc_shared(struct runtime *rt, size_t bytes, struct buffer *out, struct error *err)
 {
 	const CUmemAllocationProp prop = properties(rt);
@@ -361,12 +426,17 @@ static int alloc_shared(struct runtime *rt, size_t bytes, struct buffer *out, st
 
 	if (rc < 0)
 		return rc;
-	if (rt->driver.create(&handle, bytes, &prop, 0) != CUDA_SUCCESS)
+	/* Where exports are refused, either of the two fails. */
+	CUresult made = rt->driver.create(&handle, bytes, &prop, 0);
+	if (made == CUDA_ERROR_OUT_OF_MEMORY)
 		return no_memory(rt, bytes, err);
+	if (made != CUDA_SUCCESS)
+		return alloc_ipc(rt, bytes, out, err);
 	if (rt->driver.export_fd(&out->fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) !=
 		CUDA_SUCCESS) {
 		(void)rt->driver.release(handle);
-		return error_set(err, EIO, "memory of the GPU cannot be shared with processes");
+		out->fd = -1;
+		return alloc_ipc(rt, bytes, out, err);
 	}
 	return map_handle(rt, handle, bytes, true, out, err);
 }
@@ -459,6 +529,9 @@ int runtime_import(
 	*out = {};
 	out->fd = -1;
 	(void)cudaSetDevice(rt->number);
+	struct ipc_note note;
+	if (ipc_note_read(fd, &note))
+		return import_ipc(&note, bytes, out, err);
 	int rc = granular(rt, &bytes, err);
 	if (rc < 0)
 		return rc;
@@ -476,6 +549,9 @@ void runtime_free(struct runtime *rt, struct buffer *buffer)
 	case HANDLE_OWN:
 	case HANDLE_COPY:
 		(void)cudaFree(buffer->device);
+		break;
+	case HANDLE_IPC:
+		(void)cudaIpcCloseMemHandle(buffer->device);
 		break;
 	case HANDLE_HOST:
 		(void)cudaFreeHost(buffer->device);

@@ -4,12 +4,15 @@
  * G); OUTRIDER_SIMT_TAKEN=BYTES[,N] is how much other programs have of it, from the N-th allocation on.
  * OUTRIDER_SIMT_LOST says at which launch the device is lost, OUTRIDER_SIMT_LOST_COPY at which copy, and
  * OUTRIDER_SIMT_LOST_WHY why. OUTRIDER_SIMT_UNFIT says why it cannot be used: no-driver, old-driver, mps,
- * exclusive. */
+ * exclusive. With
+ * OUTRIDER_SIMT_EXPORT=refused its memory cannot be exported, and is shared as by CUDA's IPC. */
+#include "kernels/gpu/ipc_note.h"
 #include "kernels/gpu/unfit.h"
 #include "machine.h"
 
 #include <cassert>
 #include <cstdio>
+#include <fcntl.h>
 
 extern "C" {
 #include "kernels/host_buffer.h"
@@ -158,6 +161,33 @@ static int as_device(struct buffer *out, bool host_sees_it, int rc)
 	return rc;
 }
 
+/* In place of CUDA's handle: which descriptor of which process it is. It can be opened as long as the
+ * process lives. */
+static int refuse_export(struct buffer *out, struct error *err)
+{
+	struct ipc_note note = {IPC_NOTE_MAGIC, out->bytes, {}};
+
+	snprintf(reinterpret_cast<char *>(note.handle), sizeof(note.handle), "/proc/%d/fd/%d",
+		static_cast<int>(getpid()), out->fd);
+	int fd = ipc_note_write(&note, err);
+	if (fd < 0)
+		return fd;
+	/* The memory's own descriptor stays open until the buffer is freed. */
+	out->fd = fd;
+	out->ends_with_maker = true;
+	return 0;
+}
+
+static void close_refused(const struct buffer *buffer)
+{
+	struct ipc_note note;
+	int fd;
+
+	if (ipc_note_read(buffer->fd, &note) &&
+		sscanf(reinterpret_cast<const char *>(note.handle), "/proc/%*d/fd/%d", &fd) == 1)
+		close(fd);
+}
+
 int runtime_alloc(struct runtime *rt, size_t bytes, enum buffer_kind kind, struct buffer *out,
 	struct error *err)
 {
@@ -180,7 +210,12 @@ int runtime_alloc(struct runtime *rt, size_t bytes, enum buffer_kind kind, struc
 	}
 	if (kind == BUFFER_OWN && bytes <= MARKED_BYTES)
 		memset(out->device, 0xff, bytes);
-	return 0;
+	const char *export_wanted = getenv("OUTRIDER_SIMT_EXPORT");
+	if (kind == BUFFER_SHARED && export_wanted && strcmp(export_wanted, "refused") == 0)
+		rc = refuse_export(out, err);
+	if (rc < 0)
+		runtime_free(rt, out);
+	return rc;
 }
 
 static bool overlaps(const struct placed *p, const unsigned char *at, size_t bytes)
@@ -269,6 +304,23 @@ int runtime_wrap_weights(
 	return 0;
 }
 
+static int import_ipc(const struct ipc_note *note, size_t bytes, bool write, struct buffer *out,
+	struct error *err)
+{
+	char path[sizeof(note->handle) + 1] = "";
+
+	memcpy(path, note->handle, sizeof(note->handle));
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return error_set(err, ESTALE,
+			"memory of the GPU has ended with its process, or cannot be shared: %s",
+			strerror(errno));
+	int rc = host_buffer_import(fd, bytes, write, out, err);
+	close(fd);
+	out->ends_with_maker = true;
+	return rc;
+}
+
 int runtime_export(const struct buffer *buffer, struct error *err)
 {
 	return host_buffer_export(buffer, err);
@@ -277,7 +329,13 @@ int runtime_export(const struct buffer *buffer, struct error *err)
 int runtime_import(
 	struct runtime *rt, int fd, size_t bytes, bool write, struct buffer *out, struct error *err)
 {
+	struct ipc_note note;
+
 	(void)rt;
+	*out = {};
+	out->fd = -1;
+	if (ipc_note_read(fd, &note))
+		return as_device(out, false, import_ipc(&note, bytes, write, out, err));
 	return as_device(out, false, host_buffer_import(fd, bytes, write, out, err));
 }
 
@@ -287,6 +345,8 @@ void runtime_free(struct runtime *rt, struct buffer *buffer)
 
 	if (counted)
 		uncount(rt, buffer->bytes);
+	if (buffer->ends_with_maker && buffer->fd >= 0)
+		close_refused(buffer);
 	if (counted && buffer->host) { /* runtime_wrap_weights */
 		free(buffer->device);
 		*buffer = {};

@@ -67,18 +67,18 @@ DEV void store_vector(const float *x, unsigned n, unsigned char *cells, size_t b
 {
 	gpu_vector to = vector_at(cells, bytes, place != PLACE_ALONE, cell);
 
-	if (TYPE == KV_Q8_0 || TYPE == KV_Q16_0) {
+	if constexpr (TYPE == KV_Q8_0 || TYPE == KV_Q16_0) {
 		for (unsigned b = 0; b < (n + Q8_BLOCK - 1) / Q8_BLOCK; b++)
 			store_block<TYPE>(x, n, b, to, place, lane);
-		return;
-	}
-	for (unsigned d = lane; d < n; d += 32) {
-		size_t at = place == PLACE_TURNED ? (size_t)d * KV_TURN + to.lane : d;
+	} else {
+		for (unsigned d = lane; d < n; d += 32) {
+			size_t at = place == PLACE_TURNED ? (size_t)d * KV_TURN + to.lane : d;
 
-		if (TYPE == KV_F32)
-			((float *)to.at)[at] = x[d];
-		else
-			((uint16_t *)to.at)[at] = half_of_float(x[d]);
+			if (TYPE == KV_F32)
+				((float *)to.at)[at] = x[d];
+			else
+				((uint16_t *)to.at)[at] = half_of_float(x[d]);
+		}
 	}
 }
 

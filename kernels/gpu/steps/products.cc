@@ -1,6 +1,7 @@
 /* Products of a batch, the end of a pass, and the conversion of a matrix. */
 #include "kernels/gpu/steps/steps.h"
 
+#include "kernels/gpu/kernels/many.cuh"
 #include "kernels/gpu/kernels/norm.cuh"
 #include "kernels/gpu/kernels/products.cuh"
 
@@ -15,28 +16,57 @@ static unsigned few_warps(uint32_t cols)
 	return segments < FEW_WARPS ? segments : FEW_WARPS;
 }
 
+/* Of the rows behind the tiles. */
+template <int TYPE, int NT>
+static void launch_few_rows(struct gpu_queue *q, struct product_args args, uint32_t tiled)
+{
+	unsigned warps = few_warps(args.w.cols), columns = blocks_of(args.y.n, 8 * NT);
+
+	args.first = tiled;
+	LAUNCH(q->stream, (few_plain_rows<TYPE, NT>),
+		(simt_dim{blocks_of(args.w.rows - tiled, 16), columns, 1}), 32 * warps,
+		few_shared_bytes<NT>(warps), args);
+}
+
 template <int TYPE, int NT>
 static void launch_few(struct gpu_queue *q, struct product_args args, uint32_t tiled)
 {
 	unsigned warps = few_warps(args.w.cols), columns = blocks_of(args.y.n, 8 * NT);
-	size_t shared = few_shared_bytes<NT>(warps);
 
 	args.first = 0;
 	if (tiled > 0)
 		LAUNCH(q->stream, (few_tiles<TYPE, NT>), (simt_dim{tiled / 16, columns, 1}),
-			32 * warps, shared, args);
-	args.first = tiled;
+			32 * warps, few_shared_bytes<NT>(warps), args);
 	if (tiled < args.w.rows)
-		LAUNCH(q->stream, (few_plain_rows<TYPE, NT>),
-			(simt_dim{blocks_of(args.w.rows - tiled, 16), columns, 1}), 32 * warps,
-			shared, args);
+		launch_few_rows<TYPE, NT>(q, args, tiled);
+}
+
+/* Of the rows that lie in tiles. */
+template <int TYPE>
+static void launch_many(struct gpu_queue *q, struct product_args args, uint32_t tiled)
+{
+	const simt_dim grid = {blocks_of(tiled, MANY_ROWS), blocks_of(args.y.n, MANY_TOKENS), 1};
+
+	LAUNCH(q->stream, (many_tiles<TYPE>), grid, MANY_THREADS, sizeof(many_shared), args);
+}
+
+/* Its copies take pieces that begin at multiples of their size. */
+static bool suits_many(const struct product_args &args)
+{
+	uintptr_t at = reinterpret_cast<uintptr_t>(args.x.at) | args.x.stride;
+
+	return args.y.n > MANY_TOKENS / 2 && at % MANY_PIECE == 0;
 }
 
 template <int TYPE> static void quantised(struct gpu_queue *q, const struct product_args &args)
 {
 	uint32_t tiled = args.w.layout == LAYOUT_TILES ? args.w.rows / 16 * 16 : 0;
 
-	if (args.y.n <= 8)
+	if (tiled > 0 && suits_many(args)) {
+		launch_many<TYPE>(q, args, tiled);
+		if (tiled < args.w.rows)
+			launch_few_rows<TYPE, FEW_EIGHTS>(q, args, tiled);
+	} else if (args.y.n <= 8)
 		launch_few<TYPE, 1>(q, args, tiled);
 	else
 		launch_few<TYPE, FEW_EIGHTS>(q, args, tiled);

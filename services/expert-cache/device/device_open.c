@@ -122,6 +122,11 @@ static int make_regions(struct device *device, const struct device_options *opti
 			&device->memory, err);
 	if (status != 0)
 		return error_prefix(err, status, "device_budget");
+	if (device->memory.ends_with_maker)
+		log_notice(
+			"device %s: its memory cannot be exported as a descriptor, so it is "
+			"shared by CUDA's IPC: the experts in it are lost when this process ends",
+			ops->name);
 	struct device_header *header = device->slots.header;
 	header->model_files = options->model_files;
 	header->model_stamps = options->model_stamps;
