@@ -55,6 +55,12 @@ with Service(TARGET_Q4, DRAFTS["small"], [*DEVICE, "verifier.hybrid=greedy"]) as
         tap.ok(not wrong and now["hybrid"]["rule"] == rule and (by_cpu > 0) == (rule != "off"),
                f"{rule}: the bytes of the CPU alone" + ("; the CPU computed some experts" if rule != "off" else ", which computed none"),
                f"{wrong}\n{before}\n{now}")
+    for policy in ("lru", "lfu-trace", "gate-next", "sp-moe", "spac", "outrider"):
+        wrong = service.ctl("knob", "set", f"cache.policy={policy}").stderr
+        for rule in ("greedy", "spac"):
+            keys, asked = requests()
+            wrong = wrong or set_rule(service, rule) or differences(service.swarm(asked[:1]), keys[:1])
+        tap.ok(not wrong, f"policy {policy}, greedy and spac: the same bytes", wrong)
     want, asked = requests()
     process, results = service.swarm_start(asked, concurrent=2)
     wrong = ""
