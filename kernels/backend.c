@@ -32,6 +32,8 @@ const char *backend_lacks(const struct backend_ops *ops)
 		{"combine", ops->combine != NULL},
 		{"logits", ops->logits != NULL},
 		{"pick", ops->pick != NULL},
+		{"adapt", ops->adapt != NULL},
+		{"silu_norm", ops->silu_norm != NULL},
 	};
 
 	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++)

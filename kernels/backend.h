@@ -71,7 +71,7 @@ struct queue_limits {
 	uint32_t ffn_width; /* widest hidden layer of a feed-forward; a multiple of Q8_BLOCK */
 	/* some feed-forward has a plain `down` matrix, which takes float32 inputs */
 	bool ffn_plain;
-	uint32_t adapt_rank; /* greatest rank of an addition to a feed-forward; 0: none */
+	uint32_t adapt_rank; /* greatest rank of an addition; 0: none */
 	uint32_t n_experts; /* experts in a layer */
 	uint32_t n_known; /* experts of all layers, for know_experts; 0: it is not used */
 	/* Attention in one layer and batch: */
@@ -207,7 +207,7 @@ struct backend_ops {
 	void (*combine)(struct queue *q, const struct step_combine *step);
 	void (*logits)(struct queue *q, const struct step_logits *step);
 	void (*pick)(struct queue *q, const struct step_pick *step);
-	/* For gated adapters; NULL in a back end that takes none. */
+	/* For gated adapters. */
 	void (*adapt)(struct queue *q, const struct step_adapt *step);
 	void (*silu_norm)(struct queue *q, const struct step_silu_norm *step);
 };

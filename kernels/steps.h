@@ -164,8 +164,7 @@ struct step_adapt_one {
 	struct rows y; /* [w.b.rows] */
 };
 
-/* For rows that a gated adapter applies to (shared/model/arch/adapter.h); the others stay. Optional:
- * a back end without it takes no adapters. */
+/* For rows that a gated adapter applies to (shared/model/arch/adapter.h); the others stay. */
 struct step_adapt {
 	const struct step_adapt_one *of;
 	uint32_t n;
@@ -173,7 +172,7 @@ struct step_adapt {
 };
 
 /* Of a sampler of drafts: out = norm(silu(y)) * w, to which add is added, and then skip * z, as
- * out = fma(skip, z, out). y is overwritten. Optional, as step_adapt. */
+ * out = fma(skip, z, out). y is overwritten. */
 struct step_silu_norm {
 	uint32_t width;
 	struct rows y;

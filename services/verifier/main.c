@@ -65,6 +65,7 @@ struct verifier {
 	uint64_t *uses; /* of budget_profile; NULL: there is none */
 	struct region packed; /* header NULL: the weights are in the mapping of the file */
 	bool placed; /* model_place */
+	bool adapter_placed; /* adapter_place */
 	struct front front;
 };
 
@@ -114,25 +115,39 @@ static void close_backend(struct verifier *v)
 }
 
 /* Answers do not depend on the adapter: without one that fits the service goes on, and says so. */
-static void open_adapter(struct verifier *v)
+static void refuse_adapter(struct verifier *v, const struct error *err)
 {
-	const struct backend_ops *ops = v->backend->ops;
+	log_error("the adapter is not used: %s", err->text);
+	snprintf(v->front.adapter_refusal, sizeof(v->front.adapter_refusal), "%s", err->text);
+	adapter_free(&v->adapter);
+}
+
+static void open_adapter(struct verifier *v, uint64_t kv_there)
+{
 	struct error err;
-	int rc;
 
 	if (v->config.adapter[0] == '\0')
 		return;
-	rc = ops->adapt == NULL || ops->silu_norm == NULL
-		     ? error_set(&err, ENOTSUP, "%s: the device %s takes no adapters",
-			       v->config.adapter, ops->name)
-		     : adapter_load(v->config.adapter, v->model, &v->adapter, &err);
+	int rc = adapter_load(v->config.adapter, v->model, &v->adapter, &err);
+	if (rc == 0)
+		rc = device_check_adapter(
+			&v->config, v->model, v->adapter, kv_there, v->backend, &err);
 	if (rc == 0)
 		log_notice("adapter %s: up to %u drafts from masks behind a token",
 			v->config.adapter, v->adapter->draft_length);
 	else
-		log_error("the adapter is not used: %s", err.text);
-	snprintf(v->front.adapter_refusal, sizeof(v->front.adapter_refusal), "%s",
-		rc == 0 ? "" : err.text);
+		refuse_adapter(v, &err);
+}
+
+static void place_adapter(struct verifier *v)
+{
+	struct error err;
+
+	if (v->adapter == NULL)
+		return;
+	v->adapter_placed = adapter_place(v->adapter, v->model, v->backend, &err) == 0;
+	if (!v->adapter_placed)
+		refuse_adapter(v, &err);
 }
 
 /* Loads the model, and resolves the settings that depend on it. kv_there: of a device's memory, what a
@@ -161,7 +176,7 @@ static int load_model(struct verifier *v, uint64_t kv_there, struct error *err)
 	if (rc == 0)
 		rc = device_open_host(&v->config, v->backend, &v->host, err);
 	if (rc == 0)
-		open_adapter(v);
+		open_adapter(v, kv_there);
 	return rc;
 }
 
@@ -201,6 +216,8 @@ static int open_regions(struct verifier *v, struct regions_left *left,
 	if (rc == 0)
 		rc = model_place(v->model, v->backend, err);
 	v->placed = rc == 0;
+	if (rc == 0)
+		place_adapter(v);
 	return rc;
 }
 
@@ -273,7 +290,7 @@ static int start(struct verifier *v, struct error *err)
 	front->needs.rest += prefix_bytes(v);
 	/* All of it has been allocated. */
 	front->needs.device = front->needs.device_there =
-		resources_device(&v->config, v->model, v->backend);
+		resources_device(&v->config, v->model, v->adapter, v->backend);
 	broker_offer(front->broker, &v->regions.sessions);
 	/* Before the draft rings, which refer to it: a drafter that has only the rings sends empty
 	 * drafts. */
@@ -314,9 +331,11 @@ static void stop(struct verifier *v)
 	broker_close(&front->broker);
 	front_close(front);
 	proof_exit(&front->proof);
+	if (v->adapter_placed)
+		adapter_forget(v->adapter, v->model, v->backend);
 	if (v->placed)
 		model_forget(v->model, v->backend);
-	v->placed = false;
+	v->placed = v->adapter_placed = false;
 	regions_close(&v->regions);
 	if (v->packed.header != NULL)
 		region_close(&v->packed);

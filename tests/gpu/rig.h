@@ -292,6 +292,14 @@ static inline struct matrix rig_matrix(struct rig *rig, enum tensor_type type, u
 	return w;
 }
 
+/* A low-rank addition to a product with outputs x inputs weights. */
+static inline struct low_rank rig_low_rank(
+	struct rig *rig, enum tensor_type type, uint32_t outputs, uint32_t inputs, uint32_t rank)
+{
+	return (struct low_rank){rig_matrix(rig, type, rank, inputs, LAYOUT_ROWS),
+		rig_matrix(rig, type, outputs, rank, LAYOUT_ROWS), 0.3f + rig_float(rig) / 8};
+}
+
 /* All types, ended by 0 behind the last: RIG_TYPES of them. */
 static const enum tensor_type rig_types[] = {TENSOR_F32, TENSOR_F16, TENSOR_BF16, TENSOR_Q8_0,
 	TENSOR_Q4_0, TENSOR_Q4_1, TENSOR_Q5_0, TENSOR_Q5_1, TENSOR_Q2_K, TENSOR_Q3_K, TENSOR_Q4_K,

@@ -1,5 +1,5 @@
 /* The steps experts and dense_ffn on the emulated GPU, against the scalar CPU: every type of
- * weights, in both layouts. */
+ * weights, in both layouts; without an adapter, and with one that some rows take. */
 #include "tests/gpu/rig.h"
 
 RIG_STEP(dense_ffn)
@@ -9,13 +9,15 @@ static const struct queue_limits limits = {.products = EXPERTS,
 	.pairs = PAIRS,
 	.ffn_pairs = PAIRS,
 	.ffn_width = WIDTH,
-	.ffn_plain = true};
+	.ffn_plain = true,
+	.adapt_rank = 20};
 
 /* A step, and the memory in which its experts lie. */
 struct case_of_experts {
 	struct step_experts step;
 	struct step_expert of[EXPERTS];
 	struct matrix w[EXPERTS][3];
+	struct ffn_adapt adapt[EXPERTS];
 };
 
 /* Each back end makes buffers of the experts' memory. */
@@ -55,6 +57,7 @@ struct shape {
 	uint32_t cols, hidden, rows;
 	enum matrix_layout layout;
 	bool scaled, biased;
+	uint32_t rank; /* of an adapter; 0: there is none */
 };
 
 static struct matrix matrix_of(
@@ -81,6 +84,32 @@ static struct ffn random_ffn(struct rig *rig, const struct shape *s)
 		ffn.up_bias = rig_vector(rig, s->hidden, 1);
 	}
 	return ffn;
+}
+
+/* Additions to some of the three products, of a random plain type. */
+static struct ffn_adapt random_adapt(struct rig *rig, const struct shape *s)
+{
+	enum tensor_type type = rig_types[below(rig, 3)];
+	uint32_t which = 1 + below(rig, 7);
+	struct ffn_adapt out = {0};
+
+	if (which & 1)
+		out.gate = rig_low_rank(rig, type, s->hidden, s->cols, s->rank);
+	if (which & 2)
+		out.up = rig_low_rank(rig, type, s->hidden, s->cols, 1 + below(rig, s->rank));
+	if (which & 4)
+		out.down = rig_low_rank(rig, type, s->rows, s->hidden, s->rank);
+	return out;
+}
+
+/* One byte for each of n rows: a third of them take additions. */
+static struct place random_gates(struct rig *rig, uint32_t n)
+{
+	struct place gated = rig_place(rig, n);
+
+	for (uint32_t t = 0; t < n; t++)
+		((uint8_t *)rig_at(rig, gated))[t] = below(rig, 3) == 0;
+	return gated;
 }
 
 /* Each row chooses two of the experts; fills in their pairs, by expert. Returns how many were
@@ -125,7 +154,11 @@ static void check_experts(struct rig *rig, const struct shape *s, uint32_t n)
 		of->gate_bias = ffn.gate_bias;
 		of->up_bias = ffn.up_bias;
 		c.step.shape = ffn;
+		/* One expert has none. */
+		c.adapt[e] = s->rank ? random_adapt(rig, s) : (struct ffn_adapt){0};
+		of->adapt = s->rank && e != 1 ? &c.adapt[e] : NULL;
 	}
+	c.step.gated = random_gates(rig, n);
 	c.step.pairs = rig_place(rig, (size_t)n * USED * sizeof(uint32_t));
 	c.step.n = choose(rig, n, c.of, c.step.pairs);
 	c.step.in = rig_inputs(rig, n, s->cols);
@@ -147,7 +180,7 @@ static void experts_of_every_type_are_the_cpus(void **state)
 		for (uint32_t round = 0; round < 4; round++) {
 			const struct shape s = {rig_types[i], rig_types[i], rig_types[i], 256, 256,
 				round % 2 ? 40 : 32, round < 2 ? LAYOUT_TILES : LAYOUT_ROWS,
-				round == 1, round == 3};
+				round == 1, round == 3, 0};
 
 			check_experts(&rig, &s, round == 0 ? 12 : 1 + below(&rig, 3));
 		}
@@ -158,12 +191,14 @@ static void experts_of_every_type_are_the_cpus(void **state)
 static void experts_of_any_shape_are_the_cpus(void **state)
 {
 	static const struct shape shapes[] = {
-		{TENSOR_Q4_K, TENSOR_Q6_K, TENSOR_Q8_0, 512, 96, 17, LAYOUT_TILES, true, true},
-		{TENSOR_Q4_K, TENSOR_F16, TENSOR_F32, 256, 51, 21, LAYOUT_TILES, false, false},
-		{TENSOR_F32, TENSOR_F32, TENSOR_Q4_0, 96, 64, 5, LAYOUT_ROWS, false, true},
-		{TENSOR_Q8_0, TENSOR_Q8_0, TENSOR_BF16, 96, 64, 33, LAYOUT_TILES, true, false},
-		{TENSOR_Q4_0, TENSOR_Q4_0, TENSOR_Q8_0, 2080, 1312, 32, LAYOUT_TILES, false, false},
-		{TENSOR_MXFP4, TENSOR_MXFP4, TENSOR_MXFP4, 2880, 32, 48, LAYOUT_TILES, false, true},
+		{TENSOR_Q4_K, TENSOR_Q6_K, TENSOR_Q8_0, 512, 96, 17, LAYOUT_TILES, true, true, 0},
+		{TENSOR_Q4_K, TENSOR_F16, TENSOR_F32, 256, 51, 21, LAYOUT_TILES, false, false, 0},
+		{TENSOR_F32, TENSOR_F32, TENSOR_Q4_0, 96, 64, 5, LAYOUT_ROWS, false, true, 0},
+		{TENSOR_Q8_0, TENSOR_Q8_0, TENSOR_BF16, 96, 64, 33, LAYOUT_TILES, true, false, 0},
+		{TENSOR_Q4_0, TENSOR_Q4_0, TENSOR_Q8_0, 2080, 1312, 32, LAYOUT_TILES, false, false,
+			0},
+		{TENSOR_MXFP4, TENSOR_MXFP4, TENSOR_MXFP4, 2880, 32, 48, LAYOUT_TILES, false, true,
+			0},
 	};
 	struct rig rig;
 
@@ -176,6 +211,24 @@ static void experts_of_any_shape_are_the_cpus(void **state)
 	rig_close(&rig);
 }
 
+static void additions_to_experts_are_the_cpus(void **state)
+{
+	static const struct shape shapes[] = {
+		{TENSOR_Q4_0, TENSOR_Q4_0, TENSOR_Q8_0, 256, 64, 32, LAYOUT_TILES, false, false, 4},
+		{TENSOR_Q4_K, TENSOR_Q6_K, TENSOR_Q8_0, 512, 96, 17, LAYOUT_TILES, true, true, 20},
+		{TENSOR_Q4_K, TENSOR_F16, TENSOR_F32, 256, 51, 21, LAYOUT_TILES, false, false, 16},
+		{TENSOR_F32, TENSOR_F32, TENSOR_Q4_0, 96, 64, 5, LAYOUT_ROWS, false, true, 1},
+	};
+	struct rig rig;
+
+	(void)state;
+	rig_open(&rig, &limits, 4);
+	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+		for (uint32_t n = 1; n < 80; n += 1 + 8 * n)
+			check_experts(&rig, &shapes[i], n);
+	rig_close(&rig);
+}
+
 static void check_dense(struct rig *rig, const struct shape *s, uint32_t n, bool residual)
 {
 	struct step_dense_ffn step = {.ffn = random_ffn(rig, s)};
@@ -183,6 +236,9 @@ static void check_dense(struct rig *rig, const struct shape *s, uint32_t n, bool
 
 	step.in = rig_inputs(rig, n, s->cols);
 	step.y = rig_rows(rig, n, s->rows * sizeof(float));
+	const struct ffn_adapt adapt = s->rank ? random_adapt(rig, s) : (struct ffn_adapt){0};
+	step.adapt = s->rank ? &adapt : NULL;
+	step.gated = random_gates(rig, n);
 	if (residual) {
 		step.x = rig_floats(rig, n, s->rows, 2);
 		step.bias = s->biased ? rig_vector(rig, s->rows, 1) : NULL;
@@ -198,10 +254,13 @@ static void check_dense(struct rig *rig, const struct shape *s, uint32_t n, bool
 static void dense_ones_are_the_cpus(void **state)
 {
 	static const struct shape shapes[] = {
-		{TENSOR_Q8_0, TENSOR_Q8_0, TENSOR_Q8_0, 256, 96, 64, LAYOUT_TILES, false, true},
-		{TENSOR_Q4_K, TENSOR_Q4_K, TENSOR_Q6_K, 1280, 256, 80, LAYOUT_TILES, true, false},
-		{TENSOR_Q5_0, TENSOR_Q5_1, TENSOR_F16, 64, 70, 64, LAYOUT_ROWS, false, false},
-		{TENSOR_BF16, TENSOR_BF16, TENSOR_BF16, 64, 70, 100, LAYOUT_ROWS, false, true},
+		{TENSOR_Q8_0, TENSOR_Q8_0, TENSOR_Q8_0, 256, 96, 64, LAYOUT_TILES, false, true, 0},
+		{TENSOR_Q4_K, TENSOR_Q4_K, TENSOR_Q6_K, 1280, 256, 80, LAYOUT_TILES, true, false,
+			0},
+		{TENSOR_Q5_0, TENSOR_Q5_1, TENSOR_F16, 64, 70, 64, LAYOUT_ROWS, false, false, 0},
+		{TENSOR_BF16, TENSOR_BF16, TENSOR_BF16, 64, 70, 100, LAYOUT_ROWS, false, true, 0},
+		{TENSOR_Q8_0, TENSOR_Q8_0, TENSOR_Q8_0, 256, 96, 64, LAYOUT_TILES, false, true, 8},
+		{TENSOR_BF16, TENSOR_BF16, TENSOR_BF16, 64, 70, 100, LAYOUT_ROWS, false, true, 20},
 	};
 	struct rig rig;
 
@@ -220,6 +279,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(experts_of_every_type_are_the_cpus),
 		cmocka_unit_test(experts_of_any_shape_are_the_cpus),
+		cmocka_unit_test(additions_to_experts_are_the_cpus),
 		cmocka_unit_test(dense_ones_are_the_cpus),
 	};
 

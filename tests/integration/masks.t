@@ -18,6 +18,7 @@ FEW = {str(t): 9 for t in (7, 11, 30, 50)}  # biases: almost always one of these
 
 tap = Tap()
 ids = [[t % 380 for t in p] for p in prompts(4, longest=48)]
+brief = [p[:8] for p in ids[:2]]
 modes = {"greedy": None, "sampled": SAMPLED}
 
 
@@ -41,6 +42,8 @@ with Service(model=MODEL, options=("--adapter", ADAPTER, "--threads", 2, "--budg
     alone = {(mode, i): reference(p, TOKENS, sampling, seed=100 + i, model=MODEL, extra=("--ignore-eos",))
              for mode, sampling in modes.items() for i, p in enumerate(ids)}
     biased = {mode: plain(service, mode, logit_bias=FEW) for mode in modes}
+    few = {mode: service.swarm([request(mode, i, 0, draft_method="none", tokens=p, max_tokens=8, logit_bias=FEW) for i, p in enumerate(brief)])
+           for mode in modes}
     for mode in modes:
         wrong, drafted, accepted = [], 0, 0
         for k, n, bias in itertools.product((-1, 0, 1, 2, 3, 7), (1, 4), (None, FEW)):
@@ -81,12 +84,30 @@ with Service(model=MODEL, options=("--adapter", ADAPTER, "--threads", 2, "--budg
             wrong += [f"{mode}, {i}: {what}"] if what else []
     tap.ok(kills > 0 and not wrong, f"the verifier killed {kills} times: the same bytes", "\n".join(wrong[:10]))
 
-# An adapter that does not fit, and a device that takes none: the service says so, and goes on without it.
+# The GPU's kernels, emulated, with half of the experts in its memory: all computed there, and some by the CPU beside it.
+short = {mode: [reference(p, 8, sampling, seed=100 + i, model=MODEL, extra=("--ignore-eos",)) for i, p in enumerate(brief)]
+         for mode, sampling in modes.items()}
+with Service(model=MODEL, options=("--adapter", ADAPTER), sets=("verifier.device=simt", "expert-cache.device=simt",
+             "expert-cache.device_budget=50%", "verifier.prefill_chunk=16")) as service:
+    said = verifier(service)
+    tap.ok(str(said.get("adapter_masks")) == "3", "the emulated GPU takes the adapter", said)
+    for rule in ("off", "greedy"):
+        done = service.ctl("knob", "set", f"hybrid={rule}")
+        wrong, drafted, accepted = [done.stderr] if done.returncode else [], 0, 0
+        for mode, (k, bias) in itertools.product(modes, ((1, None), (3, None), (3, FEW), (-1, FEW))):
+            asked = [request(mode, i, k, tokens=p, max_tokens=8, **({"logit_bias": bias} if bias else {})) for i, p in enumerate(brief)]
+            for i, result in enumerate(service.swarm(asked, concurrent=len(brief))):
+                what = difference(result, few[mode][i] if bias else short[mode][i])
+                wrong += [f"{mode}, K = {k}, session {i}, {'biased' if bias else 'plain'}: {what}"] if what else []
+                drafted, accepted = (a + result.get("usage", {}).get(key, 0) for a, key in ((drafted, "drafted"), (accepted, "accepted")))
+        tap.ok(not wrong and drafted > accepted > 0, f"on the emulated GPU, hybrid = {rule}: the bytes of the model alone",
+               "\n".join(wrong) + f" drafted {drafted}, accepted {accepted}")
+
+# An adapter that does not fit: the service says so, and goes on without it.
 for what, model, adapter, message in (("of another architecture", HEADS / "target-llama.f32.gguf", ADAPTER, '"llama" is wanted'),
                                       ("that is no adapter", MODEL, HEADS / "eagle3-llama-own.f32.gguf", "general.type"),
-                                      ("that does not exist", MODEL, HEADS / "nothing.gguf", "nothing.gguf"),
-                                      ("on a GPU", MODEL, ADAPTER, "the device simt takes no adapters")):
-    with Service(model=model, options=("--adapter", adapter), sets=("verifier.device=simt",) if "GPU" in what else ()) as service:
+                                      ("that does not exist", MODEL, HEADS / "nothing.gguf", "nothing.gguf")):
+    with Service(model=model, options=("--adapter", adapter)) as service:
         said = verifier(service)
         result = service.swarm([{"tokens": ids[0][:4], "max_tokens": 4, "k": 3, "ignore_eos": True, "draft_method": "mtp-lora"}])[0]
         tap.ok(message in str(said.get("adapter")) and "adapter_masks" not in said and len(result.get("tokens", ())) == 4,

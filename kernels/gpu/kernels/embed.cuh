@@ -34,6 +34,7 @@ template <int TYPE> DEV float plain_value(const void *row, uint32_t k)
 	return ((const float *)row)[k];
 }
 
+/* Tokens that the table does not have are masks: embed_masks (adapt.cuh). */
 template <int TYPE>
 KERNEL embed_plain(struct dev_rows tokens, struct matrix table, struct dev_rows x)
 {
@@ -42,6 +43,8 @@ KERNEL embed_plain(struct dev_rows tokens, struct matrix table, struct dev_rows 
 	if (k >= table.cols)
 		return;
 	const struct step_token *token = (const struct step_token *)(tokens.at + t * tokens.stride);
+	if (token->id >= table.rows)
+		return;
 	const unsigned char *row = (const unsigned char *)table.data + token->id * table.row_bytes;
 	float value = plain_value<TYPE>(row, k);
 

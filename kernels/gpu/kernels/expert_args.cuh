@@ -37,7 +37,9 @@ struct experts_shape {
 struct experts_args {
 	const expert_one *of;
 	experts_shape shape[3];
-	bool oai; /* swiglu_oai; otherwise silu */
+	/* Flags, without gaps between them: the emulation looks at all bytes of arguments. */
+	uint32_t oai; /* swiglu_oai; otherwise silu */
+	uint32_t hidden_too; /* hidden[0] gets the activation even if hidden_q8 is there */
 	const uint32_t *pairs; /* NULL: pair p is row p */
 	uint32_t n_used;
 	struct dev_rows x, x_q8; /* inputs */

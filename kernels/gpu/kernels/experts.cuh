@@ -289,7 +289,7 @@ KERNEL experts_activate(experts_args a)
 	float h = expert_activation(&a, v[0], v[1]);
 	if (a.hidden_q8)
 		warp_quantise(h, a.hidden_q8 + at * (a.width / Q8_BLOCK) + blockIdx.x);
-	else if (has)
+	if (has && (a.hidden_too || !a.hidden_q8))
 		a.hidden[0][at * a.width + row] = h;
 }
 

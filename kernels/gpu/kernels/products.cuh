@@ -141,6 +141,9 @@ KERNEL embed_quantised(struct dev_rows tokens, struct matrix table, struct dev_r
 		return;
 	const struct step_token *token =
 		(const struct step_token *)(tokens.at + blockIdx.y * tokens.stride);
+
+	if (token->id >= table.rows)
+		return;
 	struct run_part p = take_row_run<TYPE>(table, token->id, run, t);
 	float *out = float_row(x, blockIdx.y) + 32 * run + 4 * t;
 

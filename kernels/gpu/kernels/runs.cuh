@@ -10,7 +10,9 @@
 #include "kernels/gpu/kernels/rows.cuh"
 
 #include "kernels/cpu/blocks.h"
+extern "C" {
 #include "kernels/tiles.h"
+}
 
 /* What is the same for all runs of a type. */
 template <int TYPE> struct type_of;

@@ -92,6 +92,7 @@ static void layout(struct gpu_queue *q, struct gpu_carve *c)
 	gpu_attend_layout(q, c);
 	gpu_ffn_layout(q, c);
 	gpu_pick_layout(q, c);
+	gpu_adapt_layout(q, c);
 }
 
 static size_t layout_bytes(const struct queue_limits *limits)
@@ -290,6 +291,8 @@ static struct backend_ops table(const char *name)
 	ops.products = in_graph<gpu_products>;
 	ops.logits = in_graph<gpu_logits>;
 	ops.requantise = gpu_requantise;
+	ops.adapt = gpu_adapt;
+	ops.silu_norm = gpu_silu_norm;
 	return ops;
 }
 

@@ -1,15 +1,21 @@
 /*
  * Feed-forwards: the one of a dense layer, which every row takes; those of a layer's experts; and
  * the sum of their results. All experts of a step run in the same launches: two of them, or four
- * where gate and up cannot end in one block (experts.cuh).
+ * where gate and up cannot end in one block (experts.cuh), or where rows have additions of an adapter.
  */
 #include "kernels/gpu/kernels/combine.cuh"
+#include "kernels/gpu/steps/adapt.h"
 #include "kernels/gpu/steps/experts_launch.h"
 #include "kernels/gpu/steps/steps.h"
 
 extern "C" {
 #include "kernels/tiles.h"
+#include "shared/base/limits.h"
 }
+
+/* The arrays of one step, for as many experts as a layer may have. */
+static_assert(LIMIT_EXPERTS * (sizeof(expert_one) + 3 * sizeof(addition)) <= STREAM_ARGS_BYTES,
+	"a step of experts with additions");
 
 /* The memory of q->ffn: for limits.ffn_pairs pairs, limits.ffn_width wide. */
 struct ffn_memory {
@@ -79,11 +85,57 @@ static void product(struct gpu_queue *q, const experts_args *a, const struct mat
 		experts_launch_plain(q->stream, w->type, a, matrix, n, most);
 }
 
-/* Runs n experts, of which none has more than `most` pairs. */
-static void run_experts(struct gpu_queue *q, const experts_args *a, const struct ffn *ffn,
-	unsigned n, unsigned most)
+/* The additions that rows with masks take. */
+struct ffn_additions {
+	const struct ffn_adapt *const *of; /* [n] of each expert, or null */
+	const uint8_t *gated; /* by row of the inputs: nonzero: it takes them */
+};
+
+/* One expert's addition to a product: of the inputs, or of the hidden values. */
+static void add_addition(struct gpu_queue *q, struct additions *to, const experts_args *a,
+	const expert_one *e, const uint8_t *gated, const struct low_rank *w, unsigned matrix)
 {
-	bool fused = ffn->gate.type == ffn->up.type && matrix_quantised(&ffn->gate) &&
+	const addition_index inputs = {a->pairs, e->first, a->n_used}, hidden = {nullptr, e->at, 1};
+	const struct dev_rows hidden_rows = {
+		(unsigned char *)a->hidden[matrix == EXPERT_UP], a->width * sizeof(float), 0};
+	bool down = matrix == EXPERT_DOWN;
+	struct addition *add = additions_add(q, to, w, e->n);
+
+	if (!add)
+		return;
+	add->gated = gated;
+	add->gate = inputs;
+	add->x = down ? hidden_rows : a->x;
+	add->from = down ? hidden : inputs;
+	add->y = down ? a->y : hidden_rows;
+	add->to = down ? addition_index{a->pairs, e->first, 1} : hidden;
+}
+
+/* Those to gate and up, or those to down, of n experts. */
+static void run_additions(struct gpu_queue *q, const experts_args *a,
+	const struct ffn_additions *adds, unsigned n, bool down)
+{
+	struct additions all = additions_begin(q, down ? n : 2 * n);
+
+	for (unsigned i = 0; i < n; i++) {
+		const struct ffn_adapt *w = adds->of[i];
+		const expert_one *e = &a->of[i];
+
+		if (w && down) {
+			add_addition(q, &all, a, e, adds->gated, &w->down, EXPERT_DOWN);
+		} else if (w) {
+			add_addition(q, &all, a, e, adds->gated, &w->gate, EXPERT_GATE);
+			add_addition(q, &all, a, e, adds->gated, &w->up, EXPERT_UP);
+		}
+	}
+	additions_run(q, &all);
+}
+
+/* Runs n experts, of which none has more than `most` pairs. adds: or null. */
+static void run_experts(struct gpu_queue *q, experts_args *a, const struct ffn *ffn,
+	const struct ffn_additions *adds, unsigned n, unsigned most)
+{
+	bool fused = !adds && ffn->gate.type == ffn->up.type && matrix_quantised(&ffn->gate) &&
 		     ffn->gate.rows % EXPERTS_ROWS == 0;
 
 	if (n == 0 || most == 0)
@@ -93,9 +145,14 @@ static void run_experts(struct gpu_queue *q, const experts_args *a, const struct
 	} else {
 		product(q, a, &ffn->gate, EXPERT_GATE, n, most);
 		product(q, a, &ffn->up, EXPERT_UP, n, most);
+		if (adds)
+			run_additions(q, a, adds, n, false);
+		a->hidden_too = adds != nullptr;
 		experts_launch_activate(q->stream, a, n, most);
 	}
 	product(q, a, &ffn->down, EXPERT_DOWN, n, most);
+	if (adds)
+		run_additions(q, a, adds, n, true);
 }
 
 static const unsigned char *weights_of(const struct gpu_queue *q, const struct matrix *w)
@@ -126,7 +183,8 @@ void gpu_dense_ffn(struct queue *queue, const struct step_dense_ffn *step)
 	one->n = step->y.n;
 	a.of = one;
 	a.y = dev_rows(&step->y);
-	run_experts(q, &a, ffn, 1, step->y.n);
+	const struct ffn_additions adds = {&step->adapt, dev_array<const uint8_t>(step->gated)};
+	run_experts(q, &a, ffn, step->adapt ? &adds : nullptr, 1, step->y.n);
 	if (step->x.buffer && step->y.n > 0) {
 		residual_args r = {ffn->down.rows, a.y, dev_rows(&step->x),
 			dev_floats(q, step->bias, ffn->down.rows)};
@@ -189,7 +247,7 @@ static void chosen_experts(struct gpu_queue *q, const struct step_experts *step,
 	assert(q->limits.n_known > 0 && step->y.n <= q->limits.ffn_pairs);
 	experts_launch_find(q->stream, &find);
 	a->of = find.of;
-	run_experts(q, a, &step->shape, find.n, rows);
+	run_experts(q, a, &step->shape, nullptr, find.n, rows);
 }
 
 void gpu_experts(struct queue *queue, const struct step_experts *step)
@@ -205,17 +263,22 @@ void gpu_experts(struct queue *queue, const struct step_experts *step)
 		return;
 	}
 	expert_one *of = stream_array<expert_one>(q->stream, step->n);
+	const struct ffn_adapt *adapt[LIMIT_EXPERTS];
 	uint32_t at = 0, most = 0;
+	bool adapts = false;
 
 	for (uint32_t i = 0; i < step->n; i++) {
 		take_expert(q, &step->shape, &step->of[i], &of[i]);
+		adapt[i] = step->of[i].adapt;
+		adapts |= adapt[i] != nullptr;
 		of[i].at = at;
 		at += of[i].n;
 		most = of[i].n > most ? of[i].n : most;
 	}
 	assert(at <= q->limits.ffn_pairs);
 	a.of = of;
-	run_experts(q, &a, &step->shape, step->n, most);
+	const struct ffn_additions adds = {adapt, dev_array<const uint8_t>(step->gated)};
+	run_experts(q, &a, &step->shape, adapts ? &adds : nullptr, step->n, most);
 }
 
 void gpu_combine(struct queue *queue, const struct step_combine *step)

@@ -40,6 +40,7 @@ void gpu_embed(struct queue *queue, const struct step_embed *step)
 		PLAIN(TENSOR_BF16)
 		EACH_QUANTISED(QUANTISED)
 	}
+	gpu_embed_masks(q, step);
 }
 
 void gpu_norm(struct queue *queue, const struct step_norm *step)

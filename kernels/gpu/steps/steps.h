@@ -33,6 +33,7 @@ struct gpu_queue {
 	void *pick; /* of pick.cc: gpu_pick_open */
 	void *attention; /* of attend.cc and mla.cc */
 	unsigned char *ffn; /* of experts.cc */
+	float *between; /* of adapt.cc */
 };
 
 /* Divides q->memory; called twice: with base null it only counts. */
@@ -120,6 +121,11 @@ void gpu_know_experts(struct queue *q, const struct ffn *shape, const struct ste
 	uint32_t first, uint32_t n);
 void gpu_combine(struct queue *q, const struct step_combine *step);
 void gpu_ffn_layout(struct gpu_queue *q, struct gpu_carve *c);
+/* adapt.cc. gpu_embed_masks: the rows of gpu_embed that have masks. */
+void gpu_adapt(struct queue *q, const struct step_adapt *step);
+void gpu_silu_norm(struct queue *q, const struct step_silu_norm *step);
+void gpu_embed_masks(struct gpu_queue *q, const struct step_embed *step);
+void gpu_adapt_layout(struct gpu_queue *q, struct gpu_carve *c);
 /* pick.cc. open makes what a queue needs beside its layout, before that. */
 void gpu_pick(struct queue *q, const struct step_pick *step);
 void gpu_pick_layout(struct gpu_queue *q, struct gpu_carve *c);

@@ -119,6 +119,17 @@ static void say_what_fits(const struct verifier_config *config, const struct mod
 		snprintf(out, out_bytes, "not even one session fits: set device = cpu");
 }
 
+/* What is free of the device's memory, and what a predecessor's KV cache has of it: that is taken
+ * over, or given up before another is made. */
+static uint64_t room_of(const struct backend *backend, uint64_t kv_there)
+{
+	struct backend_memory memory;
+
+	backend->ops->memory(backend, &memory);
+	uint64_t taken = memory.bytes - memory.free;
+	return memory.free + (kv_there < taken ? kv_there : taken);
+}
+
 /* Whether the device has memory for the weights, the KV cache and the largest pass. */
 static int check_memory(const struct verifier_config *config, const struct model *model,
 	struct backend *backend, uint64_t kv_there, struct error *err)
@@ -134,9 +145,7 @@ static int check_memory(const struct verifier_config *config, const struct model
 	if (config->experts != VERIFIER_EXPERTS_MAPPED)
 		experts = 0;
 	backend->ops->memory(backend, &memory);
-	/* A predecessor's cache is taken over, or given up before another is made. */
-	memory.free +=
-		kv_there < memory.bytes - memory.free ? kv_there : memory.bytes - memory.free;
+	memory.free = room_of(backend, kv_there);
 	if (weights + experts + kv + pass <= memory.free)
 		return 0;
 	if (weights + experts >= memory.free)
@@ -156,6 +165,32 @@ static int check_memory(const struct verifier_config *config, const struct model
 		UNITS_SIZE(weights + experts + kv + pass), UNITS_SIZE(weights), UNITS_SIZE(experts),
 		(long long)config->kv_tokens, UNITS_SIZE(kv), (long long)config->sessions_max,
 		(long long)config->prefill_chunk, UNITS_SIZE(pass), fits);
+}
+
+int device_check_adapter(const struct verifier_config *config, const struct model *model,
+	const struct adapter *adapter, uint64_t kv_there, struct backend *backend,
+	struct error *err)
+{
+	struct forward_limits limits = pass_limits(config->sessions_max, config->prefill_chunk,
+		config->context, config->budget_oracle);
+
+	if (backend->device == NULL)
+		return 0;
+	uint64_t pass = forward_bytes(model, backend, &limits);
+	uint64_t without =
+		model_place_bytes(model) + pass + device_kv_bytes(config, model, backend);
+	if (config->experts == VERIFIER_EXPERTS_MAPPED)
+		without += model->expert_bytes_total;
+	limits.adapter = adapter;
+	uint64_t more =
+		adapter_place_bytes(adapter, model) + forward_bytes(model, backend, &limits) - pass;
+	uint64_t room = room_of(backend, kv_there);
+	if (without + more <= room)
+		return 0;
+	return error_set(err, ENOMEM,
+		"%s: the adapter needs %s beside the model's %s, but %s has %s free",
+		config->adapter, UNITS_SIZE(more), UNITS_SIZE(without), backend->device->name,
+		UNITS_SIZE(room));
 }
 
 static int open_gpu(const struct verifier_config *config, const struct model *model,

@@ -6,6 +6,7 @@
 
 #include "services/verifier/state/config.h"
 
+struct adapter;
 struct backend;
 
 /* Makes the back end for a loaded model, under settings that fit it. kv_there: bytes that a
@@ -17,6 +18,12 @@ int device_open(const struct verifier_config *config, const struct model *model,
 /* Bytes of the KV cache in the device's memory; 0: it has none. */
 uint64_t device_kv_bytes(const struct verifier_config *config, const struct model *model,
 	const struct backend *backend);
+
+/* -ENOMEM: a device has the memory that the model needs, but not what the adapter adds; the message
+ * says how much that is. */
+int device_check_adapter(const struct verifier_config *config, const struct model *model,
+	const struct adapter *adapter, uint64_t kv_there, struct backend *backend,
+	struct error *err);
 
 /* Makes the CPU's back end beside that of a device; *out is NULL where there is none. -EINVAL,
  * -ENOMEM. */

@@ -90,17 +90,20 @@ void resources_needs(const struct verifier_config *config, const struct model *m
 		out->others = OTHERS_BYTES + out->experts / OTHERS_PART;
 }
 
-uint64_t resources_device(
-	const struct verifier_config *config, const struct model *model, struct backend *backend)
+uint64_t resources_device(const struct verifier_config *config, const struct model *model,
+	const struct adapter *adapter, struct backend *backend)
 {
-	const struct forward_limits limits = pass_limits(config->sessions_max,
-		config->prefill_chunk, config->context, config->budget_oracle);
+	struct forward_limits limits = pass_limits(config->sessions_max, config->prefill_chunk,
+		config->context, config->budget_oracle);
 	struct slots_geometry geometry;
 
 	if (backend->device == NULL)
 		return 0;
+	limits.adapter = adapter;
 	uint64_t bytes = model_place_bytes(model) + forward_bytes(model, backend, &limits) +
 			 device_kv_bytes(config, model, backend);
+	if (adapter != NULL)
+		bytes += adapter_place_bytes(adapter, model);
 	if (model->config.n_experts == 0)
 		return bytes;
 	slots_geometry_init(&geometry, model);

@@ -34,8 +34,8 @@ void resources_needs(const struct verifier_config *config, const struct model *m
 
 /* What the process takes of the device's memory: weights, passes, the KV cache, and spare slots for
  * experts; 0 where it computes in the host's. */
-uint64_t resources_device(
-	const struct verifier_config *config, const struct model *model, struct backend *backend);
+uint64_t resources_device(const struct verifier_config *config, const struct model *model,
+	const struct adapter *adapter, struct backend *backend);
 
 /* The least limit of a control group under which one session can be served; it includes experts
  * where the expert cache is in the same group. */

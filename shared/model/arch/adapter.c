@@ -162,7 +162,6 @@ static int load_ffn(struct adapting *a, uint32_t layer, const char *suffix,
 		char name[32];
 		snprintf(name, sizeof(name), "ffn_%s%s", names[p], suffix);
 		rc = load_pair(a, layer, name, w[p], n, pairs[p]);
-		a->adapter->in_ffn |= pairs[p]->a.data != NULL;
 	}
 	a->adapter->in_down |= out->down.a.data != NULL;
 	return rc;

@@ -24,7 +24,7 @@ struct adapter {
 	struct adapter_layer *layers; /* [n_layers] of the target; owned */
 	uint32_t draft_length; /* k: masks behind a token */
 	uint32_t rank; /* the greatest */
-	bool in_ffn, in_down; /* some feed-forward has additions; some last product of one */
+	bool in_down; /* some feed-forward's last product has an addition */
 	const float *masks; /* [n_masks][n_embd] */
 	uint32_t n_masks; /* draft_length, or 1: all are the same */
 	/* The sampler: s = u + norm1(silu(W1 u)) + skip * z, u = norm0(silu(W0 [e; z])), e the

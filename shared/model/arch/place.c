@@ -1,5 +1,6 @@
 #include "shared/model/arch/place.h"
 
+#include "shared/model/arch/adapter.h"
 #include "shared/model/arch/head.h"
 
 #include <string.h>
@@ -137,6 +138,43 @@ static void visit_all(struct visitor *v, const struct model *model)
 		visit_layer(v, c, &model->layers[i]);
 }
 
+/* n pairs of matrices, one after the other. */
+static void low_rank(struct visitor *v, const struct low_rank *w, size_t n)
+{
+	visit(v, w->a.data, n * w->a.rows * w->a.row_bytes);
+	visit(v, w->b.data, n * w->b.rows * w->b.row_bytes);
+}
+
+static void ffn_pairs(struct visitor *v, const struct ffn_adapt *w, size_t n)
+{
+	low_rank(v, &w->gate, n);
+	low_rank(v, &w->up, n);
+	low_rank(v, &w->down, n);
+}
+
+static void visit_adapter(
+	struct visitor *v, const struct adapter *adapter, const struct model *target)
+{
+	const struct model_config *c = &target->config;
+
+	floats(v, adapter->masks, (size_t)adapter->n_masks * c->n_embd);
+	for (uint32_t i = 0; i < sizeof(adapter->sampler) / sizeof(adapter->sampler[0]); i++) {
+		matrix(v, &adapter->sampler[i]);
+		floats(v, adapter->sampler_norm[i], c->n_embd);
+	}
+	for (uint32_t i = 0; i < c->n_layers; i++) {
+		const struct adapter_layer *layer = &adapter->layers[i];
+
+		low_rank(v, &layer->q, 1);
+		low_rank(v, &layer->k, 1);
+		low_rank(v, &layer->v, 1);
+		low_rank(v, &layer->o, 1);
+		ffn_pairs(v, &layer->dense, 1);
+		ffn_pairs(v, &layer->experts, c->n_experts);
+		ffn_pairs(v, &layer->shared, 1);
+	}
+}
+
 static int place_one(struct visitor *v, const void *at, size_t bytes)
 {
 	return v->backend->ops->place(v->backend, at, bytes, v->err);
@@ -186,5 +224,35 @@ uint64_t model_place_bytes(const struct model *model)
 	if (model->embedding.data == model->output.data &&
 		model->embedding.rows == model->output.rows)
 		v.bytes -= (uint64_t)model->output.rows * model->output.row_bytes;
+	return v.bytes;
+}
+
+int adapter_place(const struct adapter *adapter, const struct model *target,
+	struct backend *backend, struct error *err)
+{
+	struct visitor v = {.fn = place_one, .backend = backend, .err = err, .n_max = UINT32_MAX};
+
+	visit_adapter(&v, adapter, target);
+	if (v.rc < 0) {
+		struct visitor back = {.fn = forget_one, .backend = backend, .n_max = v.n};
+		visit_adapter(&back, adapter, target);
+	}
+	return v.rc < 0 ? error_prefix(err, v.rc, "weights of %s", gguf_path(adapter->file->gguf))
+			: 0;
+}
+
+void adapter_forget(
+	const struct adapter *adapter, const struct model *target, struct backend *backend)
+{
+	struct visitor v = {.fn = forget_one, .backend = backend, .n_max = UINT32_MAX};
+
+	visit_adapter(&v, adapter, target);
+}
+
+uint64_t adapter_place_bytes(const struct adapter *adapter, const struct model *target)
+{
+	struct visitor v = {.fn = count_one, .n_max = UINT32_MAX};
+
+	visit_adapter(&v, adapter, target);
 	return v.bytes;
 }

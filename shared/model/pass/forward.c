@@ -136,9 +136,6 @@ static int check(const struct forward *f, struct error *err)
 			f->limits.n_context, LIMIT_CONTEXT);
 	if (config->n_experts > 0 && !f->experts)
 		return error_set(err, EINVAL, "a model with experts needs an expert source");
-	int rc = masks_check(f, err);
-	if (rc < 0)
-		return rc;
 	struct kv_layout wanted = kv_layout_of(f->model, kv->type, kv->n_pages);
 	if (kv->n_layers != wanted.n_layers || kv->n_kv_heads != wanted.n_kv_heads ||
 		kv->k_dim != wanted.k_dim || kv->v_dim != wanted.v_dim)
@@ -179,7 +176,7 @@ struct queue_limits forward_queue_limits(const struct forward *f)
 		.ffn_pairs = k * f->limits.n_batch,
 		.ffn_width = (ff + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK,
 		.ffn_plain = plain_down(f->model) || (adapter && adapter->in_down),
-		.adapt_rank = adapter && adapter->in_ffn ? adapter->rank : 0,
+		.adapt_rank = adapter ? adapter->rank : 0,
 		.n_experts = config->n_experts,
 		.n_known = moe_known_limit(f),
 		.n_tokens = f->limits.n_batch,

@@ -186,8 +186,6 @@ void next_mixer(const struct forward *f, uint32_t layer, struct step_next *next)
 void masks_layout(struct forward *f, struct carve *c);
 void masks_layout_batch(struct forward *f, struct carve *c);
 void masks_layout_tables(struct forward *f, struct carve *c);
-/* Whether the back end takes adapters, and the adapter is one of this model. */
-int masks_check(const struct forward *f, struct error *err);
 /* Notes the masks of the batch; -EINVAL when one is none of the adapter's. */
 int masks_prepare(struct forward *f);
 /* Queues the additions to n products that have been queued; w, x and y: [n]. */

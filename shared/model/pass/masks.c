@@ -37,14 +37,6 @@ void masks_layout_tables(struct forward *f, struct carve *c)
 	CARVE(c, f->mask_picked, a ? a->draft_length * FORWARD_PICKS : 0);
 }
 
-int masks_check(const struct forward *f, struct error *err)
-{
-	const struct backend_ops *ops = f->backend->ops;
-	if (!f->limits.adapter || (ops->adapt && ops->silu_norm))
-		return 0;
-	return error_set(err, ENOTSUP, "the back end %s takes no adapters", ops->name);
-}
-
 int masks_prepare(struct forward *f)
 {
 	const struct adapter *adapter = f->limits.adapter;

@@ -128,6 +128,7 @@ static void compute(struct forward *f, uint32_t n)
 		.in = {{&host->rows_cpu, host->h, row_bytes(f), f->n},
 			{&host->rows_cpu, host->h_q8, q8_bytes(f), f->n}},
 		.y = {&host->rows_cpu, host->y, row_bytes(f), f->n * config->n_experts_used},
+		.gated = {&host->batch_cpu, (size_t)(f->gated - f->batch.host)},
 	};
 	host->queue->ops->experts(host->queue, &step);
 }
@@ -152,6 +153,7 @@ uint32_t moe_host_run(struct forward *f, uint32_t n)
 			continue;
 		}
 		host->of[n_cpu] = moe_expert(f, view, &f->uses[view->index]);
+		host->of[n_cpu].adapt = masks_expert(f, f->uses[view->index].expert);
 		host->index[n_cpu++] = view->index;
 		n_pairs += f->uses[view->index].n;
 	}

@@ -30,7 +30,8 @@ static void tell(struct forward *f, uint32_t layer)
 
 void moe_known_begin(struct forward *f)
 {
-	f->whole = can(f) && f->n <= FORWARD_GRAPH_TOKENS && !f->hooks.layer && f->n_budgets == 0;
+	f->whole = can(f) && f->n <= FORWARD_GRAPH_TOKENS && !f->hooks.layer && f->n_budgets == 0 &&
+		   f->n_gated == 0;
 	uint64_t settled = f->whole ? f->experts->ops->settled(f->experts) : 0;
 	f->whole = settled != 0;
 	if (!f->whole)
