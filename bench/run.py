@@ -192,8 +192,7 @@ def bench_spec(*arguments):
     """Trees of drafts by method, size and expert budget: speed, accepted length, experts, and what a budget changes."""
     options = spec.parse(arguments)
     need_programs()
-    name = "spec-quality" if options.quality else "spec" + (f"-{options.model.stem}" if options.model else "")
-    write(name, " ".join(["bench/run.py spec", *(Path(a).name for a in arguments)]) + f": verifier on {options.threads} threads, the default cache policy",
+    write(spec.name(options), " ".join(["bench/run.py spec", *(Path(a).name for a in arguments)]) + f": verifier on {options.threads} threads, the default cache policy",
           spec.run(outrider_test, options, ROOT))
 
 

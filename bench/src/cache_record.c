@@ -43,31 +43,14 @@ static int record_line(void *arg, const json_t *line, uint32_t session, struct e
 
 /* ---- Setting up. ---- */
 
-/* The engine sizes its batch by a prompt; this prompt is never run. */
 static int open_engine(struct recorder *r, struct engine *e, const char *model, struct error *err)
 {
-	char prompt[2 * RECORD_CHUNK];
-	for (size_t i = 0; i < RECORD_CHUNK; i++) {
-		prompt[2 * i] = '0';
-		prompt[2 * i + 1] = i + 1 < RECORD_CHUNK ? ',' : '\0';
-	}
-	e->options = (struct engine_options){.model = model,
-		.tokens = prompt,
-		.prefill_chunk = RECORD_CHUNK,
-		.program = "outrider-bench",
-		.quiet = e == &r->draft, /* so that notices are printed once */
-		.threads = r->options->threads};
-	int rc = engine_check_options(&e->options, err);
-	if (rc == 0)
-		rc = engine_open(e, true, err);
-	e->options.tokens = NULL;
-	if (rc < 0)
-		return rc;
-	uint32_t context = e->model->config.n_context;
-	if (context <= RECORD_CHUNK)
-		return error_set(err, EINVAL, "%s: a context of %u is too short", model, context);
-	uint32_t room = context < RECORD_TOKENS_MAX ? context : RECORD_TOKENS_MAX;
-	return engine_start(e, room - RECORD_CHUNK, true, err);
+	const struct decoding_options options = {.model = model,
+		.threads = r->options->threads,
+		.chunk = RECORD_CHUNK,
+		.quiet = e == &r->draft}; /* so that notices are printed once */
+
+	return decoding_open(e, &options, err);
 }
 
 static int check_draft(const struct recorder *r, struct error *err)
@@ -124,8 +107,8 @@ static int open_all(struct recorder *r, struct error *err)
 			rc = check_draft(r, err);
 	}
 	uint32_t n_experts = r->trace.n_experts;
-	r->tokens = calloc(RECORD_TOKENS_MAX, sizeof(*r->tokens));
-	r->recorded = calloc(RECORD_TOKENS_MAX, sizeof(*r->recorded));
+	r->tokens = calloc(DECODING_TOKENS_MAX, sizeof(*r->tokens));
+	r->recorded = calloc(DECODING_TOKENS_MAX, sizeof(*r->recorded));
 	r->tokens_of = calloc(n_experts, sizeof(*r->tokens_of));
 	r->told = calloc((size_t)r->trace.n_layers * n_experts, sizeof(*r->told));
 	r->scores = calloc(n_experts, sizeof(*r->scores));

@@ -7,11 +7,11 @@
 
 #include "bench/src/cache.h"
 #include "bench/src/cache_history.h"
-#include "client/model/engine.h"
+#include "bench/src/decoding.h"
 #include "services/drafter/ngram.h"
 #include "shared/model/pass/moe_router.h"
 
-enum { RECORD_CHUNK = 64, RECORD_TOKENS_MAX = 1 << 15 };
+enum { RECORD_CHUNK = 64 };
 
 struct recorder {
 	const struct cache_record_options *options;
@@ -20,7 +20,8 @@ struct recorder {
 	struct cache_history history;
 	struct cache_trace trace;
 	int status; /* the first failure of a hook */
-	int32_t *tokens, *recorded; /* [RECORD_TOKENS_MAX] prompt and output; the output at K = 0 */
+	int32_t *tokens,
+		*recorded; /* [DECODING_TOKENS_MAX] prompt and output; the output at K = 0 */
 	uint32_t n, n_prompt, n_recorded;
 	bool prefill, silent; /* silent: this run is not recorded */
 	/* The pass in progress. */

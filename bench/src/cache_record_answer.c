@@ -18,32 +18,6 @@ uint64_t record_clock_ns(const struct recorder *r)
 
 /* ---- Passes. ---- */
 
-/* Runs tokens as one pass behind the committed ones, all with logits; all but the first may be
- * drafts. The caller commits. */
-static int run_tokens(
-	struct engine *e, const int32_t *tokens, uint32_t n, bool drafts, struct error *err)
-{
-	int rc = kv_take(&e->kv, &e->seq, n, e->cells);
-	if (rc < 0)
-		return error_set(err, -rc, "the KV cache is full at token %u", e->seq.n);
-	for (uint32_t i = 0; i < n; i++)
-		e->batch[i] = (struct batch_token){.seq = &e->seq,
-			.token = tokens[i],
-			.position = e->seq.n + i,
-			.parent = (int32_t)i - 1,
-			.logits = true,
-			.draft = drafts && i > 0,
-			.cell = e->cells[i]};
-	rc = forward_run(e->forward, e->batch, n);
-	return rc < 0 ? error_set(err, -rc, "the forward pass failed at token %u", e->seq.n) : 0;
-}
-
-static void commit(struct engine *e, uint32_t accepted, uint32_t n)
-{
-	kv_commit(&e->kv, &e->seq, e->cells, accepted, e->cells + accepted, n - accepted);
-	forward_replay(e->forward);
-}
-
 /* A pass of the target, recorded. */
 static int run_target(
 	struct recorder *r, const struct trace_pass *pass, const int32_t *tokens, struct error *err)
@@ -51,7 +25,7 @@ static int run_target(
 	if (!r->silent && cache_trace_add_pass(&r->trace, pass) < 0)
 		return error_set(err, ENOMEM, "no memory for the trace");
 	r->mark_ns = record_clock_ns(r);
-	return run_tokens(&r->target, tokens, pass->tokens, false, err);
+	return decoding_run(&r->target, tokens, pass->tokens, false, err);
 }
 
 static int prefill(struct recorder *r, uint64_t session, int32_t *first, struct error *err)
@@ -69,7 +43,7 @@ static int prefill(struct recorder *r, uint64_t session, int32_t *first, struct 
 		*first =
 			greatest_logit(forward_logits(e->forward, n - 1), e->model->config.n_vocab);
 		record_learn(r, session, n);
-		commit(&r->target, n, n);
+		decoding_commit(&r->target, n, n);
 		at += n;
 	}
 	r->prefill = false;
@@ -90,19 +64,19 @@ static int draft_by_model(
 	while (rc == 0 && r->n - e->seq.n > 1) {
 		uint32_t lag = r->n - 1 - e->seq.n, chunk = lag < RECORD_CHUNK ? lag : RECORD_CHUNK;
 		r->silent = true;
-		rc = run_tokens(&r->draft, r->tokens + e->seq.n, chunk, false, err);
+		rc = decoding_run(&r->draft, r->tokens + e->seq.n, chunk, false, err);
 		if (rc == 0)
-			commit(&r->draft, chunk, chunk);
+			decoding_commit(&r->draft, chunk, chunk);
 	}
 	r->silent = silent;
 	int32_t token = r->tokens[r->n - 1];
 	for (*n = 0; rc == 0 && *n < k; ++*n) {
-		rc = run_tokens(&r->draft, &token, 1, false, err);
+		rc = decoding_run(&r->draft, &token, 1, false, err);
 		if (rc < 0)
 			break;
 		token = greatest_logit(forward_logits(e->forward, 0), e->model->config.n_vocab);
 		out[*n] = token;
-		commit(&r->draft, 1, 1);
+		decoding_commit(&r->draft, 1, 1);
 	}
 	return rc;
 }
@@ -178,7 +152,7 @@ static int iterate(struct recorder *r, uint64_t session, uint32_t k, uint32_t mo
 	record_history_hints(
 		r, session, r->n - 1 + (by_model ? drafted : 0), by_model ? 1 : 1 + drafted);
 	r->mark_ns = record_clock_ns(r);
-	rc = run_tokens(&r->target, batch, 1 + drafted, true, err);
+	rc = decoding_run(&r->target, batch, 1 + drafted, true, err);
 	if (rc < 0)
 		return rc;
 	record_learn(r, session, 1 + drafted);
@@ -191,7 +165,7 @@ static int iterate(struct recorder *r, uint64_t session, uint32_t k, uint32_t mo
 		*done = eog(r, token) || r->n - r->n_prompt == most;
 		right = emitted < drafted && batch[1 + emitted] == token;
 	}
-	commit(&r->target, emitted, 1 + drafted);
+	decoding_commit(&r->target, emitted, 1 + drafted);
 	if (!r->silent) {
 		struct trace_pass *to = &r->trace.passes[at];
 		to->tokens = 1 + drafted;
@@ -209,7 +183,7 @@ static int restart_ngram(struct recorder *r)
 	config_defaults(drafter_config_keys, &config);
 	ngram_exit(&r->ngram);
 	return ngram_init(&r->ngram, (uint32_t)config.ngram_min, (uint32_t)config.ngram_max,
-		RECORD_TOKENS_MAX, 1);
+		DECODING_TOKENS_MAX, 1);
 }
 
 int record_answer(

@@ -156,7 +156,7 @@ static void on_draft_layer(void *arg, uint32_t layer, uint32_t n_tokens, const u
 
 void record_set_hooks(struct recorder *r)
 {
-	const struct forward_hooks hooks = {on_layer, on_residual, r};
+	const struct forward_hooks hooks = {.layer = on_layer, .residual = on_residual, .arg = r};
 	forward_set_hooks(r->target.forward, &hooks);
 	const struct forward_hooks draft_hooks = {.layer = on_draft_layer, .arg = r};
 	if (r->options->drafter == CACHE_DRAFT_MODEL)

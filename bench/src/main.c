@@ -1,5 +1,6 @@
 /* outrider-bench: a table of subcommands. Each parses its own options; argv[0] is its name. */
 #include "bench/src/attention.h"
+#include "bench/src/budget.h"
 #include "bench/src/cache.h"
 #include "bench/src/device.h"
 #include "bench/src/gateway.h"
@@ -28,6 +29,8 @@ static const struct command {
 } commands[] = {
 	{"attention", "GB/s of keys and values at depth, and the machine's own peaks",
 		bench_attention},
+	{"budget", "the error of layers whose trees of drafts may use B experts, over B",
+		bench_budget},
 	{"cache", "routing traces, and their replay under each policy of the expert-cache",
 		bench_cache},
 	{"device", "a GPU whose memory holds a share of the experts, simulated", bench_device},

@@ -48,6 +48,7 @@ struct spec_totals {
 	uint64_t changed; /* tokens that are not those of K = 0 at their places */
 	uint64_t audited, other; /* tokens; those in whose place the model picks another */
 	uint64_t asked, right; /* answers to prompts with a known answer; the right ones of them */
+	uint64_t same; /* of them, those that end with the number that K = 0 ends with */
 	double log_loss; /* of the audited tokens */
 };
 

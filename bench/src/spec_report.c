@@ -49,7 +49,8 @@ static void table_row(const struct spec_cell *cell, const struct spec_cell *plai
 	else
 		fprintf(to, " %7s %7s", "", "");
 	if (t->asked)
-		fprintf(to, " %5.0f", 100 * ratio(t->right, t->asked));
+		fprintf(to, " %5.1f %5.1f", 100 * ratio(t->right, t->asked),
+			100 * ratio(t->same, t->asked));
 	fputc('\n', to);
 }
 
@@ -60,9 +61,9 @@ void spec_table(const struct spec_options *options, struct spec_cell *cells, siz
 	cpu_name(cpu);
 	fprintf(to, "%s, median of %zu round%s; %s\n\n", options->file, cells[0].n_rounds,
 		plural(cells[0].n_rounds), cpu);
-	fprintf(to, "%-11s %5s %5s %-16s %9s %6s %6s %8s %6s %9s %8s %7s %7s %7s %5s\n", "method",
-		"depth", "nodes", "budget", "tokens/s", "ratio", "tok/it", "experts", "x one",
-		"verify us", "draft us", "changed", "audit", "ppl", "right");
+	fprintf(to, "%-11s %5s %5s %-16s %9s %6s %6s %8s %6s %9s %8s %7s %7s %7s %5s %5s\n",
+		"method", "depth", "nodes", "budget", "tokens/s", "ratio", "tok/it", "experts",
+		"x one", "verify us", "draft us", "changed", "audit", "ppl", "right", "same");
 	for (size_t i = 0; i < n; i++)
 		table_row(&cells[i], &cells[0], to);
 	fputs("\nratio: to K = 0 of the round. experts: distinct, summed over the layers, per "
@@ -70,7 +71,8 @@ void spec_table(const struct spec_options *options, struct spec_cell *cells, siz
 	      "changed: tokens that are not those of K = 0 at their places, %; audit: tokens in "
 	      "whose place the model itself picks another\n"
 	      "behind the same beginning, %; ppl: perplexity of the answers under the model "
-	      "itself; right: answers whose last number is right, %.\n",
+	      "itself; right: answers whose last number is right, %; same:\n"
+	      "those whose last number is that of K = 0, %.\n",
 		to);
 }
 
@@ -106,6 +108,7 @@ static json_t *row_json(const struct spec_cell *cell)
 	json_object_set_new(row, "audit_changed", json_integer((json_int_t)t->other));
 	json_object_set_new(row, "perplexity", t->audited ? json_real(perplexity(t)) : json_null());
 	json_object_set_new(row, "right", json_integer((json_int_t)t->right));
+	json_object_set_new(row, "same", json_integer((json_int_t)t->same));
 	json_object_set_new(row, "asked", json_integer((json_int_t)t->asked));
 	return row;
 }

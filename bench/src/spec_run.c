@@ -131,17 +131,24 @@ static int audit(struct run *run, struct outrider_request *request, const struct
 	return r;
 }
 
-/* Whether the last number of the text is the answer. */
-static bool is_right(const char *text, const char *answer)
+/* The last number of a text; returns its digits. */
+static size_t last_number(const char *text, const char **begin)
 {
-	const char *end = text + strlen(text), *begin;
+	const char *end = text + strlen(text);
 
 	while (end > text && !isdigit((unsigned char)end[-1]))
 		end--;
-	for (begin = end; begin > text && isdigit((unsigned char)begin[-1]);)
-		begin--;
-	return (size_t)(end - begin) == strlen(answer) &&
-	       memcmp(begin, answer, (size_t)(end - begin)) == 0;
+	for (*begin = end; *begin > text && isdigit((unsigned char)(*begin)[-1]);)
+		--*begin;
+	return (size_t)(end - *begin);
+}
+
+static bool ends_alike(const char *text, const char *other)
+{
+	const char *a, *b;
+	size_t n = last_number(text, &a);
+
+	return n == last_number(other, &b) && memcmp(a, b, n) == 0;
 }
 
 static uint64_t differing(const struct text *a, const struct text *b)
@@ -199,7 +206,8 @@ static int answer(
 	totals->changed += changed;
 	if (run->prompts.answer[i] != NULL) {
 		totals->asked++;
-		totals->right += is_right(run->now.bytes, run->prompts.answer[i]);
+		totals->right += ends_alike(run->now.bytes, run->prompts.answer[i]);
+		totals->same += ends_alike(run->now.bytes, exact->bytes);
 	}
 	if (limited)
 		return audit(run, request, &run->now, totals);
@@ -228,6 +236,7 @@ static void totals_add(struct spec_totals *totals, const struct spec_totals *mor
 	totals->other += more->other;
 	totals->asked += more->asked;
 	totals->right += more->right;
+	totals->same += more->same;
 	totals->log_loss += more->log_loss;
 }
 

@@ -258,6 +258,7 @@ static struct forward_limits limits_of(const struct engine *e, bool all_logits)
 		.n_picks = n_picks,
 		.n_drafts = n_logits,
 		.n_context = context_of(e),
+		.n_oracle = e->n_oracle,
 	};
 }
 

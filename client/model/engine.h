@@ -79,6 +79,8 @@ struct engine {
 	int32_t *tokens; /* [n_context] prompt and output */
 	uint32_t n_prompt, n_tokens, n_context;
 	uint32_t logits_from; /* engine_prefill of all: rows before this position are left out */
+	/* Set before engine_start: tokens of a pass with the hook `outputs` */
+	uint32_t n_oracle;
 	/* Set before engine_start by a command that picks tokens: one is picked under these
 	 * parameters behind the prompt and behind each step, with the hash of its logits and with
 	 * log probabilities if they are wanted. No logits are kept then. */

@@ -441,6 +441,21 @@ def record_stopped_often():
 
 
 record_stopped_often()
+
+# What a budget does to layers: all experts change nothing, and the oracle is nowhere far behind the router's scores.
+result = run("budget", "--model", DEMO, "--workload", "bench/workloads/math.jsonl", "--limit", "1", "--max-tokens", "18", "--nodes", "15", "--budgets", "4,8,16,32", "--json")
+said = json.loads(result.stdout) if result.returncode == 0 else {"budgets": []}
+at = {b["experts"]: b for b in said["budgets"]}
+ok(list(at) == [4, 8, 16, 32] and said["accepted"] == 9 and said["trees"] == 2 and 4 < said["used"] < 32 and
+   all("static" not in b["share"] for b in at.values()), "budget grows trees with the model itself, which accepts all it can", result.stderr or said)
+if at:
+    ways = [(r, c) for r in ("router", "oracle") for c in ("substitution", "truncation")]
+    ok(all(at[32]["error"][r][c] == 0 for r, c in ways) and all(abs(at[32]["share"][r] - 1) < 1e-12 for r in at[32]["share"]) and
+       all(at[4]["error"][r][c] > at[8]["error"][r][c] > at[16]["error"][r][c] >= 0 for r, c in ways) and
+       at[4]["error"]["oracle"]["truncation"] < at[4]["error"]["router"]["truncation"] and
+       all(at[b]["share"]["router"] >= at[b]["share"]["oracle"] > at[b]["experts"] / 64 for b in at),
+       "errors fall with the experts, to none with all; the oracle's are smaller, and the router's experts hold the most weight", at)
+
 for arguments, status, words in (
         (("device", "--machine", "abacus"), 64, "4090-x4"), (("device", "--model", "gpt-2"), 64, "olmoe-1b-7b"),
         (("device", "--routing", "recorded"), 64, "needs a trace"), (("device", "--routing", "round"), 64, "uniform"),
@@ -449,6 +464,8 @@ for arguments, status, words in (
         (("device", "/none.trace"), 66, "/none.trace"), (("device", DEMO), 65, "trace"),
         (("device", "tests/data/traces/mixed-model-3.trace", "--routing", "recorded"), 64, "4 of 32 experts"),
         (("cache", "record", "--model", DEMO, "--workload", "none", "--out", "none", "--drafter", "magic"), 64, "ngram"),
+        (("budget", "--model", DEMO), 64, "--workload"), (("budget", "--model", DEMO, "--workload", "none", "--budgets", "33"), 64, "32 experts"),
+        (("budget", "--model", DEMO, "--workload", "none"), 66, "none"), (("budget", "--model", DEMO, "--workload", "none", "--budgets", "0"), 64, "--budgets"),
         (("policy", "--policy", "magic"), 64, "sglang, vllm and llama.cpp"), (("policy", "--lag", "0"), 64, "1..65"), (("policy", "--curve", "none"), 66, "none"),
         (("policy", "--process", "none"), 65, "random, a file that ends in .journal, or ngram-code"), (("policy", "--sessions", "0"), 64, "--sessions"),
         (("policy", "--noise", "2"), 64, "--noise"), (("policy", "--set", "k_max=99"), 64, "k_max"),
@@ -485,7 +502,7 @@ with outrider_test.Service(draft=outrider_test.DRAFTS["aligned"], options=("--bu
         ok(exact["unique_experts_per_iteration"] > 1.5 * by["none", 0, "off"]["unique_experts_per_iteration"] and
            limited["unique_experts_per_iteration"] < exact["unique_experts_per_iteration"] and exact["tokens_per_iteration"] > 1.2 and
            limited["audited"] == limited["tokens"] and limited["audit_changed"] > 0 and limited["perplexity"] > by["none", 0, "off"]["perplexity"] > 1 and
-           by["none", 0, "off"]["asked"] == 2, "trees use more experts, a budget fewer; its answers are less likely to the model", (exact, limited))
+           by["none", 0, "off"]["asked"] == by["none", 0, "off"]["same"] == exact["same"] == 2, "trees use more experts, a budget fewer; its answers are less likely to the model", (exact, limited))
     result = run(*asked, "--nodes", "2", "--depth", "2")
     ok(result.returncode == 0 and re.search(r"^ngram +2 +2 off ", result.stdout, re.M) and "right: answers" in result.stdout, "and prints a table", result)
 for more, words in ((("--method", "magic"), "replay:A"), (("--method", "replay:0"), "replay:A"), (("--nodes", "512"), "1 to 511"), (("--depth", "64"), "1 to 63"),

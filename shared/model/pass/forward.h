@@ -42,6 +42,12 @@ struct forward_hooks {
 	/* x: rows of [n_embd], the residual stream before the layer; layer = n_layers: after the
 	 * last. */
 	void (*residual)(void *arg, uint32_t layer, uint32_t n_tokens, const struct rows *x);
+	/* Behind the router of a layer with experts: its choice, and what every expert gives for
+	 * every token. outputs: rows of [n_embd], of expert e for token t at t * n_experts + e,
+	 * without biases, valid during the call. All experts are computed for it. A pass of more
+	 * than n_oracle tokens ends with -EINVAL. */
+	void (*outputs)(void *arg, uint32_t layer, const struct step_route *route,
+		const struct rows *outputs);
 	void *arg;
 };
 

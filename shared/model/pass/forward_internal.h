@@ -222,6 +222,9 @@ bool budget_limits(const struct forward *f, uint32_t layer);
 int budget_begin(struct forward *f);
 /* Limits the experts of one layer, behind its route step, and orders them; -EIO. */
 int budget_layer(struct forward *f, const struct step_route *route);
+/* Computes all experts of one layer for all tokens, behind its route step, and calls the hook
+ * `outputs`. -EINVAL: the tokens are more than there is room for; -EIO. */
+int budget_show(struct forward *f, const struct step_route *route);
 /* moe_host.c: experts that the CPU computes beside the back end. _fetch: queues copies of the rows
  * that they read; before the wait for the router. _run: computes those of the n views in f->views
  * that are the CPU's, queues copies of the results, and returns how many they are; the others come

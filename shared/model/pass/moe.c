@@ -73,7 +73,8 @@ static void dense_layer(struct forward *f)
 	f->queue->ops->dense_ffn(f->queue, &step);
 }
 
-/* The router's products, the choice of experts, and its order by expert. Only budgets can fail. */
+/* The router's products, the choice of experts, and its order by expert. Only budgets and the hook
+ * `outputs` can fail. */
 static int route(struct forward *f)
 {
 	const struct model_config *config = &f->model->config;
@@ -103,7 +104,8 @@ static int route(struct forward *f)
 	if (limited)
 		choice.order.pairs.buffer = NULL;
 	f->queue->ops->route(f->queue, &choice);
-	return limited ? budget_layer(f, &choice) : 0;
+	int rc = f->hooks.outputs ? budget_show(f, &choice) : 0;
+	return rc == 0 && limited ? budget_layer(f, &choice) : rc;
 }
 
 static const float *bias_row(const struct expert_bias *biases, uint16_t expert)

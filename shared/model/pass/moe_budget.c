@@ -195,3 +195,20 @@ int budget_layer(struct forward *f, const struct step_route *route)
 	f->queue->ops->budget(f->queue, &step);
 	return 0;
 }
+
+int budget_show(struct forward *f, const struct step_route *route)
+{
+	const struct forward_budget all = {.n = f->n};
+
+	if (f->n > f->limits.n_oracle)
+		return -EINVAL;
+	section_end(f);
+	int rc = run_all(f, &all, 0);
+	if (rc == 0)
+		rc = f->queue->ops->wait(f->queue, f->queue->ops->ticket(f->queue));
+	const struct rows outputs = outputs_of(f, 0, f->n);
+	if (rc == 0)
+		f->hooks.outputs(f->hooks.arg, f->layer, route, &outputs);
+	section_begin(f);
+	return rc;
+}
