@@ -184,7 +184,7 @@ def bench_trees(*arguments):
     """Tokens per second, tokens per iteration and experts over the shape of trees of drafts."""
     options = trees.parse(arguments)
     need_programs()
-    write("trees", " ".join(["bench/run.py trees", *arguments]) + f": verifier on {options.threads} threads, the default cache policy",
+    write(trees.name(options), " ".join(["bench/run.py trees", *(Path(a).name for a in arguments)]) + f": verifier on {options.threads} threads, the default cache policy",
           trees.run(outrider_test, options, ROOT))
 
 

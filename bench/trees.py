@@ -46,7 +46,7 @@ def parse(arguments):
     add("--model", type=Path, metavar="FILE", help="this model instead of the demo model, with replayed drafts")
     add("--acceptance", type=float, default=0.8, help="chance of the first token of replayed trees; default %(default)s")
     add("--budget", default="17%", help="memory for experts; default %(default)s")
-    add("--draft", default="aligned", help="the draft model; default %(default)s")
+    add("--draft", default="aligned", help="the draft model, or the head eagle3; default %(default)s")
     add("--tokens", type=int, default=64, help="tokens of an answer at most; default %(default)s")
     add("--limit", type=int, default=3, help="requests of each workload; default %(default)s")
     add("--rounds", type=int, default=5, help="the most rounds; default %(default)s")
@@ -58,6 +58,12 @@ def parse(arguments):
     if options.model:
         options.methods = ["replay"]
     return options
+
+
+def name(options):
+    """A memory other than the usual one, and a model other than the demo model, are part of the file's name."""
+    model = f"-{options.model.stem}" if options.model else ""
+    return f"trees{model}" + ("" if options.budget == "17%" else f"-{options.budget.rstrip('%')}")
 
 
 class Driver(speculation.Driver):
@@ -158,11 +164,12 @@ def groups_of(service, tools, options, root):
 
 def run(tools, options, root):
     name = options.model.stem if options.model else "Demo model"
-    text = [f"{name}, room for {options.budget} of its experts, draft model {options.draft}, {options.limit} requests of each workload, "
+    text = [f"{name}, room for {options.budget} of its experts, {'replayed drafts' if options.model else f'draft model {options.draft}'}, {options.limit} requests of each workload, "
             f"{options.tokens} tokens at most.",
             "tok/it, experts (distinct, summed over the layers) and us: per iteration, over all rounds. changed: tokens that are not those",
             "of K = 0, in %, which only an expert budget (DxWxN/B) may change.", ""]
-    model = {"model": options.model} if options.model else {"draft": tools.DRAFTS[options.draft]}
+    drafts = {**tools.DRAFTS, "eagle3": tools.MODELS / "outrider-demo-eagle3-q8_0.gguf"}
+    model = {"model": options.model} if options.model else {"draft": drafts[options.draft]}
     with tools.Service(**model, options=("--threads", options.threads, "--budget", options.budget)) as up:
         service = Driver(tools, up)
         groups = groups_of(service, tools, options, root)

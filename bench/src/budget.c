@@ -100,6 +100,13 @@ static double each(const struct budget_sums *sums, double sum)
 	return sum / (double)sums->n;
 }
 
+static const char *last_part(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
 static void print_text(const struct budget_run *run)
 {
 	const struct budget_options *o = run->options;
@@ -108,11 +115,12 @@ static void print_text(const struct budget_run *run)
 	char cpu[CPU_NAME_BYTES];
 
 	cpu_name(cpu);
-	printf("%s, %s; %s\n", o->model, o->workload, cpu);
+	printf("%s, %s; %s\n", last_part(o->model), last_part(o->workload), cpu);
 	printf("%llu trees of up to %u tokens and depth %u, drafted by %s; %.2f tokens accepted "
 	       "of each\n",
 		(unsigned long long)run->trees, o->nodes, o->depth,
-		o->draft ? o->draft : "the model itself", (double)run->tokens / (double)run->trees);
+		o->draft ? last_part(o->draft) : "the model itself",
+		(double)run->tokens / (double)run->trees);
 	printf("%u experts of a layer, %u for each token; a tree of %.1f rows uses %.1f of "
 	       "them\n\n",
 		c->n_experts, c->n_experts_used, each(sums, (double)sums->rows),

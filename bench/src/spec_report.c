@@ -36,7 +36,7 @@ static void table_row(const struct spec_cell *cell, const struct spec_cell *plai
 	const struct spec_totals *t = &cell->totals;
 	const char *budget = cell->method ? cell->budget->name : "off";
 
-	fprintf(to, "%-11s %5u %5u %-16s %9.1f %6.2f %6.2f %8.1f %6.2f %9.0f %8.0f",
+	fprintf(to, "%-11s %5u %5u %-19s %9.1f %6.2f %6.2f %8.1f %6.2f %9.0f %8.0f",
 		cell->method ? cell->method->name : "K = 0", cell->depth, cell->nodes, budget,
 		middle(cell->per_s, cell->n_rounds), middle(cell->ratio, cell->n_rounds),
 		ratio(t->usage.tokens, t->usage.iterations), experts(cell),
@@ -61,7 +61,7 @@ void spec_table(const struct spec_options *options, struct spec_cell *cells, siz
 	cpu_name(cpu);
 	fprintf(to, "%s, median of %zu round%s; %s\n\n", options->file, cells[0].n_rounds,
 		plural(cells[0].n_rounds), cpu);
-	fprintf(to, "%-11s %5s %5s %-16s %9s %6s %6s %8s %6s %9s %8s %7s %7s %7s %5s %5s\n",
+	fprintf(to, "%-11s %5s %5s %-19s %9s %6s %6s %8s %6s %9s %8s %7s %7s %7s %5s %5s\n",
 		"method", "depth", "nodes", "budget", "tokens/s", "ratio", "tok/it", "experts",
 		"x one", "verify us", "draft us", "changed", "audit", "ppl", "right", "same");
 	for (size_t i = 0; i < n; i++)
