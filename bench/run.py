@@ -180,11 +180,16 @@ def bench_drafters(*arguments):
           drafters.run(outrider_test, options, ROOT))
 
 
+def named(argument):
+    """A file by its name alone; a budget may have a slash as well."""
+    return Path(argument).name if Path(argument).is_file() else argument
+
+
 def bench_trees(*arguments):
     """Tokens per second, tokens per iteration and experts over the shape of trees of drafts."""
     options = trees.parse(arguments)
     need_programs()
-    write(trees.name(options), " ".join(["bench/run.py trees", *(Path(a).name for a in arguments)]) + f": verifier on {options.threads} threads, the default cache policy",
+    write(trees.name(options), " ".join(["bench/run.py trees", *map(named, arguments)]) + f": verifier on {options.threads} threads, the default cache policy",
           trees.run(outrider_test, options, ROOT))
 
 
@@ -192,7 +197,7 @@ def bench_spec(*arguments):
     """Trees of drafts by method, size and expert budget: speed, accepted length, experts, and what a budget changes."""
     options = spec.parse(arguments)
     need_programs()
-    write(spec.name(options), " ".join(["bench/run.py spec", *(Path(a).name for a in arguments)]) + f": verifier on {options.threads} threads, the default cache policy",
+    write(spec.name(options), " ".join(["bench/run.py spec", *map(named, arguments)]) + f": verifier on {options.threads} threads, the default cache policy",
           spec.run(outrider_test, options, ROOT))
 
 
