@@ -385,6 +385,28 @@ def until(condition, timeout=60, every=0.05):
     return False
 
 
+def asleep(service):
+    """The sessions that sleep, by their number."""
+    return {str(s["uid"]): s for s in service.ctl_json("sessions")["sessions"] if s["state"] == "asleep"}
+
+
+def told_to_sleep(service, ask, n=10):
+    """Sends a request n times until an answer is told to sleep before it is complete: small models are quick. Returns the sessions that
+    sleep, the process that sent the last n, and the function that waits for their results."""
+    begun = lambda: [str(s["uid"]) for s in service.ctl_json("sessions")["sessions"] if s["state"] == "running" and s["output_tokens"] > 20]
+    for _ in range(20):
+        process, results = service.swarm_start([ask] * n, concurrent=n)
+        until(begun, 2, every=0.01)
+        told = [uid for uid in begun() if service.ctl("session", "sleep", uid).returncode == 0]
+        busy = lambda: [s for s in service.ctl_json("sessions")["sessions"] if str(s["uid"]) in told and s["state"] not in ("asleep", "done")]
+        # One may have ended in the pass in which it was told.
+        until(lambda: not busy(), 30)
+        if sleepers := asleep(service):
+            return sleepers, process, results
+        results()
+    raise RuntimeError(f"20 times {n} answers were complete before one could be told to sleep")
+
+
 def seeded(default=20261121):
     """A random generator whose seed is printed, so that a failure can be repeated (OUTRIDER_TEST_SEED)."""
     seed = int(os.environ.get("OUTRIDER_TEST_SEED", default))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from faults import FOR_EVER, WHY_NOT, Faults
-from outrider_test import SAMPLED, TARGET_Q4, Service, Tap, difference, prompts, reference, seeded, until
+from outrider_test import SAMPLED, TARGET_Q4, Service, Tap, asleep, difference, prompts, reference, seeded, told_to_sleep, until
 
 TOKENS = 60
 tap = Tap()
@@ -60,28 +60,20 @@ def answers(service):
 def sleep_and_wake(service):
     """A session sleeps in the middle of its answer; the verifier is killed; it sleeps still, and goes on when it is woken."""
     long = reference(ids[0], 300, None, seed=9, extra=("--ignore-eos",))
-    _, results = service.swarm_start([{**request(0), "max_tokens": 300, "seed": 9, "logits_hash": False}])
-    live = lambda: [s for s in service.ctl_json("sessions")["sessions"] if s["state"] != "done"]
-    until(lambda: any(s["output_tokens"] > 20 for s in live()), 30)
-    uid = live()[0]["uid"]
-    slept = service.ctl("session", "sleep", str(uid))
+    before, _, results = told_to_sleep(service, {**request(0), "max_tokens": 300, "seed": 9, "logits_hash": False})
     until(lambda: "of its" in service.whole_log() and "sleeps: " in service.whole_log(), 30)
-    before = live()[0]
     service.kill("verifier")
     service.wait_ready()
-    after = live()[0]
+    after = asleep(service)
     time.sleep(0.3)
-    still = live()[0]
-    again = details(service).get("disk_found_tokens", 0)
-    woken = service.ctl("session", "wake", str(uid))
-    (result,) = results()
-    what = difference(result, long)
+    still = asleep(service)
+    woken = [service.ctl("session", "wake", uid) for uid in before]
+    wrong = [what for result in results() if (what := difference(result, long))]
     saved = [int(n) for n in re.findall(r"sleeps: (\d+) of its", service.whole_log())]
-    tap.ok(not what and slept.returncode == 0 and "asleep" in slept.stdout and woken.returncode == 0
-           and before["state"] == after["state"] == still["state"] == "asleep" and after["output_tokens"] == still["output_tokens"] < 300
-           and saved and saved[0] >= 128,
+    tap.ok(not wrong and not any(w.returncode for w in woken) and before.keys() == after.keys() == still.keys()
+           and all(after[uid]["output_tokens"] == still[uid]["output_tokens"] < 300 for uid in after) and max(saved, default=0) >= 128,
            f"a session sleeps through the verifier's death and goes on when it is woken: the same bytes ({saved} tokens saved)",
-           f"{what}\n{slept}\n{woken}\n{before}\n{after}\n{still}\n{again}\n{service.log_text()[-2000:]}")
+           f"{wrong}\n{woken}\n{before}\n{after}\n{still}\n{service.log_text()[-2000:]}")
     unknown = service.ctl("session", "sleep", "12345")
     tap.ok(unknown.returncode == os.EX_DATAERR and "session 12345: no such session here" in unknown.stderr, "a session that is not there is named",
            unknown)
@@ -90,19 +82,17 @@ def sleep_and_wake(service):
 def sleep_alone(service):
     """A session that was told to sleep outlives client_timeout without its client, and ends after sleep_timeout."""
     live = lambda: [s for s in service.ctl_json("sessions")["sessions"] if s["state"] != "done"]
-    process, _ = service.swarm_start([{**request(0), "max_tokens": 300, "seed": 10, "logits_hash": False}])
-    until(lambda: any(s["output_tokens"] > 10 for s in live()), 30)
-    slept = service.ctl("session", "sleep", str(live()[0]["uid"]))
+    _, process, _ = told_to_sleep(service, {**request(0), "max_tokens": 300, "seed": 10, "logits_hash": False})
     service.ctl("knob", "set", "client_timeout=200ms")
     process.kill()
     process.wait()
     time.sleep(1)
-    still = [s["state"] for s in live()]
+    still = {s["state"] for s in live()}
     service.ctl("knob", "set", "sleep_timeout=300ms")
     until(lambda: not live(), 20)
-    tap.ok(slept.returncode == 0 and still == ["asleep"] and not live() and "cancelled: its client has accepted nothing" in service.whole_log(),
+    tap.ok(still == {"asleep"} and not live() and "cancelled: its client has accepted nothing" in service.whole_log(),
            "a session that sleeps is kept without its client for sleep_timeout, not for client_timeout",
-           f"{slept} {still} {live()}\n{service.log_text()[-1500:]}")
+           f"{still} {live()}\n{service.log_text()[-1500:]}")
     service.ctl("knob", "reset", "client_timeout", "sleep_timeout")
 
 
