@@ -93,6 +93,27 @@ static struct draft_budget bounded(struct draft_budget budget)
 	return budget;
 }
 
+/* Hints, from history, for the session's newest token and n drafted ones behind it, without the first
+ * `skipped` of these. */
+static void hint_behind(struct worker *w, const struct draft_session *s, const int32_t *drafted,
+	uint32_t n, uint32_t skipped)
+{
+	int32_t tokens[LIMIT_DRAFT_DEPTH + 2];
+	uint32_t before = s->n > 1 ? 2 : 1;
+	memcpy(tokens, s->tokens + s->n - before, before * sizeof(*tokens));
+	memcpy(tokens + before, drafted, n * sizeof(*tokens));
+	hints_history(&w->hints, s, tokens, before - 1 + skipped, 1 + n - skipped);
+}
+
+/* At K = 0, and where the verifier drafts from masks, the pass begins now. A hint is of use for each
+ * layer that the pass has not reached. */
+static void hint_at_once(
+	struct worker *w, const struct draft_session *s, const struct draft_request *request)
+{
+	uint32_t n = request->n_own < LIMIT_MTP_DRAFT ? request->n_own : LIMIT_MTP_DRAFT;
+	hint_behind(w, s, request->own, n, 0);
+}
+
 /* The model or head that drafts for the session; NULL: none does. */
 static const struct draft_model *drafts_for(struct worker *w, const struct draft_session *s)
 {
@@ -124,11 +145,9 @@ static void add_request(struct worker *w, const struct draft_request *request)
 		at++;
 	if (at < w->n_items)
 		w->items[at].session = NULL;
-	/* At K = 0 the pass begins now. A hint is of use for each layer that the pass has not
-	 * reached. */
 	bool drafts = request->budget.nodes > 0;
 	if (!drafts && s) {
-		hints_history(&w->hints, s, s->tokens, s->n - 1, 1);
+		hint_at_once(w, s, request);
 		foresee(w, s, request);
 	} else if (s) {
 		foresight_forget(s);
@@ -187,24 +206,17 @@ static void send(struct worker *w, const struct draft_item *item, uint64_t took_
 static void hint(struct worker *w, const struct draft_item *item)
 {
 	const struct draft_reply *reply = item->reply;
-	int32_t tokens[LIMIT_DRAFT_DEPTH + 2];
+	int32_t drafted[LIMIT_DRAFT_DEPTH];
 	int16_t path[LIMIT_DRAFT_DEPTH];
-	struct draft_session *s = item->session;
-	if (!s)
+	if (!item->session)
 		return;
 	uint32_t length = draft_path(reply, path);
-	uint32_t before = s->n > 1 ? 2 : 1, first = before - 1, n = 1 + length;
-	memcpy(tokens, s->tokens + s->n - before, before * sizeof(*tokens));
 	for (uint32_t i = 0; i < length; i++)
-		tokens[before + i] = reply->node[path[i]].token;
+		drafted[i] = reply->node[path[i]].token;
 	bool itself = reply->method == DRAFT_MODEL && hints_wanted(&w->hints, HINT_DRAFT);
 	if (draft_by_passes(reply->method) && !itself)
 		return;
-	if (itself) {
-		first += length;
-		n = 1;
-	}
-	hints_history(&w->hints, s, tokens, first, n);
+	hint_behind(w, item->session, drafted, length, itself ? length : 0);
 }
 
 /* Looks up where the policy wants the paths of the session's drafts to end. A request that fixes K

@@ -30,7 +30,7 @@
 #include "shared/ipc/ring.h"
 
 #define DRAFT_REGION "draft"
-#define DRAFT_LAYOUT 7
+#define DRAFT_LAYOUT 8
 #define SUPPORTS_REGION "supports"
 #define SUPPORTS_LAYOUT 1
 
@@ -85,7 +85,10 @@ struct draft_request {
 	/* with nodes = 0: 1 = reply with what would have been drafted (`foreseen` of struct
 	 * draft_reply) */
 	uint32_t foresight;
-	uint32_t pad;
+	/* with nodes = 0: tokens that the verifier has drafted itself, from masks, and is about to
+	 * verify, for hints */
+	uint32_t n_own;
+	int32_t own[LIMIT_MTP_DRAFT];
 };
 
 /* A token of a draft. */
@@ -159,10 +162,10 @@ struct draft_part {
 	struct draft_node node[DRAFT_PART_NODES];
 };
 
-#define DRAFT_REQUEST_BYTES 64
+#define DRAFT_REQUEST_BYTES 128
 #define DRAFT_PART_BYTES 128
 #define DRAFT_PARTS_MAX ((LIMIT_DRAFT_NODES + DRAFT_PART_NODES - 1) / DRAFT_PART_NODES)
-static_assert(sizeof(struct draft_request) <= DRAFT_REQUEST_BYTES, "a request is one cache line");
+static_assert(sizeof(struct draft_request) <= DRAFT_REQUEST_BYTES, "a request is two cache lines");
 static_assert(sizeof(struct draft_part) == DRAFT_PART_BYTES, "a part is two cache lines");
 static_assert(
 	DRAFT_REPLY_SLOTS >= LIMIT_BATCH / DRAFT_PART_NODES + LIMIT_RUNNING + DRAFT_FORESEEN_SLOTS,

@@ -167,6 +167,40 @@ static void at_k_0_the_newest_tokens_experts_are_hinted_for_layer_by_layer(void 
 	assert_int_equal(hint.iteration, 1004);
 }
 
+/* The verifier's own draft behind the prompt: 4, which followed 7, and 1. */
+static void tokens_that_the_verifier_drafted_are_hinted_for_at_once(void **state)
+{
+	struct fixture *f = *state;
+	struct slot_hint hint;
+	bool wanted[8] = {false};
+	fake_begin(&f->fake, 2, UID, DRAFT_MTP_LORA, prompt, 8);
+	teach_prompt(f);
+	learnt(f, 160);
+	struct draft_request r = {.session = UID,
+		.sequence = ++f->fake.sequence,
+		.page = 2,
+		.n_tokens = 8,
+		.last = 1,
+		.iteration = 3000,
+		.n_own = 2,
+		.own = {4, 1}};
+	assert_true(ring_put(&f->fake.rings.requests, &r, sizeof(r)));
+	for (uint32_t i = 0; i < LAYERS * USED * 2; i++) {
+		assert_true(next(f, &hint));
+		wanted[hint.expert % 8] = true;
+		assert_int_equal(hint.iteration, 3000 + hint.layer);
+	}
+	assert_true(wanted[7] && wanted[4] && wanted[1]);
+	/* More of them than there can be, and tokens that are none, do no harm. */
+	r.sequence = ++f->fake.sequence;
+	r.iteration = 3010;
+	r.n_own = UINT32_MAX;
+	r.own[0] = INT32_MIN;
+	r.own[1] = INT32_MAX;
+	assert_true(ring_put(&f->fake.rings.requests, &r, sizeof(r)));
+	assert_true(next(f, &hint));
+}
+
 static void ngram_drafts_are_hinted_for_after_the_reply(void **state)
 {
 	struct fixture *f = *state;
@@ -312,6 +346,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(at_k_0_the_newest_tokens_experts_are_hinted_for_layer_by_layer),
+		TEST(tokens_that_the_verifier_drafted_are_hinted_for_at_once),
 		TEST(ngram_drafts_are_hinted_for_after_the_reply),
 		TEST(nobody_is_hinted_for_who_did_not_say_which_pass_it_is),
 		TEST(a_cache_that_wants_none_gets_none),

@@ -63,6 +63,12 @@ with Service(model=MODEL, options=("--adapter", ADAPTER, "--threads", 2, "--budg
     tap.ok(len(counts) == 3 and all(d >= a for a, d in counts) and counts[0][1] > counts[2][1] > 0 and counts[0][0] > 0
            and int(said["mask_rows"]) > sum(d for _, d in counts), "status counts drafts by position, and the rows with masks", said)
 
+    def hints():
+        return int(next(p for p in service.status() if p["name"] == "drafter")["details"]["history_hints"])
+
+    before = hints()
+    service.swarm([request("greedy", i, 3, logit_bias=FEW) for i in range(len(ids))])
+    tap.ok(hints() > before, "the drafter hints which experts they need", (before, hints()))
     stopped = service.pid("drafter")
     os.kill(stopped, signal.SIGSTOP)
     result = service.swarm([request("greedy", i, 3, logit_bias=FEW) for i in range(len(ids))], concurrent=2)

@@ -251,6 +251,27 @@ static void what_is_never_answered_is_asked_again(void **state)
 	assert_int_equal(drafts_state(rig->drafts, 1, 10, 105), DRAFTS_NONE);
 }
 
+static void a_draft_from_masks_is_told_and_no_other(void **state)
+{
+	struct rig *rig = *state;
+	static const int32_t tokens[] = {7, 9};
+
+	begin(rig);
+	assert_true(drafts_begin(rig->drafts, clock_ns()));
+	for (uint32_t i = 0; i < 3; i++) {
+		const struct drafts_own own = {
+			i == 1 ? DRAFT_NONE : DRAFT_MTP_LORA, 2, tokens, NULL};
+
+		drafts_put(rig->drafts, 1, 10, 100, &own);
+		drafts_follow(rig->drafts, 1, 10, i == 2 ? 101 : 100, false);
+		struct draft_request request = asked(rig);
+
+		assert_int_equal(request.budget.nodes, 0);
+		assert_int_equal(request.n_own, i == 0 ? 2 : 0);
+		assert_true(i > 0 || (request.own[0] == 7 && request.own[1] == 9));
+	}
+}
+
 static void a_dead_drafter_ends_the_wait_at_once(void **state)
 {
 	struct rig *rig = *state;
@@ -338,6 +359,8 @@ int main(void)
 			teardown),
 		cmocka_unit_test_setup_teardown(
 			what_is_never_answered_is_asked_again, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_draft_from_masks_is_told_and_no_other, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			a_dead_drafter_ends_the_wait_at_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(

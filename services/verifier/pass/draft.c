@@ -160,6 +160,8 @@ static void choose(struct engine *engine, struct pass_part *part, bool may_ask)
 			choose_k(engine, part, has_policy, &knobs);
 			masks_take_draft(engine, part);
 		}
+		/* For hints alone, which are for the drafted tokens, too. */
+		follow_without_draft(engine, part, has_policy, &knobs);
 		return;
 	}
 	if (may_ask && part->decodes && s->end_before == SESSION_END_NONE &&

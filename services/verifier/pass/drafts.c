@@ -259,6 +259,19 @@ void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_t
 	s->out = true;
 }
 
+static void tell_own(const struct drafts *drafts, struct draft_request *request)
+{
+	const struct draft_reply *draft = drafts_reply(drafts, request->page);
+
+	if (drafts_state(drafts, request->page, request->session, request->n_tokens) !=
+			DRAFTS_HERE ||
+		draft->method != DRAFT_MTP_LORA)
+		return;
+	request->n_own = draft->n < LIMIT_MTP_DRAFT ? draft->n : LIMIT_MTP_DRAFT;
+	for (uint32_t i = 0; i < request->n_own; i++)
+		request->own[i] = draft->node[i].token;
+}
+
 void drafts_follow(
 	struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens, bool foresight)
 {
@@ -276,6 +289,7 @@ void drafts_follow(
 		.last = 1,
 		.iteration = drafts->iteration,
 		.foresight = foresight};
+	tell_own(drafts, request);
 	ring_publish(&drafts->rings.requests);
 }
 

@@ -83,7 +83,7 @@ enum drafts_state drafts_state(
 void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens,
 	struct draft_budget budget, bool last);
 /* Tells the drafter that the session has n_tokens, without asking for a draft. foresight: asks it
- * to report what it would have drafted. */
+ * to report what it would have drafted. A draft from masks that is there is told, too, for hints. */
 void drafts_follow(
 	struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens, bool foresight);
 
