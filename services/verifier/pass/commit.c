@@ -1,6 +1,7 @@
 /* The step "commit": makes the accepted tokens part of their sessions, and their cells part of the
- * KV cache; publishes their hidden states. Then brings recurrent states up to the accepted drafts. pass_publish, which makes the
- * tokens known, is here too. */
+ * KV cache; publishes their hidden states. Then brings recurrent states up to the accepted drafts,
+ * and lets other sessions find what is complete. pass_publish, which makes the tokens known, is here
+ * too. */
 #include "services/verifier/pass/engine.h"
 
 #include "shared/base/clock.h"
@@ -36,11 +37,22 @@ static void commit_cells(struct engine *engine, const struct pass *pass, struct 
 		rejected[n_rejected++] = pass->cells[part->mask_row + i];
 	if (part->n_drafts + part->n_masks > 0)
 		kv_commit(&engine->kv, seq, accepted, n_accepted, rejected, n_rejected);
-	/* Keys and values that an expert budget changed are for no other session. Up to the first
-	 * draft there are none. */
-	const struct session_page *page = part->session->page;
-	if (!page->request.budgeted || !part->decodes)
-		kv_prefix_enter(&engine->kv, seq, page->request.prefix_domain, page->tokens);
+}
+
+/* Lets other sessions find complete pages. Where another session has the same ones, the session goes
+ * over to them, so this comes after the replay, which knows accepted drafts by their cells. */
+static void enter_prefixes(struct engine *engine, const struct pass *pass)
+{
+	for (uint32_t i = 0; i < pass->n_parts; i++) {
+		const struct pass_part *part = &pass->parts[i];
+		const struct session_page *page = part->session->page;
+
+		/* Keys and values that an expert budget changed are for no other session. Up to the
+		 * first draft there are none. */
+		if (!page->request.budgeted || !part->decodes)
+			kv_prefix_enter(&engine->kv, &part->session->seq,
+				page->request.prefix_domain, page->tokens);
+	}
 }
 
 /* Measures how fast the answers of a class come. */
@@ -111,5 +123,6 @@ void pass_commit(struct engine *engine, struct pass *pass)
 	if (hidden_feed_end(&engine->hidden))
 		drafts_wake(&engine->drafts);
 	forward_replay(engine->forward);
+	enter_prefixes(engine, pass);
 	take_snapshots(engine, pass);
 }
