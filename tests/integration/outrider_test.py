@@ -4,6 +4,7 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -230,9 +231,9 @@ class Service:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 ended(self.process)
         self.log.close()
-        # A sanitizer's report ends a process that is then started again: the answers alone would not show it.
+        # A process that fails is started again, and answers go on: they alone would not show it.
         reports = [line for line in self.whole_log().splitlines()
-                   if "Sanitizer:" in line or "runtime error:" in line]
+                   if re.search(r"Sanitizer:|runtime error:|: Assertion `|killed by signal (4|8|11) ", line)]
         if reports:
             raise RuntimeError(f"{self.directory}/log: " + "\n".join(reports[:10]))
         shutil.rmtree(self.directory, ignore_errors=True)
