@@ -184,12 +184,17 @@ for target, head, taps in (("target-llama", "eagle3-llama-own", 3), ("nextn-qwen
                len({tuple(r["tokens"]) for r, _ in answers}) == 1,
                f"{head or target}: chains, trees and no drafts publish the same states", [len(s) for s in same])
 
+def all_resident(service):
+    cache = next(p for p in service.status() if p["name"] == "expert-cache").get("details") or {}
+    return cache.get("resident") == cache.get("experts", -1)
+
+
 # The experts of a model's own layer are slots of the expert-cache, under its budget; what it lacks is read from the file.
 model = Path(folder.name) / "nextn-glm4moe.f32.gguf"
 expected = references(model, TOKENS)
 for budget in ("all", "60%", "min"):
     with Service(model=model, options=("--threads", 2, "--budget", budget)) as service:
-        until(lambda: details(service).get("head"))
+        until(lambda: details(service).get("head") and (budget != "all" or all_resident(service)))
         wrong, kills = [], 0
         for round in range(4):
             process, results = service.swarm_start([request(i % 2, i % len(ids), TOKENS, k=3, **({"draft_nodes": 16, "draft_width": 4} if round % 2 else {}))

@@ -22,7 +22,7 @@ def load_json(service, *options):
     return json.loads(result.stdout) if result.returncode == 0 else {"error": result.stderr}
 
 
-with Service(sets=("verifier.sessions_max=8", "verifier.queue_max=100")) as service, tempfile.TemporaryDirectory() as folder:
+with Service(sets=("verifier.sessions_max=8", "verifier.queue_max=100", "verifier.linger=2s")) as service, tempfile.TemporaryDirectory() as folder:
     picture = Path(folder) / "load.svg"
     said = load(service, "--rate", 40, "--requests", 40, "--prompt-tokens", "20-40", "--output-tokens", "4-12", "--ttft", 100000,
                 "--plot", picture)
