@@ -152,16 +152,17 @@ def check_status(gateway):
 
     def running():
         found[:] = [s for s in get()[1]["sessions"] if s["state"] == "running" and s["max_tokens"] == 900]
-        return found and found[0]["output_tokens"] > 0
-    # On a busy machine an answer may end before anybody looks.
+        return any(s["output_tokens"] > 0 for s in found)
+    # One answer of a quick model may end before anybody looks, so there are eight at a time.
     for _ in range(10):
-        peer = gateway.connection()
-        peer.request("POST", "/v1/completions", json.dumps({"prompt": "In the beginning", "max_tokens": 900, "ignore_eos": True, "seed": 1,
-                                                            "temperature": 1, "stream": True, "outrider": {"k": 3}}))
-        reply = peer.getresponse()
+        peers = [gateway.connection() for _ in range(8)]
+        for peer in peers:
+            peer.request("POST", "/v1/completions", json.dumps({"prompt": "In the beginning", "max_tokens": 900, "ignore_eos": True, "seed": 1,
+                                                                "temperature": 1, "stream": True, "outrider": {"k": 3}}))
         seen = until(running, 3, every=0.01)
-        while reply.readline():
-            pass
+        for reply in [peer.getresponse() for peer in peers]:
+            while reply.readline():
+                pass
         if seen:
             break
     ok(seen and found[0]["k"] == 3, "/status shows a session that runs", found)
