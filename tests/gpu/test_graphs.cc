@@ -7,12 +7,12 @@
 #include <csetjmp>
 #include <cstdarg>
 #include <cstdio>
-#include <sys/wait.h>
-#include <unistd.h>
 
 extern "C" {
 #include <cmocka.h>
 }
+
+#include "tests/gpu/dies.h"
 
 enum { THREADS = 64 };
 
@@ -157,34 +157,18 @@ static void queue_ticket_inside(struct rig *r, const struct pass *p)
 }
 
 /* The process must end, with a message that has `text`. */
-static void dies(
+static void dies_in(
 	void (*run)(struct rig *, const struct pass *), const struct pass *p, const char *text)
 {
-	int pipes[2], status;
-	char said[512] = "";
+	dies(
+		[=] {
+			struct rig r;
 
-	assert_int_equal(pipe(pipes), 0);
-	pid_t child = fork();
-	if (child == 0) {
-		struct rig r;
-
-		dup2(pipes[1], STDERR_FILENO);
-		open_rig(&r);
-		run(&r, p);
-		close_rig(&r);
-		_exit(0);
-	}
-	close(pipes[1]);
-	assert_true(child > 0);
-	size_t have = 0;
-	ssize_t n;
-	while (have < sizeof(said) - 1 &&
-		(n = read(pipes[0], said + have, sizeof(said) - 1 - have)) > 0)
-		have += static_cast<size_t>(n);
-	close(pipes[0]);
-	assert_int_equal(waitpid(child, &status, 0), child);
-	if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGABRT || !strstr(said, text))
-		fail_msg("status %d, said: %s", status, said);
+			open_rig(&r);
+			run(&r, p);
+			close_rig(&r);
+		},
+		text);
 }
 
 static void a_value_that_has_changed_is_found(void **)
@@ -192,21 +176,21 @@ static void a_value_that_has_changed_is_found(void **)
 	struct pass p = usual;
 
 	p.by = 3;
-	dies(changed, &p, "what kernel add was given by value has changed");
+	dies_in(changed, &p, "what kernel add was given by value has changed");
 	p = usual;
 	p.threads = 32;
-	dies(changed, &p, "what kernel add was given by value has changed");
+	dies_in(changed, &p, "what kernel add was given by value has changed");
 	p = usual;
 	p.array = 41;
-	dies(changed, &p, "an array that its kernels read has changed");
+	dies_in(changed, &p, "an array that its kernels read has changed");
 	p = usual;
 	p.last = false;
-	dies(changed, &p, "is replayed without its last steps");
+	dies_in(changed, &p, "is replayed without its last steps");
 }
 
 static void a_ticket_in_a_graph_is_found(void **)
 {
-	dies(queue_ticket_inside, &usual, "comes between the two ends of a graph");
+	dies_in(queue_ticket_inside, &usual, "comes between the two ends of a graph");
 }
 
 int main(void)

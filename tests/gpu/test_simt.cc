@@ -5,12 +5,12 @@
 #include <csetjmp>
 #include <cstdarg>
 #include <cstdio>
-#include <sys/wait.h>
-#include <unistd.h>
 
 extern "C" {
 #include <cmocka.h>
 }
+
+#include "tests/gpu/dies.h"
 
 enum { THREADS = 128, SEEDS = 8 };
 
@@ -225,52 +225,36 @@ static void a_copy_that_nobody_awaits_is_seen(void **)
 }
 
 /* The process must end, with a message that has `text`. */
-static void dies(launcher *launch, const char *text)
+static void dies_in(launcher *launch, const char *text)
 {
-	int pipes[2], status;
-	char said[512] = "";
+	dies(
+		[=] {
+			struct rig r;
 
-	assert_int_equal(pipe(pipes), 0);
-	pid_t child = fork();
-	if (child == 0) {
-		struct rig r;
-
-		dup2(pipes[1], STDERR_FILENO);
-		open_rig(&r, 1);
-		launch(&r);
-		close_rig(&r);
-		_exit(0);
-	}
-	close(pipes[1]);
-	assert_true(child > 0);
-	size_t have = 0;
-	ssize_t n;
-	while (have < sizeof(said) - 1 &&
-		(n = read(pipes[0], said + have, sizeof(said) - 1 - have)) > 0)
-		have += static_cast<size_t>(n);
-	close(pipes[0]);
-	assert_int_equal(waitpid(child, &status, 0), child);
-	if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGABRT || !strstr(said, text))
-		fail_msg("status %d, said: %s", status, said);
+			open_rig(&r, 1);
+			launch(&r);
+			close_rig(&r);
+		},
+		text);
 }
 
 static void a_divergent_barrier_is_named(void **)
 {
-	dies(launch_two_barriers, "kernel two_barriers, block 0,0, thread");
-	dies(launch_two_barriers, "different barriers");
-	dies(launch_half_a_barrier, "another thread has ended");
+	dies_in(launch_two_barriers, "kernel two_barriers, block 0,0, thread");
+	dies_in(launch_two_barriers, "different barriers");
+	dies_in(launch_half_a_barrier, "another thread has ended");
 }
 
 static void lanes_that_do_not_come_are_named(void **)
 {
-	dies(launch_half_a_shuffle, "has ended");
-	dies(launch_foreign_lane, "which the mask does not name");
+	dies_in(launch_half_a_shuffle, "has ended");
+	dies_in(launch_foreign_lane, "which the mask does not name");
 }
 
 static void shared_memory_has_an_end(void **)
 {
-	dies(launch_behind_the_end, "bytes behind the end of shared memory");
-	dies(launch_too_much_shared, "shared memory has 511 bytes");
+	dies_in(launch_behind_the_end, "bytes behind the end of shared memory");
+	dies_in(launch_too_much_shared, "shared memory has 511 bytes");
 }
 
 int main(void)
