@@ -26,7 +26,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 from peers import PACKAGES, Failure, need_programs  # noqa: E402
-from run import MODELS, command_line, files, machine, numbers, warm  # noqa: E402
+from run import MODELS, command_line, each_file, machine, numbers, warm, write_files  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_S = 600  # for a model to be read, and packed
@@ -204,11 +204,8 @@ def write(options, about, results):
             f"{about['threads']} threads; prompts of {options.prompt_tokens} tokens, answers of {options.output_tokens}, {options.requests} requests "
             f"of each client; medians of {options.rounds} round{'s' * (options.rounds != 1)} in turn.\nTokens/s of all answers together, prompts included.\n"
             f"llama.cpp: llama-server of {package.name} {package.version} from PyPI\n")
-    options.results.mkdir(parents=True, exist_ok=True)
-    (options.results / f"{options.name}.txt").write_text(head + "\n" + "\n\n".join(map(table, results)) + "\n")
-    with open(options.results / f"{options.name}.json", "w") as out:
-        json.dump({"machine": about, "llama.cpp": package.facts("llama-server"), "models": results}, out, indent=1)
-        out.write("\n")
+    write_files(options, head + "\n" + "\n\n".join(map(table, results)) + "\n",
+                {"machine": about, "llama.cpp": package.facts("llama-server"), "models": results})
 
 
 def main():
@@ -221,15 +218,8 @@ def main():
         if options.build_only:
             return 0
         need_programs(options.build, "outrider", "outrider-gateway", "outrider-model")
-        about, results = machine(options), []
-        for name, path, temporary in files(options):
-            try:
-                results.append(measure(options, name, path))
-            finally:
-                if temporary:
-                    path.unlink()
-            write(options, about, results)
-            print("\n" + table(results[-1]) + "\n", flush=True)
+        about = machine(options)
+        each_file(options, lambda name, path: measure(options, name, path), lambda results: write(options, about, results), table)
     except Failure as problem:
         print(f"peers: {problem}", file=sys.stderr)
         return 1

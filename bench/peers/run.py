@@ -303,11 +303,31 @@ def write(options, about, all_engines, results):
             "shares of the floor: what it would be\nhad the memory given both the same.\n")
     head += "".join(f"{e.name}: {e.facts['package']} {e.facts['version']} from PyPI\n" for e in all_engines[1:]
                     if "package" in e.facts)
+    write_files(options, head + "\n" + "\n\n".join(map(table, results)) + "\n",
+                {"machine": about, "engines": {e.name: e.facts for e in all_engines}, "models": results})
+
+
+def write_files(options, text, facts):
+    """The two files of the results."""
     options.results.mkdir(parents=True, exist_ok=True)
-    (options.results / f"{options.name}.txt").write_text(head + "\n" + "\n\n".join(map(table, results)) + "\n")
+    (options.results / f"{options.name}.txt").write_text(text)
     with open(options.results / f"{options.name}.json", "w") as out:
-        json.dump({"machine": about, "engines": {e.name: e.facts for e in all_engines}, "models": results}, out, indent=1)
+        json.dump(facts, out, indent=1)
         out.write("\n")
+
+
+def each_file(options, measure_file, write_all, table_of):
+    """Measures every file with measure_file(name, path). After each it writes all results so far with write_all(results), so that a
+    run that is ended leaves what it has, and shows the newest as table_of(result)."""
+    results = []
+    for name, path, temporary in files(options):
+        try:
+            results.append(measure_file(name, path))
+        finally:
+            if temporary:
+                path.unlink()
+        write_all(results)
+        print("\n" + table_of(results[-1]) + "\n", flush=True)
 
 
 def main():
@@ -319,18 +339,12 @@ def main():
             raise Failure("--rounds 0 and no --depths: there is nothing to measure")
         if not options.build_only:
             need_programs(options.build, "outrider-bench", "outrider-model")
-        all_engines, results = engines(options), []
+        all_engines = engines(options)
         if options.build_only:
             return 0
         about = machine(options)
-        for name, path, temporary in files(options):
-            try:
-                results.append(measure(options, all_engines, name, path))
-            finally:
-                if temporary:
-                    path.unlink()
-            write(options, about, all_engines, results)
-            print("\n" + table(results[-1]) + "\n", flush=True)
+        each_file(options, lambda name, path: measure(options, all_engines, name, path),
+                  lambda results: write(options, about, all_engines, results), table)
     except Failure as problem:
         print(f"peers: {problem}", file=sys.stderr)
         return 1
