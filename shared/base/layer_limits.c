@@ -1,5 +1,7 @@
 #include "shared/base/layer_limits.h"
 
+#include "shared/base/layer_span.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,22 +10,14 @@ static_assert(LAYER_LIMITS_TEXT > LIMIT_LAYERS * sizeof("255:1024,"), "each laye
 static_assert(
 	LIMIT_LAYERS <= 256 && LIMIT_EXPERTS <= 9999, "the digits that the text has room for");
 
+enum { DIGITS = 9 }; /* of a number */
+
 struct reading {
 	const char *name, *text, *at;
 	uint32_t n_layers, n_experts;
 	uint16_t limits[LIMIT_LAYERS];
 	struct error *err;
 };
-
-/* A number of up to 9 digits; false: there is none. */
-static bool number(struct reading *r, uint32_t *out)
-{
-	const char *from = r->at;
-
-	for (*out = 0; *r->at >= '0' && *r->at <= '9' && r->at - from < 9; r->at++)
-		*out = *out * 10 + (uint32_t)(*r->at - '0');
-	return r->at > from;
-}
 
 static int refuse_form(const struct reading *r)
 {
@@ -48,20 +42,14 @@ static int refuse_limit(const struct reading *r, uint32_t first, uint32_t last, 
 /* LAYER:NUMBER, FIRST-LAST:NUMBER or FIRST-:NUMBER. */
 static int read_one(struct reading *r)
 {
-	uint32_t first, last, limit;
+	struct layer_span span;
+	uint32_t limit;
 
-	if (!number(r, &first))
+	if (!layer_span_read(&r->at, DIGITS, &span) || *r->at++ != ':' ||
+		!layer_number_read(&r->at, DIGITS, &limit))
 		return refuse_form(r);
-	last = first;
-	if (*r->at == '-') {
-		r->at++;
-		if (*r->at == ':')
-			last = first < r->n_layers ? r->n_layers - 1 : first;
-		else if (!number(r, &last))
-			return refuse_form(r);
-	}
-	if (*r->at++ != ':' || !number(r, &limit))
-		return refuse_form(r);
+	uint32_t first = span.first;
+	uint32_t last = span.open && first < r->n_layers ? r->n_layers - 1 : span.last;
 	if (first > last)
 		return error_set(r->err, EINVAL,
 			"%s: layers %u to %u: the first is behind the last", r->name, first, last);
@@ -98,7 +86,7 @@ static int read_all(struct reading *r)
 
 	if (strcmp(r->text, "all") == 0)
 		return 0;
-	if (number(r, &limit) && *r->at == '\0')
+	if (layer_number_read(&r->at, DIGITS, &limit) && *r->at == '\0')
 		return read_every(r, limit);
 	r->at = r->text;
 	for (;;) {

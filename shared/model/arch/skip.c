@@ -1,5 +1,6 @@
 #include "shared/model/arch/skip.h"
 
+#include "shared/base/layer_span.h"
 #include "shared/model/arch/model_internal.h"
 
 #include <errno.h>
@@ -8,18 +9,7 @@
 
 static_assert(LIMIT_LAYERS == 256, "the message below says so");
 
-/* A number of at most four digits; false when there is none. */
-static bool number(const char **text, uint32_t *out)
-{
-	const char *at = *text;
-	uint32_t value = 0;
-	while (at - *text < 4 && *at >= '0' && *at <= '9')
-		value = 10 * value + (uint32_t)(*at++ - '0');
-	bool any = at > *text && !(*at >= '0' && *at <= '9');
-	*text = at;
-	*out = value;
-	return any;
-}
+enum { DIGITS = 4 }; /* of a number */
 
 static int refuse(const char *text, struct error *err)
 {
@@ -39,24 +29,17 @@ int skip_parse(const char *text, struct skip *out, struct error *err)
 		out->automatic = true;
 		if (*at == '\0')
 			return 0;
-		if (*at++ != ':' || !number(&at, &out->n) || *at != '\0' || out->n == 0 ||
-			out->n >= LIMIT_LAYERS)
+		if (*at++ != ':' || !layer_number_read(&at, DIGITS, &out->n) || *at != '\0' ||
+			out->n == 0 || out->n >= LIMIT_LAYERS)
 			return refuse(text, err);
 		return 0;
 	}
 	for (;;) {
-		uint32_t first, last;
-		if (!number(&at, &first))
+		struct layer_span span;
+		if (!layer_span_read(&at, DIGITS, &span) || span.open || span.last < span.first ||
+			span.last >= LIMIT_LAYERS)
 			return refuse(text, err);
-		last = first;
-		if (*at == '-') {
-			at++;
-			if (!number(&at, &last))
-				return refuse(text, err);
-		}
-		if (last < first || last >= LIMIT_LAYERS)
-			return refuse(text, err);
-		for (uint32_t i = first; i <= last; i++)
+		for (uint32_t i = span.first; i <= span.last; i++)
 			out->layer[i] = true;
 		if (*at == '\0')
 			return 0;
