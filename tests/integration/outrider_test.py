@@ -219,6 +219,11 @@ class Service:
         self.renewed(name, self.end(name, sig))
         self.wait_ready()
 
+    def all_resident(self):
+        """Whether the expert-cache has read every expert."""
+        cache = next(p for p in self.status() if p["name"] == "expert-cache").get("details") or {}
+        return cache.get("resident") == cache.get("experts", -1)
+
     def whole_log(self):
         return (self.directory / "log").read_text(errors="replace")
 
