@@ -150,10 +150,14 @@ def check_same_calls(gateway, service):
             events = gateway.events("/v1/chat/completions", drafted)
             calls = expected[0]["message"]["tool_calls"]
             parts = parts_of(events)
-            if status != 200 or answer["choices"] != expected or calls_of(events) != calls or len(parts) < 2 * len(calls) + (k == 0) or \
+            if status != 200 or answer["choices"] != expected or calls_of(events) != calls or len(parts) < 2 * len(calls) or \
                     [p["index"] for p in parts] != sorted(p["index"] for p in parts):
                 wrong.append((k, method, answer))
-    ok(not wrong and all(map(good, expected[0]["message"]["tool_calls"])), "the same calls for every K and drafter, streamed as they are written", wrong[:1] or expected)
+    ok(not wrong and all(map(good, expected[0]["message"]["tool_calls"])), "the same calls for every K and drafter, streamed", wrong[:1] or expected)
+    calls = expected[0]["message"]["tool_calls"]
+    alone = {**body, "outrider": {"k": 0, "draft_method": "none"}}
+    events = eventually(lambda: gateway.events("/v1/chat/completions", alone), lambda events: len(parts_of(events)) > 2 * len(calls))
+    ok(calls_of(events) == calls and len(parts_of(events)) > 2 * len(calls), "as they are written", events[-3:])
     ok(len(expected[0]["message"]["tool_calls"]) >= 2, "and there are two at least", expected)
     killed = []
 
@@ -198,6 +202,24 @@ def check_tool_refusals(gateway):
         ok(status == 400 and error.get("param") == param and word in error.get("message", ""), f"{fields} is refused", answer)
 
 
+def eventually(ask, wanted):
+    """The first stream of up to 20 that is as wanted, or the last: on a busy machine a whole call may come in one part."""
+    for _ in range(20):
+        events = ask()
+        if wanted(events):
+            break
+    return events
+
+
+def deltas_of(events):
+    """The parts of each call's arguments in a stream of /v1/responses, by item."""
+    deltas = {}
+    for kind, e in events:
+        if kind == "response.function_call_arguments.delta":
+            deltas.setdefault(e["item_id"], []).append(e["delta"])
+    return deltas
+
+
 def named_events(gateway, body):
     """(event, object) of a stream of /v1/responses."""
     status, headers, data = gateway.ask("POST", "/v1/responses", {"stream": True, **body})
@@ -228,12 +250,9 @@ def check_responses(gateway):
     status, answer = gateway.post("/v1/responses", asked)
     calls = [item for item in answer.get("output", ()) if item["type"] == "function_call"]
     ok(status == 200 and calls and all(good({"id": c["call_id"], "type": "function", "function": c}) for c in calls), "calls are items", answer)
-    events = named_events(gateway, asked)
+    events = eventually(lambda: named_events(gateway, asked), lambda events: any(len(d) > 1 for d in deltas_of(events).values()))
+    deltas = deltas_of(events)
     arguments = [e["arguments"] for kind, e in events if kind == "response.function_call_arguments.done"]
-    deltas = {}
-    for kind, e in events:
-        if kind == "response.function_call_arguments.delta":
-            deltas.setdefault(e["item_id"], []).append(e["delta"])
     whole = [item for item in events[-1][1]["response"]["output"] if item["type"] == "function_call"]
     ok(arguments == [c["arguments"] for c in calls] == ["".join(d) for d in deltas.values()] == [c["arguments"] for c in whole] and
        any(len(d) > 1 for d in deltas.values()) and list(deltas) == [c["id"] for c in whole], "and so in a stream, as they are written", events[-3:])
