@@ -120,20 +120,32 @@ static int make(const struct service *service, const struct device_options *opti
 	return status;
 }
 
-int live_device_make(const struct service *service, const struct cache_config *next,
-	struct device **out, struct error *err)
+/* Whether so many slots fit once those in use are given back. */
+static bool fit_instead(const struct service *service, uint32_t n_slots)
 {
-	uint32_t n_slots;
+	struct backend_memory memory;
+	service->backend->ops->memory(service->backend, &memory);
+	return n_slots * service->device->slots.slot_bytes <= memory.free + slots_bytes(service);
+}
+
+int live_device_make(const struct service *service, const struct cache_config *next,
+	struct live_device_made *out, struct error *err)
+{
+	uint32_t least = slots_min(&service->geometry);
 	struct device_share share;
 	int status = live_device_slots(
-		service, next->device_budget, slots_bytes(service), &n_slots, &share, err);
+		service, next->device_budget, slots_bytes(service), &out->wanted, &share, err);
 	if (status != 0)
 		return status;
-	const struct device_options options = options_of(service, next, n_slots);
-	status = make(service, &options, out, err);
+	struct device_options options = options_of(service, next, out->wanted);
+	status = make(service, &options, &out->device, err);
+	if (status != -ENOMEM || out->wanted <= least || !fit_instead(service, out->wanted))
+		return status;
+	/* They are made beside those in use. Without room for both, the fewest come in between. */
+	options.n_slots = least;
+	status = make(service, &options, &out->device, err);
 	if (status != -ENOMEM)
 		return status;
-	/* They are made beside those in use, which are given back afterwards. */
 	const struct error why = *err;
 	return error_set(err, ENOMEM,
 		"%.300s; while the budget changes, slots of the former size are there too",
@@ -200,6 +212,9 @@ int live_device_open(struct service *service, struct error *err)
 		service, service->config.device_budget, 0, &n_slots, &service->device_share, err);
 	if (status != 0)
 		return status;
+	/* The predecessor may have ended while it had the fewest for a moment. */
+	service->device_wanted =
+		before > slots_min(&service->geometry) && before < n_slots ? before : n_slots;
 	n_slots = before > 0 ? before : n_slots;
 	struct device_options options = options_of(service, &service->config, n_slots);
 	options.recovered_fd = service->device_fd;
@@ -226,13 +241,49 @@ int live_device_open(struct service *service, struct error *err)
 	return 0;
 }
 
-void live_device_use(struct service *service, struct device *device)
+void live_device_use(struct service *service, const struct live_device_made *made)
 {
-	log_notice("device_budget: %u slots, were %u", device->slots.n_slots,
-		service->device->slots.n_slots);
+	log_notice("device_budget: %u slots, were %u%s", made->device->slots.n_slots,
+		service->device->slots.n_slots,
+		made->device->slots.n_slots < made->wanted
+			? ", until those are given back and there is room for more"
+			: "");
 	/* Before those that were in use are closed: the broker lends from them. */
-	service->device = device;
+	service->device = made->device;
+	service->device_wanted = made->wanted;
 	live_device_offer(service);
+}
+
+/* Makes the slots that the budget means now, and has the worker use them. */
+static int change(
+	struct service *service, const struct cache_config *config, struct error *err)
+{
+	struct live_device_made made;
+	struct transfer_change change = {.budget = service->budget};
+	change.options = live_options(service, config, service->budget);
+	int status = live_device_make(service, config, &made, err);
+	if (status != 0)
+		return status;
+	change.device = made.device;
+	status = transfer_apply(&service->transfer, &change, err);
+	if (status == 0)
+		live_device_use(service, &made);
+	live_device_free(&change.device);
+	return status;
+}
+
+void live_device_more(struct service *service, const struct cache_config *config)
+{
+	struct backend_memory memory;
+	struct error err;
+	if (service->device == NULL || service->device->slots.n_slots >= service->device_wanted)
+		return;
+	/* The verifier may not have let go of the former slots yet. */
+	service->backend->ops->memory(service->backend, &memory);
+	if (service->device_wanted * service->device->slots.slot_bytes > memory.free)
+		return;
+	if (change(service, config, &err) != 0)
+		log_limited(LOG_LEVEL_ERROR, "%s", err.text);
 }
 
 /* True when the slots of auto have to be others now: fewer if there is too little memory, more if it
@@ -247,9 +298,9 @@ void live_device_follow(struct service *service)
 {
 	const struct cache_config *config = &service->config;
 	struct device_share share;
-	struct transfer_change change = {.budget = service->budget};
 	struct error err;
 	uint32_t n_slots;
+	live_device_more(service, config);
 	if (service->device == NULL || !service->needs.said || service->needs.of.device == 0 ||
 		(service->device_share.said &&
 			service->device_share.needs == service->needs.of.device))
@@ -258,15 +309,8 @@ void live_device_follow(struct service *service)
 		service, config->device_budget, slots_bytes(service), &n_slots, &share, &err);
 	service->device_share = share;
 	if (status == 0 && budget_is_auto(config->device_budget) && worth_it(service, n_slots)) {
-		change.options = live_options(service, config, service->budget);
-		status = live_device_make(service, config, &change.device, &err);
-		if (status == 0) {
-			struct device *device = change.device;
-			status = transfer_apply(&service->transfer, &change, &err);
-			if (status == 0)
-				live_device_use(service, device);
-		}
-		live_device_free(&change.device);
+		status = change(service, config, &err);
+		live_device_more(service, config);
 	}
 	if (status != 0)
 		log_error("%s", err.text);

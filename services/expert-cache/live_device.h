@@ -1,6 +1,7 @@
 /* The device's slots as the service sees them: its setting device_budget, at the start and changed at
  * run time. In the loop's thread. A change makes other regions, and the verifier goes over to them
- * between two passes: the memory of a region is allocated once, and is as large as its slots. */
+ * between two passes: the memory of a region is allocated once, and is as large as its slots. Where
+ * there is no room for both, the change goes over the fewest slots. */
 #pragma once
 
 #include "services/expert-cache/service.h"
@@ -14,13 +15,22 @@ void live_device_recover(struct service *service);
 /* Opens service->device, over service->backend: with the regions of a dead predecessor, or with new
  * ones. */
 int live_device_open(struct service *service, struct error *err);
-/* Makes the slots for another budget, which are not used yet. */
+struct live_device_made {
+	struct device *device;
+	uint32_t wanted; /* the slots that the budget means; the device may have fewer for now */
+};
+/* Makes the slots for another budget, which are not used yet. Where there is no room for them beside
+ * those in use, but instead of them, it makes the fewest: live_device_more goes on from there. */
 int live_device_make(const struct service *service, const struct cache_config *next,
-	struct device **out, struct error *err);
+	struct live_device_made *out, struct error *err);
 /* Uses these slots from now on; the worker does already. The caller closes the others, which are
  * service->device before. */
-void live_device_use(struct service *service, struct device *device);
-/* From time to time: a budget of auto follows what the verifier takes of the device's memory. */
+void live_device_use(struct service *service, const struct live_device_made *made);
+/* While there are fewer slots than the budget means: makes all, once there is room. config: the one in
+ * force, or about to be. */
+void live_device_more(struct service *service, const struct cache_config *config);
+/* From time to time: live_device_more; and a budget of auto follows what the verifier takes of the
+ * device's memory. */
 void live_device_follow(struct service *service);
 /* Offers the regions to the peers. */
 void live_device_offer(struct service *service);

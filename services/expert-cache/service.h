@@ -41,6 +41,7 @@ struct service {
 	struct store store;
 	struct backend *backend; /* of the device; NULL: none, and so with the next */
 	struct device *device;
+	uint32_t device_wanted; /* slots that the device's budget means; it may have fewer for now */
 	struct device_share device_share; /* as counted in the device's budget */
 	int device_fd, device_memory_fd; /* a predecessor's, until they are taken over; -1 */
 	struct reader *reader;

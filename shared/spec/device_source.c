@@ -392,6 +392,9 @@ static int open_tier(
 	if (to->all == NULL)
 		return error_set(err, ENOMEM, "no memory for a table of the device's experts");
 	int status = ops->import_fd(backend, memory_fd, bytes, true, &to->memory, err);
+	/* Memory of former, fewer slots; theirs comes next. */
+	if (status == -EINVAL)
+		status = -ESTALE;
 	if (status == 0)
 		status = device_check_memory(
 			slots, &to->memory, cached->q, &cached->spare.staging, err);
