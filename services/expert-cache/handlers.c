@@ -113,6 +113,7 @@ static void on_state(void *arg)
 		return;
 	live_follow(service);
 	live_device_follow(service);
+	live_device_again(service);
 }
 
 static int open_knobs(struct service *service, const struct options *options, struct error *err)

@@ -1,6 +1,7 @@
 #include "services/expert-cache/live_device.h"
 
 #include "services/expert-cache/live.h"
+#include "shared/base/again.h"
 #include "shared/base/log.h"
 #include "shared/base/units.h"
 #include "shared/model/arch/place.h"
@@ -255,8 +256,7 @@ void live_device_use(struct service *service, const struct live_device_made *mad
 }
 
 /* Makes the slots that the budget means now, and has the worker use them. */
-static int change(
-	struct service *service, const struct cache_config *config, struct error *err)
+static int change(struct service *service, const struct cache_config *config, struct error *err)
 {
 	struct live_device_made made;
 	struct transfer_change change = {.budget = service->budget};
@@ -314,6 +314,27 @@ void live_device_follow(struct service *service)
 	}
 	if (status != 0)
 		log_error("%s", err.text);
+}
+
+/* Set in the environment of a process that runs anew: the generation of the verifier for which it does. */
+#define AGAIN "OUTRIDER_DEVICE_AGAIN"
+
+void live_device_again(struct service *service)
+{
+	const char *before = getenv(AGAIN);
+	uint64_t generation = service->verifier_generation;
+	char now[24];
+	bool lost = service->device == NULL || service->device->failed;
+	if (!lost || generation == 0 || service->verifier_left || service->needs.of.device == 0 ||
+		strcmp(service->config.device, "cpu") == 0)
+		return;
+	snprintf(now, sizeof(now), "%llu", (unsigned long long)generation);
+	if (before != NULL && strcmp(before, now) == 0)
+		return;
+	log_notice("the verifier computes on the device, which this process has lost or could not "
+		   "use: it starts anew");
+	int status = again_run(AGAIN, now, service->argv);
+	log_error("the program cannot be run anew: %s", strerror(-status));
 }
 
 void live_device_offer(struct service *service)

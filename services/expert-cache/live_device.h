@@ -32,6 +32,9 @@ void live_device_more(struct service *service, const struct cache_config *config
 /* From time to time: live_device_more; and a budget of auto follows what the verifier takes of the
  * device's memory. */
 void live_device_follow(struct service *service);
+/* From time to time: a device that this process has lost, or could not open, is there for a new process
+ * only. Runs the program anew when the verifier computes on the device, once for each verifier. */
+void live_device_again(struct service *service);
 /* Offers the regions to the peers. */
 void live_device_offer(struct service *service);
 /* Closes slots that nobody uses. */

@@ -201,9 +201,10 @@ static void on_joined(void *arg, const char *peer, int pid, uint64_t generation)
 {
 	struct service *service = arg;
 	(void)pid;
-	(void)generation;
-	if (strcmp(peer, PEER_VERIFIER) == 0)
-		service->verifier_left = false;
+	if (strcmp(peer, PEER_VERIFIER) != 0)
+		return;
+	service->verifier_left = false;
+	service->verifier_generation = generation;
 }
 
 static void on_left(void *arg, const char *peer)
@@ -266,6 +267,7 @@ int main(int argc, char **argv)
 	static struct service service;
 	service.store.region.fd = service.store.hints.fd = -1;
 	service.device_fd = service.device_memory_fd = -1;
+	service.argv = argv;
 	struct options options;
 	char runtime_dir[4096];
 	struct error err = {.text = ""};

@@ -37,11 +37,14 @@ struct service {
 	bool alone; /* the budget was computed while no verifier was running */
 	/* the verifier has left and not come back: the memory that it had counts as free */
 	bool verifier_left;
+	uint64_t verifier_generation; /* of the one that joined last; 0: none has */
+	char **argv;
 	uint32_t budget; /* slots; 0: a dense model, and nothing below is used */
 	struct store store;
 	struct backend *backend; /* of the device; NULL: none, and so with the next */
 	struct device *device;
-	uint32_t device_wanted; /* slots that the device's budget means; it may have fewer for now */
+	uint32_t
+		device_wanted; /* slots that the device's budget means; it may have fewer for now */
 	struct device_share device_share; /* as counted in the device's budget */
 	int device_fd, device_memory_fd; /* a predecessor's, until they are taken over; -1 */
 	struct reader *reader;

@@ -211,6 +211,7 @@ static void begin_device(struct transfer *transfer)
 		return;
 	log_error("the device's slots are not used: %s", err.text);
 	device_retire(transfer->device);
+	transfer->device->failed = true;
 	transfer->device = NULL;
 }
 

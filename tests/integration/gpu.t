@@ -104,6 +104,11 @@ with Service(TARGET_Q4, sets=["verifier.device=simt", "verifier.device_lost=end"
     errors = [r.get("error") or "" for r in results]
     tap.ok(any("the emulated GPU was lost in kernel" in e and "uncorrectable ECC error" in e for e in errors),
            "device_lost = end: sessions end with the reason", "\n".join(errors))
+    service.wait_ready()
+    kernels = next(p for p in service.status() if p["name"] == "verifier")["details"]["kernels"]
+    result = service.swarm([{"tokens": ids[0][:2], "max_tokens": 1, "logits_hash": True}])[0]
+    wrong = difference(result, reference(ids[0][:2], 1, model=TARGET_Q4))
+    tap.ok(not wrong and "the emulated GPU" in kernels, "the process manager starts the verifier again, on the device", f"{wrong} {kernels}")
 
 # The cache's copies fail too. Later the verifier is killed, and its successor has the GPU again, which is lost again.
 BOTH = ["verifier.device=simt", "expert-cache.device=simt", "expert-cache.device_budget=50%"]
@@ -117,6 +122,8 @@ with Service(TARGET_Q4, sets=BOTH, env={"OUTRIDER_SIMT_LOST_COPY": "60"}) as ser
             service.kill("verifier")
             service.wait_ready()
     tap.ok(not wrong and "was lost in a copy" in said and "the CPU computes, because" in said, "lost in a copy: the same bytes", wrong + said[-1500:])
+    tap.ok(until(lambda: re.search("it starts anew\n(?:.*\n)*expert-cache: device simt: 96 of 192 experts", service.whole_log())),
+           "the next verifier has the device: so has the expert-cache", service.log_text()[-2500:])
 
 # Other programs take the memory when the cache has its first slots: 7 MiB are left. All experts take 8, 65 % of them 5, and the 50 % that
 # are there 4.

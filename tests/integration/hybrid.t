@@ -55,7 +55,7 @@ with Service(TARGET_Q4, DRAFTS["small"], [*DEVICE, "verifier.hybrid=greedy"]) as
         tap.ok(not wrong and now["hybrid"]["rule"] == rule and (by_cpu > 0) == (rule != "off"),
                f"{rule}: the bytes of the CPU alone" + ("; the CPU computed some experts" if rule != "off" else ", which computed none"),
                f"{wrong}\n{before}\n{now}")
-    for policy in ("lru", "lfu-trace", "gate-next", "sp-moe", "spac", "outrider"):
+    for policy in ("static", "lru", "lfu-trace", "gate-next", "sp-moe", "spac", "outrider"):
         wrong = service.ctl("knob", "set", f"cache.policy={policy}").stderr
         for rule in ("greedy", "spac"):
             keys, asked = requests()

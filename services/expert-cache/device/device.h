@@ -71,7 +71,7 @@ struct device {
 	} wanted[LIMIT_EXPERTS];
 	struct cache_prefetch coming[DEVICE_COMING];
 	uint32_t look; /* the next of the store's slots whose expert may fill a free slot */
-	bool failed; /* a copy has: nothing is copied any more */
+	atomic_bool failed; /* nothing is copied any more: a copy has failed. Any thread reads it */
 	double copy_ns; /* time of one copy, smoothed; 0: not measured */
 	uint64_t busy_since_ns; /* up to when copies in flight were counted; 0: none are */
 };

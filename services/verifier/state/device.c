@@ -6,6 +6,7 @@
 #include "kernels/kernels.h"
 #include "services/verifier/state/kv_memory.h"
 #include "services/verifier/state/pass_limits.h"
+#include "shared/base/again.h"
 #include "shared/base/log.h"
 #include "shared/base/units.h"
 #include "shared/model/arch/place.h"
@@ -15,7 +16,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Set in the environment of a process that follows one whose device was lost: why. */
 #define LOST "OUTRIDER_DEVICE_LOST"
@@ -244,11 +244,5 @@ int device_open_host(const struct verifier_config *config, const struct backend 
 
 int device_restart_on_cpu(const char *why, char **argv)
 {
-	if (setenv(LOST, why, 1) != 0)
-		return -errno;
-	/* What the driver has open keeps memory of the device; not every descriptor of its is closed
-	 * by an exec. */
-	(void)close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
-	execv("/proc/self/exe", argv);
-	return -errno;
+	return again_run(LOST, why, argv);
 }
