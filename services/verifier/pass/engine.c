@@ -118,7 +118,7 @@ static int create_kv(struct engine *engine, struct error *err)
 
 	if (rc == 0)
 		kv_check(&engine->kv);
-	return rc;
+	return rc == 0 ? snapshots_sums_apart(&engine->kv, err) : rc;
 }
 
 int engine_create(const struct engine_options *options, struct engine **out, struct error *err)

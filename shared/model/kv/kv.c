@@ -268,13 +268,14 @@ void kv_exit(struct kv *kv)
 	free(kv->pages);
 	free(kv->position);
 	free(kv->free_records);
+	/* Its thread reads from the store. */
+	snapshots_exit(kv);
 	if (kv->staging.backend)
 		kv->staging.backend->ops->free(&kv->staging);
 	if (kv->store.backend)
 		kv->store.backend->ops->free(&kv->store);
 	kv_windows_exit(kv);
 	recurrent_exit(&kv->states);
-	snapshots_exit(kv);
 	memset(kv, 0, sizeof(*kv));
 }
 

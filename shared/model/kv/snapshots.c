@@ -1,7 +1,7 @@
 #include "shared/model/kv/snapshots.h"
 
-#include "shared/base/checksum.h"
 #include "shared/model/kv/kv_internal.h"
+#include "shared/model/kv/snapshot_sums.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -18,12 +18,69 @@ size_t snapshots_place(const struct kv *kv, uint32_t snapshot)
 	return kv->snapshots.at + snapshot * kv->snapshots.bytes;
 }
 
-/* 0 in a store that this process does not see: there is nothing to compare. */
-static uint64_t sum_of(const struct kv *kv, uint32_t snapshot)
+static const unsigned char *content_of(const struct kv *kv, uint32_t snapshot)
 {
-	const unsigned char *host = kv->store.host;
+	return kv->store.host + snapshots_place(kv, snapshot);
+}
 
-	return host ? checksum(0, host + snapshots_place(kv, snapshot), kv->snapshots.bytes) : 0;
+/* Unpins the snapshots whose sums have been made. */
+static void take_sums(struct kv *kv)
+{
+	uint32_t snapshot;
+
+	while (kv->snapshots.sums && snapshot_sums_done(kv->snapshots.sums, &snapshot))
+		kv->snapshots.of[snapshot].pins--;
+}
+
+/* A store that this process does not see has no sums. */
+static void make_sum(struct kv *kv, uint32_t snapshot)
+{
+	struct snapshots *x = &kv->snapshots;
+	_Atomic uint64_t *sum = &x->meta[snapshot].sum;
+
+	if (x->sums) {
+		x->of[snapshot].pins++;
+		snapshot_sums_ask(x->sums, snapshot, content_of(kv, snapshot), sum);
+	} else if (kv->store.host) {
+		atomic_store_explicit(sum, snapshot_sum(content_of(kv, snapshot), x->bytes),
+			memory_order_release);
+	}
+}
+
+/* Of a predecessor's, which must have a sum. */
+static bool is_whole(const struct kv *kv, uint32_t snapshot)
+{
+	uint64_t sum = kv->snapshots.of[snapshot].sum;
+
+	return !kv->store.host ||
+	       (sum != 0 && sum == snapshot_sum(content_of(kv, snapshot), kv->snapshots.bytes));
+}
+
+int snapshots_sums_apart(struct kv *kv, struct error *err)
+{
+	struct snapshots *x = &kv->snapshots;
+
+	if (x->n == 0 || !kv->store.host)
+		return 0;
+	return snapshot_sums_start(x->n, x->bytes, &x->sums, err);
+}
+
+static bool copy_between(struct kv *kv, struct place to, struct place from)
+{
+	struct queue *q = kv->queue;
+
+	q->ops->copy(q, to, from, kv->snapshots.bytes);
+	return q->ops->wait(q, q->ops->ticket(q)) == 0;
+}
+
+bool snapshots_copy_out(struct kv *kv, uint32_t snapshot, struct place to)
+{
+	return copy_between(kv, to, (struct place){&kv->store, snapshots_place(kv, snapshot)});
+}
+
+bool snapshots_copy_in(struct kv *kv, uint32_t snapshot, struct place from)
+{
+	return copy_between(kv, (struct place){&kv->store, snapshots_place(kv, snapshot)}, from);
 }
 
 /* Copies a state between two offsets of the store, and waits for it. False: the device has failed. */
@@ -49,7 +106,7 @@ static void record(struct kv *kv, uint32_t snapshot)
 	uint64_t chain = atomic_load_explicit(&kv->meta[own->page].chain, memory_order_relaxed);
 
 	atomic_store_explicit(&meta->chain, chain, memory_order_relaxed);
-	atomic_store_explicit(&meta->sum, own->sum, memory_order_relaxed);
+	atomic_store_explicit(&meta->sum, 0, memory_order_relaxed);
 	/* Release pairs with the acquire in read_records: the state is complete. */
 	atomic_store_explicit(&meta->page, (uint64_t)own->page + 1, memory_order_release);
 }
@@ -70,7 +127,8 @@ static void read_records(struct kv *kv)
 		}
 		x->of[i].page = (uint32_t)page - 1;
 		x->of[i].unchecked = true;
-		x->of[i].sum = atomic_load_explicit(&x->meta[i].sum, memory_order_relaxed);
+		/* Acquire pairs with the release in make_sum, and in snapshot_sums.c. */
+		x->of[i].sum = atomic_load_explicit(&x->meta[i].sum, memory_order_acquire);
 		kv->pages[page - 1].snapshot = i + 1;
 		x->n_used++;
 	}
@@ -100,6 +158,7 @@ int snapshots_init(struct kv *kv, void *map, size_t at, bool fresh)
 
 void snapshots_exit(struct kv *kv)
 {
+	snapshot_sums_stop(&kv->snapshots.sums);
 	free(kv->snapshots.of);
 	memset(&kv->snapshots, 0, sizeof(kv->snapshots));
 }
@@ -150,7 +209,7 @@ uint32_t snapshots_find(struct kv *kv, uint32_t page)
 	if (snapshot == 0)
 		return SNAPSHOT_NONE;
 	struct snapshot *own = &kv->snapshots.of[--snapshot];
-	if (own->unchecked && sum_of(kv, snapshot) != own->sum) {
+	if (own->unchecked && !is_whole(kv, snapshot)) {
 		drop(kv, snapshot);
 		return SNAPSHOT_NONE;
 	}
@@ -266,12 +325,12 @@ static void enter(struct kv *kv, uint32_t snapshot, uint32_t page, uint64_t tag)
 	kv->snapshots.of[snapshot] = (struct snapshot){
 		.page = page,
 		.since = kv->snapshots.worth,
-		.sum = sum_of(kv, snapshot),
 		.tag = tag,
 	};
 	kv->pages[page].snapshot = snapshot + 1;
 	kv->snapshots.n_used++;
 	record(kv, snapshot);
+	make_sum(kv, snapshot);
 }
 
 void snapshots_take(struct kv *kv, const struct kv_seq *seq, uint32_t *last)
@@ -283,6 +342,7 @@ void snapshots_take(struct kv *kv, const struct kv_seq *seq, uint32_t *last)
 		!state->held || state->n != seq->n || snapshots_has(kv, seq->tip) ||
 		!kv_prefix_has(kv, seq->tip))
 		return;
+	take_sums(kv);
 	if (last)
 		snapshot = take_last(kv, seq, *last);
 	if (snapshot == SNAPSHOT_NONE)
@@ -299,6 +359,7 @@ void snapshots_take(struct kv *kv, const struct kv_seq *seq, uint32_t *last)
 
 uint32_t snapshots_reserve(struct kv *kv)
 {
+	take_sums(kv);
 	uint32_t snapshot = take_free(kv);
 
 	if (snapshot != SNAPSHOT_NONE)

@@ -14,10 +14,14 @@
  * page, too.
  *
  * The map has a record of each for a successor: its page, what that page held, and a checksum of the
- * state, which is compared before the first use.
+ * state, which is compared before the first use. The checksum is made after the copy, by a thread of
+ * its own where there is one (snapshots_sums_apart). A successor does not use a state whose checksum is
+ * missing.
  */
 #pragma once
 
+#include "kernels/steps.h"
+#include "shared/base/error.h"
 #include "shared/base/limits.h"
 
 #include <stdatomic.h>
@@ -35,7 +39,7 @@ struct kv_seq;
 struct snapshot_meta {
 	_Alignas(CACHE_LINE) _Atomic uint64_t page;
 	_Atomic uint64_t chain; /* of the page (struct kv_page_meta) */
-	_Atomic uint64_t sum; /* checksum of the state */
+	_Atomic uint64_t sum; /* checksum of the state; 0: it is not made yet */
 };
 
 /* What the running process knows of it. */
@@ -44,7 +48,7 @@ struct snapshot {
 	uint32_t pins; /* it does not give way now */
 	uint32_t uses;
 	uint64_t since; /* the worth from which its own is counted */
-	uint64_t sum;
+	uint64_t sum; /* unchecked: what its content must have */
 	bool unchecked; /* from a predecessor: its content was not compared yet */
 	uint64_t tag; /* the caller's; 0 since it was made */
 };
@@ -56,6 +60,7 @@ struct snapshots {
 	uint64_t worth; /* of the one that went last */
 	size_t at, bytes; /* offset in the store of [n] states of so many bytes */
 	_Atomic uint64_t n_used; /* any thread may read it */
+	struct snapshot_sums *sums; /* NULL: sums are made at once; owned */
 };
 
 /* Called by kv.c and the other files of the cache. map: snapshot_meta[n]. -ENOMEM. */
@@ -84,6 +89,10 @@ void snapshots_take(struct kv *kv, const struct kv_seq *seq, uint32_t *last);
 
 /* Offset in the store, and bytes, of a snapshot's content. */
 size_t snapshots_place(const struct kv *kv, uint32_t snapshot);
+/* For a store that this process does not see, behind kv_use_queue: copies a snapshot's content to a
+ * place that it sees, or from there, and waits for it. False: the device has failed. */
+bool snapshots_copy_out(struct kv *kv, uint32_t snapshot, struct place to);
+bool snapshots_copy_in(struct kv *kv, uint32_t snapshot, struct place from);
 /* A snapshot without content and page, pinned, whose content the caller writes; SNAPSHOT_NONE: all
  * are pinned. Ends with snapshots_give or snapshots_put. */
 uint32_t snapshots_reserve(struct kv *kv);
@@ -92,3 +101,5 @@ void snapshots_give(struct kv *kv, uint32_t snapshot);
 /* The content is that of this shared page, which can be found. False, and it is given back, when the
  * page has one. */
 bool snapshots_put(struct kv *kv, uint32_t snapshot, uint32_t page, uint64_t tag);
+/* From now on a thread of its own makes the checksums. Does nothing where there are none to be made. */
+int snapshots_sums_apart(struct kv *kv, struct error *err);
