@@ -10,6 +10,7 @@
  */
 #include "kernels/backend.h"
 #include "services/verifier/front/front.h"
+#include "services/verifier/pass/recall.h"
 #include "services/verifier/prefixes/prefix_disk.h"
 #include "services/verifier/state/device.h"
 #include "services/verifier/state/kv_memory.h"
@@ -185,8 +186,12 @@ static uint64_t prefix_bytes(const struct verifier *v)
 {
 	const struct kv_layout kv = regions_kv_layout(&v->config, v->model);
 	size_t content = kv_content_bytes_of(&kv);
+	bool away = kv_memory_device(&v->config, v->backend) != 0;
 
-	return v->config.prefix_dir[0] != '\0' && content != 0 ? prefix_disk_memory(content) : 0;
+	if (v->config.prefix_dir[0] == '\0' || content == 0)
+		return 0;
+	return prefix_disk_memory(content) +
+	       (away ? recall_states_bytes(recurrent_state_bytes(&kv.states)) : 0);
 }
 
 static void needs_of(const struct verifier *v, struct resources_needs *out)

@@ -516,6 +516,8 @@ int engine_open(struct engine *engine, struct error *err)
 		rc = forward_use_host(engine->forward, o->host, err);
 	if (rc == 0)
 		rc = kv_use_queue(&engine->kv, forward_queue(engine->forward), err);
+	if (rc == 0)
+		rc = recall_states_open(engine, err);
 	if (rc != 0)
 		return rc;
 	forward_set_uses(engine->forward, o->uses);

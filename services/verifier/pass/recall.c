@@ -60,8 +60,12 @@ static void ask_state(struct engine *engine, struct recall *r)
 {
 	if (r->until == 0 || r->state_id == 0 || r->state != NULL)
 		return;
-	r->state = prefix_disk_read(engine->disk.disk, r->state_id,
-		engine->kv.store.host + snapshots_place(&engine->kv, r->snapshot));
+	unsigned char *place = recall_state_to_read(engine, r->snapshot);
+	if (place == NULL)
+		return;
+	r->state = prefix_disk_read(engine->disk.disk, r->state_id, place);
+	if (r->state == NULL)
+		recall_state_dropped(engine);
 }
 
 /* Asks for the next pages, as many as there are buffers for. */
@@ -155,8 +159,12 @@ void recall_settle(struct engine *engine)
 			disk->loose[kept++] = *loose;
 			continue;
 		}
-		if (loose->read != NULL)
+		if (loose->read != NULL) {
 			prefix_disk_give(disk->disk, &loose->read);
+			recall_state_dropped(engine);
+		} else {
+			recall_state_written(engine);
+		}
 		snapshots_give(&engine->kv, loose->snapshot);
 	}
 	disk->n_loose = kept;
@@ -245,6 +253,10 @@ static bool take_state(struct engine *engine, struct engine_session *s, bool *wa
 			return true;
 		bool right = rc == 0 && header->before == r->before &&
 			     header->domain == s->page->request.prefix_domain;
+		if (right)
+			right = recall_state_arrived(engine, r->snapshot);
+		else
+			recall_state_dropped(engine);
 		prefix_disk_give(engine->disk.disk, &r->state);
 		r->state = NULL;
 		r->until = 0;

@@ -6,7 +6,8 @@
  * between two passes, and none when no buffer is free.
  *
  * With recurrent layers what is kept are snapshots (snapshots.h): the pages up to one, and then its
- * states, which are written from where they are.
+ * states, which are written from where they are. From a device's memory they are copied to a place of
+ * this process first, one at a time, and come back through another one (recall_states.c).
  *
  * Recalling: a session that is about to start, and whose next tokens are not in memory but on disk,
  * sits out until their pages have been read. They become pages of the cache as if it had computed
@@ -16,6 +17,7 @@
  */
 #pragma once
 
+#include "kernels/steps.h"
 #include "services/verifier/prefixes/prefix_disk.h"
 
 #include <stdbool.h>
@@ -59,6 +61,10 @@ struct engine_disk {
 	uint32_t next; /* the page, or with recurrent layers the snapshot, that is looked at next */
 	struct recall_loose loose[PREFIX_BUFFERS];
 	uint32_t n_loose;
+	/* Two places for states: of the one that is written, and of the one that is read. backend NULL:
+	 * none are needed, because this process sees the snapshots. */
+	struct buffer states;
+	bool state_written, state_read; /* the place is in use */
 	/* tokens that were written, and that were read; any thread */
 	_Atomic uint64_t saved_tokens, recalled_tokens;
 };
@@ -66,6 +72,10 @@ struct engine_disk {
 /* At start, before the engine's thread. Nothing is kept on disk when the directory or the cache is
  * not suited; that is logged. -ENOMEM. */
 int recall_open(struct engine *engine, struct error *err);
+/* Once the cache has its queue (kv_use_queue). -ENOMEM. */
+int recall_states_open(struct engine *engine, struct error *err);
+/* What those places take. */
+uint64_t recall_states_bytes(uint64_t state_bytes);
 /* After the engine's thread. */
 void recall_close(struct engine *engine);
 
@@ -83,3 +93,14 @@ void recall_begin(struct engine *engine, struct engine_session *s, uint32_t n);
 void recall_step(struct engine *engine, uint64_t now_ns);
 /* The session has ended, or has lost its pages. */
 void recall_end(struct engine *engine, struct engine_session *s);
+
+/* Where the disk's thread writes a snapshot from; its content is there. NULL: another one is being
+ * written, or the device has failed. Ends with recall_state_written. */
+unsigned char *recall_state_to_write(struct engine *engine, uint32_t snapshot);
+void recall_state_written(struct engine *engine);
+/* Where the disk's thread reads a snapshot to; NULL: another one is being read. Ends with
+ * recall_state_arrived, which makes what was read the snapshot's content (false: the device has
+ * failed), or with recall_state_dropped. */
+unsigned char *recall_state_to_read(struct engine *engine, uint32_t snapshot);
+bool recall_state_arrived(struct engine *engine, uint32_t snapshot);
+void recall_state_dropped(struct engine *engine);

@@ -55,11 +55,6 @@ int recall_open(struct engine *engine, struct error *err)
 			   "states for which prefix_states has no room");
 		return 0;
 	}
-	if (engine->kv.snapshots.n > 0 && !engine->kv.store.host) {
-		log_notice("prefix_dir: beginnings of prompts are not kept on disk while a "
-			   "device's memory has the recurrent states (kv_memory = device)");
-		return 0;
-	}
 	engine->disk.seen_ns = calloc(layout->n_pages, sizeof(*engine->disk.seen_ns));
 	if (engine->disk.seen_ns == NULL)
 		return error_set(err, ENOMEM, "no memory for a list of %u pages", layout->n_pages);
@@ -71,6 +66,8 @@ int recall_open(struct engine *engine, struct error *err)
 void recall_close(struct engine *engine)
 {
 	prefix_disk_close(&engine->disk.disk);
+	if (engine->disk.states.backend != NULL)
+		engine->disk.states.backend->ops->free(&engine->disk.states);
 	free(engine->disk.seen_ns);
 	engine->disk.seen_ns = NULL;
 }
@@ -137,16 +134,18 @@ static int save_state(struct engine *engine, uint32_t page)
 		return 0;
 	struct prefix_buffer *buffer =
 		engine->disk.n_loose < PREFIX_BUFFERS ? prefix_disk_writes(disk) : NULL;
-	if (buffer == NULL)
+	unsigned char *content = buffer != NULL ? recall_state_to_write(engine, snapshot) : NULL;
+	if (content == NULL)
 		return -EAGAIN;
 	header.domain = name.domain;
 	memcpy(header.tokens, prefix_state_tokens, sizeof(header.tokens));
 	for (uint32_t i = 0; i < KV_PAGE_CELLS; i++)
 		header.order[i] = (uint8_t)i;
-	own->tag = prefix_disk_write(
-		disk, buffer, &header, kv->store.host + snapshots_place(kv, snapshot));
-	if (own->tag == 0)
+	own->tag = prefix_disk_write(disk, buffer, &header, content);
+	if (own->tag == 0) {
+		recall_state_written(engine);
 		return -ENOSPC;
+	}
 	own->pins++;
 	recall_add_loose(engine, &(struct recall_loose){.snapshot = snapshot, .id = own->tag});
 	return 1;
