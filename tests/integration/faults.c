@@ -35,6 +35,7 @@ struct faults {
 	_Atomic uint64_t text_waits; /* how often it has */
 	_Atomic int64_t prefix_reads, prefix_writes; /* how many of prefix files fail from now on */
 	_Atomic uint64_t prefix_failed; /* how many have */
+	_Atomic uint64_t prefix_bytes; /* only those of so many bytes fail; 0: all of them */
 };
 
 static struct faults nothing, *faults = &nothing;
@@ -70,11 +71,12 @@ static bool fails(uint64_t offset, uint64_t bytes)
 static _Thread_local bool does_prefixes;
 
 /* Whether this read or write, by the thread of prefix files, is one that fails. */
-static bool prefix_fails(bool writes)
+static bool prefix_fails(bool writes, uint64_t bytes)
 {
 	_Atomic int64_t *left = writes ? &faults->prefix_writes : &faults->prefix_reads;
 
-	if (!does_prefixes || *left <= 0 || atomic_fetch_sub(left, 1) <= 0)
+	if (!does_prefixes || (faults->prefix_bytes != 0 && faults->prefix_bytes != bytes) ||
+		*left <= 0 || atomic_fetch_sub(left, 1) <= 0)
 		return false;
 	atomic_fetch_add(&faults->prefix_failed, 1);
 	return true;
@@ -107,7 +109,7 @@ ssize_t pread(int fd, void *out, size_t bytes, off_t offset)
 
 	if (!next)
 		next = (ssize_t(*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
-	if (prefix_fails(false)) {
+	if (prefix_fails(false, bytes)) {
 		errno = EIO;
 		return -1;
 	}
@@ -120,7 +122,7 @@ ssize_t pwrite(int fd, const void *in, size_t bytes, off_t offset)
 
 	if (!next)
 		next = (ssize_t(*)(int, const void *, size_t, off_t))dlsym(RTLD_NEXT, "pwrite");
-	if (prefix_fails(true)) {
+	if (prefix_fails(true, bytes)) {
 		errno = EIO;
 		return -1;
 	}
@@ -182,7 +184,7 @@ int io_uring_submit(struct io_uring *ring)
 
 		if (does_prefixes && (reads || writes)) {
 			if (sqe->fd != bad_fd && sqe->len > sizeof(uint64_t) &&
-				prefix_fails(writes))
+				prefix_fails(writes, sqe->len))
 				spoil_prefix(sqe);
 		} else if (reads && sqe->fd != bad_fd && fails(sqe->off, bytes_of(sqe))) {
 			spoil(sqe);

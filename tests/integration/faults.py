@@ -17,7 +17,7 @@ class Fields(ctypes.Structure):
     _fields_ = [("read_from", ctypes.c_uint64), ("read_to", ctypes.c_uint64), ("left", ctypes.c_int64), ("failed", ctypes.c_uint64),
                 ("code", ctypes.c_int64), ("no_direct", ctypes.c_uint64), ("wall_ns", ctypes.c_int64), ("text_held", ctypes.c_uint64),
                 ("text_waits", ctypes.c_uint64), ("prefix_reads", ctypes.c_int64), ("prefix_writes", ctypes.c_int64),
-                ("prefix_failed", ctypes.c_uint64)]
+                ("prefix_failed", ctypes.c_uint64), ("prefix_bytes", ctypes.c_uint64)]
 
 
 class Faults:
@@ -50,4 +50,4 @@ class Faults:
 
     def none(self):
         self.fields.left = self.fields.no_direct = self.fields.wall_ns = self.fields.text_held = 0
-        self.fields.prefix_reads = self.fields.prefix_writes = 0
+        self.fields.prefix_reads = self.fields.prefix_writes = self.fields.prefix_bytes = 0

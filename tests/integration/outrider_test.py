@@ -402,7 +402,7 @@ def told_to_sleep(service, ask, n=10):
     begun = lambda: [str(s["uid"]) for s in service.ctl_json("sessions")["sessions"] if s["state"] == "running" and s["output_tokens"] > 20]
     for _ in range(20):
         process, results = service.swarm_start([ask] * n, concurrent=n)
-        until(begun, 2, every=0.01)
+        until(lambda: begun() or process.poll() is not None, 60, every=0.01)
         told = [uid for uid in begun() if service.ctl("session", "sleep", uid).returncode == 0]
         busy = lambda: [s for s in service.ctl_json("sessions")["sessions"] if str(s["uid"]) in told and s["state"] not in ("asleep", "done")]
         # One may have ended in the pass in which it was told.

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+from faults import FOR_EVER, WHY_NOT, Faults
 from gguf_file import Gguf
 from outrider_test import ROOT, SAMPLED, SANITIZED, Service, Tap, difference, reference, seeded, told_to_sleep, until
 
@@ -185,10 +186,10 @@ def states_in(where):
     return [f for f in Path(where).glob("*.kv") if f.stat().st_size == 512 + STATE_BYTES]
 
 
-def sleep_and_wake(service):
-    ask = {"tokens": ids[3], "max_tokens": 300, "seed": 9, "k": 0, "ignore_eos": True}
-    long = reference(ids[3], 300, None, seed=9, model=model, extra=("--ignore-eos",))
-    slept, _, results = told_to_sleep(service, ask, 12)
+def sleep_and_wake(service, n_tokens=300, n=12):
+    ask = {"tokens": ids[3], "max_tokens": n_tokens, "seed": 9, "k": 0, "ignore_eos": True}
+    long = reference(ids[3], n_tokens, None, seed=9, model=model, extra=("--ignore-eos",))
+    slept, _, results = told_to_sleep(service, ask, n)
     until(lambda: "sleeps: " in service.whole_log(), 30)
     saved = [int(n) for n in re.findall(r"sleeps: (\d+) of its", service.whole_log())]
     for process in service.children():
@@ -197,6 +198,30 @@ def sleep_and_wake(service):
     woken = [service.ctl("session", "wake", uid).returncode for uid in slept]
     wrong = [what for result in results() if (what := difference(result, long))]
     return wrong or (max(saved, default=0) < 128 and f"{saved} saved") or any(woken)
+
+
+def failing_states(service, faults):
+    """Pages are read, but the state behind them is not; then a state cannot be written."""
+    faults.fields.prefix_bytes = STATE_BYTES
+    faults.fields.prefix_reads = FOR_EVER
+    again, _ = answers(service)
+    failed = faults.fields.prefix_failed
+    tap.ok(not again and failed > 0 and "is not used: Input/output error; its tokens are computed again" in service.whole_log()
+           and details(service)["disk_failures"] >= failed, f"{failed} reads of states that fail: the tokens are computed, the same bytes, and the log says so",
+           f"{again} {failed} {details(service)}\n{service.log_text()[-1500:]}")
+    faults.none()
+    faults.fields.prefix_bytes = STATE_BYTES
+    faults.fields.prefix_writes = FOR_EVER
+    service.ctl("knob", "set", "prefix_tokens=-1")
+    again, _ = answers(service)
+    until(lambda: faults.fields.prefix_failed > failed, 20)
+    written, _ = answers(service)
+    tap.ok(not again and not written and faults.fields.prefix_failed > failed
+           and "cannot be written: Input/output error; such pages are not on disk" in service.whole_log(),
+           "writes of states that fail: the same bytes, and the log says so", f"{again} {written} {details(service)}\n{service.log_text()[-1500:]}")
+    faults.none()
+    # Nothing is written for some seconds after a failure.
+    until(lambda: len(states_in(where)) >= details(service)["kv_kept_states"], 20)
 
 
 with tempfile.TemporaryDirectory(prefix="outrider-states-") as where:
@@ -209,6 +234,11 @@ with tempfile.TemporaryDirectory(prefix="outrider-states-") as where:
         again, found = answers(service)
         tap.ok(not first and not again and found >= 96, f"after everything was started again {found} tokens and a state are found on disk: the same bytes",
                f"{first} {again} {details(service)} {len(states_in(where))}\n{service.log_text()[-2000:]}")
+    with Faults() as faults, on_disk(where, "verifier.prefix_tokens=0", env={} if WHY_NOT else faults.env) as service:
+        if WHY_NOT:
+            tap.skip("reads and writes of states that fail: the same bytes", WHY_NOT)
+        else:
+            failing_states(service, faults)
     for path in states_in(where):
         with open(path, "r+b") as f:
             f.seek(9000)
@@ -217,4 +247,15 @@ with tempfile.TemporaryDirectory(prefix="outrider-states-") as where:
         again, _ = answers(service)
         tap.ok(not again and "is not used: the checksum of its states is wrong" in service.whole_log(),
                "states that were damaged are not used: the same bytes, and the log names them", f"{again} {details(service)}\n{service.log_text()[-2000:]}")
+
+# States that a device has go to disk and come back through memory of the verifier.
+with tempfile.TemporaryDirectory(prefix="outrider-device-states-") as where:
+    with on_disk(where, "verifier.device=simt") as service:
+        slept = sleep_and_wake(service, 48, 1)
+    with on_disk(where, "verifier.device=simt") as service:
+        (got,) = service.swarm([{"tokens": ids[3], "max_tokens": 4, "seed": 9, "k": 0, "ignore_eos": True}])
+        found = details(service)["disk_found_tokens"]
+        again = difference(got, reference(ids[3], 4, None, seed=9, model=model, extra=("--ignore-eos",)))
+        tap.ok(not slept and not again and found >= 96, f"over a device too: a session sleeps, and {found} tokens and a state are found on disk, with the same bytes",
+               f"{slept} {again} {found}\n{service.log_text()[-2000:]}")
 tap.done()
