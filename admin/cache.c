@@ -192,16 +192,20 @@ static void layers_text(const Outrider__CacheStats *s)
 
 static void device_text(const Outrider__CacheDevice *d)
 {
-	char a[UNITS_BYTES], b[UNITS_BYTES], c[UNITS_BYTES], e[UNITS_BYTES], rate[16];
+	char a[UNITS_BYTES], b[UNITS_BYTES], c[UNITS_BYTES], e[UNITS_BYTES], rate[16],
+		drafter[64] = "";
 
 	if (!d)
 		return;
+	if (d->drafter_bytes > 0)
+		snprintf(drafter, sizeof drafter, ", %s for the drafter",
+			UNITS_SIZE(d->drafter_bytes));
 	say("device", "%s, budget %s: %u slots of %.2f MiB, %u in use, %u pinned%s", d->name,
 		d->budget, d->slots, ctl_mib(d->slot_bytes), d->in_use, d->pinned,
 		d->all_pinned ? "; every expert stays there" : "");
-	say("", "%s of %s for experts, %s for the verifier%s, %s in reserve; %s free now",
+	say("", "%s of %s for experts, %s for the verifier%s%s, %s in reserve; %s free now",
 		units_size(d->slots * d->slot_bytes, a), units_size(d->memory_bytes, b),
-		units_size(d->verifier_bytes, c), d->verifier_said ? "" : " (estimated)",
+		units_size(d->verifier_bytes, c), d->verifier_said ? "" : " (estimated)", drafter,
 		units_size(d->reserve_bytes, e), units_size(d->free_bytes, (char[UNITS_BYTES]){0}));
 	say("",
 		"%" PRIu64 " hits, %" PRIu64 " being copied, %" PRIu64 " misses: %s hits; %" PRIu64

@@ -125,6 +125,7 @@ static json_t *device_json(const Outrider__CacheDevice *d)
 	put(to, "budget_bytes", d->slots * d->slot_bytes);
 	put(to, "verifier_bytes", d->verifier_bytes);
 	json_object_set_new(to, "verifier_said", json_boolean(d->verifier_said));
+	put(to, "drafter_bytes", d->drafter_bytes);
 	put(to, "reserve_bytes", d->reserve_bytes);
 	put(to, "room_bytes", d->room_bytes);
 	json_object_set_new(to, "hybrid", hybrid_json(d));

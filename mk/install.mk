@@ -28,7 +28,7 @@ INSTALLED := $(PROGRAMS:%=$(BINDIR)/%) $(INCLUDEDIR)/outrider.h $(LIBDIR)/libout
 
 # The back end for GPUs is installed if make cuda has built it, with what the units need for it.
 CUDA_BUILT := $(wildcard $(B)/outrider-backend-cuda.so)
-CUDA_UNITS := outrider-verifier outrider-expert-cache
+CUDA_UNITS := outrider-verifier outrider-drafter outrider-expert-cache
 CUDA_INSTALLED := $(LIBDIR)/outrider/outrider-backend-cuda.so $(CUDA_UNITS:%=$(UNITDIR)/%.service.d/cuda.conf)
 
 # The static SDK: one object of everything the shared one is linked from, which shows its users the same names. It has its own

@@ -246,6 +246,8 @@ static int take_flag(struct up *up, int flag)
 		return add_setting(up, VERIFIER, "threads", optarg);
 	case FLAG_DEVICE:
 		status = add_setting(up, VERIFIER, "device", optarg);
+		if (status == 0)
+			status = add_setting(up, DRAFTER, "device", optarg);
 		return status ? status : add_setting(up, CACHE, "device", optarg);
 	case FLAG_CONTEXT:
 		return add_setting(up, VERIFIER, "context", optarg);

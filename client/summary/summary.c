@@ -125,14 +125,20 @@ static void add_drafts(struct lines *lines, const struct outrider_process *verif
 {
 	const char *model = process_file(drafter, "draft");
 	uint64_t drafted = process_number(verifier, "drafted");
-	char right[64] = "none made for the latest answers";
+	const char *device = process_detail(drafter, "device");
+	char right[64] = "none made for the latest answers", where[64] = "";
 
 	if (!verifier || !model)
 		return;
 	if (drafted)
 		snprintf(right, sizeof right, "%.0f%% right in the latest answers",
 			(double)process_number(verifier, "accepted") * 100 / (double)drafted);
-	add(lines, "drafts", "from %s; %s", draft_source(drafter, model), right);
+	if (device && strcmp(device, "cpu") != 0)
+		snprintf(where, sizeof where, " on the device (%s of it)",
+			UNITS_SIZE(process_number(drafter, "device_bytes")));
+	else if (process_detail(drafter, "device_refused"))
+		snprintf(where, sizeof where, " on the CPU (device_refused says why)");
+	add(lines, "drafts", "from %s%s; %s", draft_source(drafter, model), where, right);
 }
 
 static void add_gateway(struct lines *lines, const struct outrider_process *gateway)

@@ -1,5 +1,6 @@
 #include "services/drafter/config.h"
 
+#include "kernels/gpu/choice.h"
 #include "shared/model/arch/skip.h"
 #include "shared/spec/session.h"
 
@@ -12,6 +13,13 @@ static int check_skip(const struct drafter_config *config, struct error *err)
 	if (skip_parse(config->skip_layers, &skip, &why) == 0)
 		return 0;
 	return error_set(err, ENOEXEC, "skip_layers = %s", why.text);
+}
+
+static int check_device(const struct drafter_config *config, struct error *err)
+{
+	enum gpu_choice choice;
+	const char *device;
+	return gpu_choice_read(config->device, &choice, &device, err);
 }
 
 int drafter_config_resolve(struct drafter_config *config, struct error *err)
@@ -40,6 +48,8 @@ int drafter_config_resolve(struct drafter_config *config, struct error *err)
 	if (config->method == DRAFT_EAGLE3 && config->draft[0] == '\0')
 		return error_set(err, ENOEXEC, "method = eagle3 needs a head: draft = FILE");
 	int r = check_skip(config, err);
+	if (r == 0)
+		r = check_device(config, err);
 	if (r < 0)
 		return r;
 	return config_spin("spin", config->spin, cpus <= 4 ? 0 : 50000, &config->spin_ns, err);

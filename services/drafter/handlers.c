@@ -1,7 +1,7 @@
 #include "services/drafter/handlers.h"
 
 #include "kernels/kernels.h"
-#include "services/drafter/model.h"
+#include "services/drafter/worker_device.h"
 #include "shared/base/file.h"
 #include "shared/base/log.h"
 #include "shared/ipc/daemon_knobs.h"
@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 #define WATCH_NS 1000000000u
+/* How long the expert-cache may take to appear, in periods of WATCH_NS. */
+#define ALONE_TICKS 10
 
 static const char *const link_peers[HANDLER_LINKS] = {PEER_VERIFIER, PEER_CACHE, PEER_POLICY};
 
@@ -42,10 +44,48 @@ static void tell_taps(struct handlers *h)
 	registry_tell(h->daemon, PEER_VERIFIER, &settings);
 }
 
+/* Asks the expert-cache for memory of the device, and says what has been taken. */
+static void tell_needs(struct handlers *h)
+{
+	struct worker_device_state now;
+	worker_device_now(h->worker, &now);
+	uint64_t bytes = draft_engine_bytes(&now.needs);
+	if (!now.name)
+		return;
+	const struct peer_settings settings = {
+		.has_needs = 1, .needs = {.device = bytes, .device_there = now.there ? bytes : 0}};
+	registry_tell(h->daemon, PEER_CACHE, &settings);
+}
+
+static void on_peer(void *arg, const struct peer *peer)
+{
+	struct handlers *h = arg;
+	const struct peer_share *share = &peer->card.settings.share;
+	if (strcmp(peer->name, PEER_CACHE) == 0 && peer->standing == PEER_REGISTERED &&
+		share->asked > 0)
+		worker_device_answer(h->worker, share->asked, share->granted != 0, share->refusal);
+}
+
+/* Without an expert-cache nobody shares the memory out: what is free of it decides. */
+static void look_for_cache(void *arg)
+{
+	struct handlers *h = arg;
+	const struct peer *cache = registry_peer(h->daemon, PEER_CACHE);
+	struct worker_device_state now;
+	worker_device_now(h->worker, &now);
+	uint64_t bytes = draft_engine_bytes(&now.needs);
+	bool alone = bytes > 0 && !now.there && !now.refusal[0] &&
+		     (!cache || cache->standing != PEER_REGISTERED);
+	h->alone_ticks = alone ? h->alone_ticks + 1 : 0;
+	if (h->alone_ticks == ALONE_TICKS)
+		worker_device_answer(h->worker, bytes, true, "");
+}
+
 void handlers_update_state(struct handlers *h)
 {
 	char refusal[400];
 	tell_taps(h);
+	tell_needs(h);
 	worker_refusal(h->worker, refusal, sizeof(refusal));
 	if (*refusal)
 		daemon_set_state(h->daemon, "degraded: %s", refusal);
@@ -106,7 +146,7 @@ static void keep(struct handlers *h, const char *name, int fd)
 }
 
 /* The drafter draws its tokens with the same arithmetic as the target. */
-static void describe(struct daemon *daemon)
+static void describe(struct handlers *h, struct daemon *daemon)
 {
 	static struct peer_layout layouts[WORKER_REGIONS];
 	for (int i = 0; i < WORKER_REGIONS; i++)
@@ -114,6 +154,7 @@ static void describe(struct daemon *daemon)
 	const struct peer_self self = {
 		.arithmetic = KERNELS_ARITHMETIC, .layouts = layouts, .n_layouts = WORKER_REGIONS};
 	registry_describe(daemon, &self);
+	registry_on_change(daemon, on_peer, h);
 }
 
 /* Unmaps the verifier's weights: they may be most of the memory, which its successor needs if it has
@@ -215,6 +256,21 @@ static void passes_detail(struct worker *w, struct daemon_details *to)
 	}
 }
 
+/* Where the model is computed, if a device was set. */
+static void device_detail(struct worker *w, struct daemon_details *to)
+{
+	struct worker_device_state now;
+	worker_device_now(w, &now);
+	uint64_t bytes = draft_engine_bytes(&now.needs);
+	if (!now.name && !now.refusal[0])
+		return;
+	daemon_detail(to, "device", "%s", now.there ? now.name : "cpu");
+	number_detail(to, "device_needs_bytes", bytes);
+	number_detail(to, "device_bytes", now.there ? bytes : 0);
+	if (now.refusal[0])
+		daemon_detail(to, "device_refused", "%s", now.refusal);
+}
+
 static void on_detail(void *arg, struct daemon_details *to)
 {
 	struct handlers *h = arg;
@@ -227,6 +283,7 @@ static void on_detail(void *arg, struct daemon_details *to)
 	else
 		daemon_detail(to, "draft", "none");
 	passes_detail(w, to);
+	device_detail(w, to);
 	const struct {
 		const char *name;
 		const _Atomic uint64_t *value;
@@ -318,7 +375,7 @@ int handlers_open(struct handlers *h, struct daemon *daemon, struct broker *brok
 	h->worker = worker;
 	h->config = config;
 	const struct link_events events = {.regions = on_regions, .lost = on_lost, .arg = h};
-	describe(daemon);
+	describe(h, daemon);
 	int r = daemon_admin_open(daemon, NULL, NULL, err);
 	for (int i = 0; i < HANDLER_LINKS && r == 0; i++)
 		r = link_open(daemon, link_peers[i], &events, &h->links[i], err);
@@ -329,6 +386,8 @@ int handlers_open(struct handlers *h, struct daemon *daemon, struct broker *brok
 	if (worker->model)
 		h->file_state = gguf_state(worker->model->model->gguf);
 	if (worker->model && daemon_add_timer(daemon, WATCH_NS, watch_draft, h) < 0)
+		return error_set(err, ENOSPC, "too many timers");
+	if (worker->device.backend && daemon_add_timer(daemon, WATCH_NS, look_for_cache, h) < 0)
 		return error_set(err, ENOSPC, "too many timers");
 	daemon_on_detail(daemon, on_detail, h);
 	daemon_on_alive(daemon, worker_alive, worker);

@@ -22,6 +22,7 @@ struct handlers {
 	uint64_t uid[WORKER_REGIONS]; /* of the region that the worker was given last; 0 = none */
 	struct gguf_news news; /* of the draft model's file, as last logged */
 	uint64_t file_state; /* the same file's state, a gguf_state */
+	unsigned alone_ticks; /* how long there has been no expert-cache to ask */
 	bool up[HANDLER_LINKS];
 	bool failed[WORKER_REGIONS]; /* the last region offered could not be mapped */
 };

@@ -1,5 +1,6 @@
 #include "services/drafter/head.h"
 
+#include "services/drafter/model_engine.h"
 #include "services/drafter/model_pass.h"
 
 #include "shared/model/arch/head.h"
@@ -105,7 +106,7 @@ static int open_parts(struct draft_model *m, const struct drafter_config *config
 		};
 	r = draft_open_target_tokenizer(m, header, err);
 	if (r == 0)
-		r = draft_model_open_engine(m, config, err);
+		r = draft_engine_open(m, config, err);
 	if (r == 0)
 		r = allocate(m, err);
 	return r;
@@ -197,6 +198,7 @@ void head_got(struct draft_model *m, struct draft_session *s, uint32_t row)
 int model_forward(struct draft_model *m, uint32_t n)
 {
 	int r = m->head ? head_fuse(m) : 0;
+	model_hints_prepare(m);
 	if (r == 0)
 		r = forward_run(m->forward, m->batch, n);
 	if (!m->head_experts.read || r < 0 || head_experts_sound(&m->head_experts))

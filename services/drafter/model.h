@@ -29,8 +29,13 @@ struct draft_model {
 	struct hidden_shape wanted;
 	float *logits; /* [config.n_vocab] or NULL */
 	bool *is_true; /* [n_batch] the row's state is the target's */
-	struct backend *backend;
+	/* What computes (model_engine.h): the CPU, which is its own, or a device, borrowed. */
+	struct backend *host, *backend;
+	bool placed; /* its weights are on a device */
 	struct forward *forward;
+	/* On a device: rows of hidden states that hints are made from (model_hints.c), and the same
+	 * for the CPU. */
+	struct buffer seen, seen_host;
 	/* For those with experts: of a draft model's own file; or of the target, which the
 	 * expert-cache may have. */
 	struct experts_mapped experts;
@@ -38,7 +43,7 @@ struct draft_model {
 		experts_of; /* set before the engine is opened; n_cached 0: the former */
 	struct head_experts head_experts;
 	struct kv kv;
-	void *memory;
+	void *memory; /* of the cache; on a device, of its map alone */
 	size_t memory_bytes;
 	struct tokenizer *tokenizer;
 	struct sampler sampler; /* over the tokens that the target has too */

@@ -4,9 +4,6 @@
 
 #include "services/drafter/model.h"
 
-/* Opens everything but the model and its tokenizer, which are there. */
-int draft_model_open_engine(
-	struct draft_model *m, const struct drafter_config *config, struct error *err);
 /* Opens the tokenizer and the sampler of a model that drafts with the target's tokens. -ESTALE: the
  * file is not the one that the verifier has. */
 int draft_open_target_tokenizer(
@@ -17,6 +14,8 @@ uint32_t model_pass_add(struct draft_model *m, struct draft_session *s, uint32_t
 /* Takes n cells for tokens in flight, from the sessions that were used longest ago if necessary.
  * False: no session of another round has any left. */
 bool model_pass_take(struct draft_model *m, struct draft_session *s, uint32_t n, uint32_t *cells);
+/* Lets the next pass make hints, if they are wanted and the model can make them. */
+void model_hints_prepare(struct draft_model *m);
 /* Runs the forward pass over the first n rows of the batch. 0 or -errno. */
 int model_forward(struct draft_model *m, uint32_t n);
 /* Whether the model makes hints itself while it drafts: a draft model whose layers are like the

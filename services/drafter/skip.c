@@ -1,5 +1,6 @@
 #include "services/drafter/skip.h"
 
+#include "services/drafter/model_engine.h"
 #include "services/drafter/model_pass.h"
 #include "shared/base/log.h"
 #include "shared/model/arch/skip.h"
@@ -89,7 +90,7 @@ int draft_skip_open(const struct drafter_config *config, const struct sessions_h
 	if (r == 0)
 		r = draft_open_target_tokenizer(m, header, err);
 	if (r == 0)
-		r = draft_model_open_engine(m, config, err);
+		r = draft_engine_open(m, config, err);
 	if (r < 0) {
 		draft_model_close(&m);
 		return r;

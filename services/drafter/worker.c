@@ -2,6 +2,7 @@
 
 #include "services/drafter/foresight.h"
 #include "services/drafter/head.h"
+#include "services/drafter/worker_device.h"
 #include "services/drafter/worker_mail.h"
 #include "services/drafter/worker_skip.h"
 #include "shared/base/clock.h"
@@ -340,6 +341,7 @@ static void *run(void *arg)
 		if (collect(w)) {
 			if (w->n_items > 0)
 				answer(w);
+			worker_device_check(w);
 			continue;
 		}
 		/* The ring is looked at between two passes, so drafting ahead delays a request by
@@ -347,6 +349,7 @@ static void *run(void *arg)
 		uint64_t idle_ns = timeline_start();
 		if (idle(w)) {
 			timeline_end(idle_ns, TIMELINE_DRAFT_IDLE, 0, 0, 0);
+			worker_device_check(w);
 			continue;
 		}
 		if (hints_learn(&w->hints, &w->rings.routings, LEARN_MAX) > 0)
@@ -385,6 +388,7 @@ int worker_init(struct worker *w, const struct drafter_config *config, void (*on
 	head_states_init(&w->states, w->sessions, LIMIT_SESSIONS);
 	if (config->draft[0] == '\0')
 		return 0;
+	worker_device_open(w);
 	w->own.draft_is_head = draft_is_head(config->draft);
 	if (w->own.draft_is_head && config->method == DRAFT_MODEL)
 		return error_set(err, ENOEXEC,
@@ -423,6 +427,7 @@ void worker_exit(struct worker *w)
 	draft_model_close(&w->model);
 	draft_model_close(&w->head);
 	draft_model_close(&w->skip);
+	worker_device_close(w);
 	head_states_exit(&w->states);
 	hints_exit(&w->hints);
 	for (uint32_t i = 0; i < LIMIT_RUNNING; i++)

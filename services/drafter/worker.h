@@ -9,7 +9,7 @@
 
 #include "services/drafter/grammars.h"
 #include "services/drafter/head_states.h"
-#include "services/drafter/model.h"
+#include "services/drafter/model_engine.h"
 #include "services/drafter/tree.h"
 #include "shared/ipc/peer_card.h"
 
@@ -33,6 +33,24 @@ struct worker_counts {
 		busy_ns;
 };
 
+/* The device that drafts (worker_device.h), as others see it. */
+struct worker_device_state {
+	const char *name; /* of the back end; NULL: there is none */
+	struct draft_engine_needs needs; /* zeros: no model that it could compute */
+	bool there; /* the model is in its memory */
+	char refusal[400]; /* why the CPU drafts, although a device was set; "" */
+};
+struct worker_device {
+	struct backend *backend; /* set before the thread starts; NULL: none */
+	struct worker_device_state state; /* under mutex; written by the draft thread */
+	/* The last answer, under mutex, and whether it is to be taken over. */
+	_Atomic bool answered;
+	bool granted;
+	uint64_t answer_to;
+	char why[256];
+	bool lost; /* the draft thread's own */
+};
+
 struct worker {
 	const struct drafter_config *config; /* &own, for the draft thread */
 	pthread_t thread;
@@ -52,6 +70,7 @@ struct worker {
 	char skip_refusal[400];
 	bool skip_by_default;
 	struct draft_model *skip; /* set under mutex; the draft thread's own */
+	struct worker_device device;
 	struct peer_taps taps; /* the hidden states that the head reads. Under mutex */
 	bool met; /* it is known whether there is a head. Under mutex */
 	struct draft_model *head; /* set under mutex; the draft thread's own */

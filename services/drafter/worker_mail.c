@@ -1,6 +1,7 @@
 #include "services/drafter/worker_mail.h"
 
 #include "services/drafter/head.h"
+#include "services/drafter/worker_device.h"
 #include "services/drafter/worker_skip.h"
 #include "shared/base/log.h"
 #include "shared/spec/policy.h"
@@ -44,7 +45,7 @@ static void meet_hints(struct worker *w)
 		return;
 	}
 	int r = hints_target(&w->hints, header->model_path, header->model_fingerprint,
-		&w->model->model->config, w->model->backend, &err);
+		&w->model->model->config, w->model->host, &err);
 	if (r < 0)
 		log_info("expert hints come from history: %s", err.text);
 }
@@ -154,6 +155,7 @@ static void meet_target(struct worker *w)
 	meet_head(w, &why);
 	if (w->model)
 		meet_model(w, &why);
+	worker_device_meet(w);
 	refuse(w, why.text);
 }
 
@@ -181,6 +183,7 @@ static void take_settings(struct worker *w)
 	if (w->context.view && w->config->method != method) {
 		struct error why;
 		meet_head(w, &why);
+		worker_device_meet(w);
 		if (!w->model || w->context.model)
 			refuse(w, why.text);
 	}
@@ -320,12 +323,14 @@ void worker_take_mail(struct worker *w)
 {
 	take_regions(w);
 	take_settings(w);
+	worker_device_settle(w);
 }
 
 bool worker_has_mail(const struct worker *w)
 {
 	return atomic_load_explicit(&w->mail_waiting, memory_order_acquire) ||
-	       atomic_load_explicit(&w->tuned, memory_order_acquire);
+	       atomic_load_explicit(&w->tuned, memory_order_acquire) ||
+	       atomic_load_explicit(&w->device.answered, memory_order_acquire);
 }
 
 void worker_wait_for_mail(struct worker *w)

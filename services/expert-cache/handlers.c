@@ -1,5 +1,6 @@
 #include "services/expert-cache/live.h"
 #include "services/expert-cache/live_device.h"
+#include "services/expert-cache/live_drafter.h"
 #include "services/expert-cache/stats.h"
 
 #include "kernels/kernels.h"
@@ -76,6 +77,8 @@ static void on_detail(void *arg, struct daemon_details *to)
 			(unsigned long long)service->device_share.needs);
 		daemon_detail(to, "device_verifier_from", "%s",
 			service->device_share.said ? "verifier" : "estimate");
+		daemon_detail(to, "device_drafter_bytes", "%llu",
+			(unsigned long long)live_drafter_bytes(service));
 		daemon_detail(to, "device_slots", "%u", service->device->slots.n_slots);
 		daemon_detail(to, "device_in_use", "%u", atomic_load(&device->in_use));
 		daemon_detail(
@@ -112,6 +115,7 @@ static void on_state(void *arg)
 	if (!worker_alive(service))
 		return;
 	live_follow(service);
+	live_drafter_follow(service);
 	live_device_follow(service);
 	live_device_again(service);
 }
@@ -136,12 +140,15 @@ static int open_knobs(struct service *service, const struct options *options, st
 	return daemon_knobs_open(service->daemon, &knobs, err);
 }
 
-/* The numbers stay in the region: a successor begins with them before the verifier has registered
+/* The verifier's numbers stay in the region: a successor begins with them before the verifier has registered
  * again. */
 static void on_peer(void *arg, const struct peer *peer)
 {
 	struct service *service = arg;
 	const struct peer_needs *told = &peer->card.settings.needs;
+	if (peer->standing == PEER_REGISTERED && strcmp(peer->name, PEER_DRAFTER) == 0 &&
+		peer->card.settings.has_needs)
+		live_drafter_asks(service, told);
 	if (service->budget == 0 || peer->standing != PEER_REGISTERED ||
 		strcmp(peer->name, PEER_VERIFIER) != 0 || !peer->card.settings.has_needs)
 		return;

@@ -1,8 +1,10 @@
 #include "services/expert-cache/live_device.h"
 
 #include "services/expert-cache/live.h"
+#include "services/expert-cache/live_drafter.h"
 #include "shared/base/again.h"
 #include "shared/base/log.h"
+#include "shared/base/saturate.h"
 #include "shared/base/units.h"
 #include "shared/model/arch/place.h"
 #include "shared/model/pass/forward.h"
@@ -47,14 +49,16 @@ static uint64_t default_needs(const struct service *service)
 }
 
 /* What there is of the device's memory for experts. */
-static void find_share(const struct service *service, uint64_t had, struct device_share *out)
+static void find_share(
+	const struct service *service, uint64_t drafter, uint64_t had, struct device_share *out)
 {
 	const struct slots_needs *needs = &service->needs.of;
 	bool said = service->needs.said && needs->device > 0;
 	struct backend_memory memory;
+	uint64_t there = said && !service->verifier_left ? needs->device_there : 0;
 	service->backend->ops->memory(service->backend, &memory);
 	device_share_find(service->backend, &memory, said ? needs->device : default_needs(service),
-		said && !service->verifier_left ? needs->device_there : 0, had, out);
+		drafter, saturate_add(there, service->drafter.there), had, out);
 	out->said = said;
 }
 
@@ -65,7 +69,7 @@ int live_device_slots(const struct service *service, const char *text, uint64_t 
 	struct budget budget;
 	uint64_t room = UINT64_MAX;
 	if (service->backend != NULL) {
-		find_share(service, had, share);
+		find_share(service, live_drafter_bytes(service), had, share);
 		room = share->bytes;
 	}
 	device_geometry(&service->geometry, &geometry);
@@ -297,13 +301,14 @@ static bool worth_it(const struct service *service, uint32_t n_slots)
 void live_device_follow(struct service *service)
 {
 	const struct cache_config *config = &service->config;
+	const struct device_share *before = &service->device_share;
 	struct device_share share;
 	struct error err;
 	uint32_t n_slots;
 	live_device_more(service, config);
 	if (service->device == NULL || !service->needs.said || service->needs.of.device == 0 ||
-		(service->device_share.said &&
-			service->device_share.needs == service->needs.of.device))
+		(before->said && before->needs == service->needs.of.device &&
+			before->drafter == live_drafter_bytes(service)))
 		return;
 	int status = live_device_slots(
 		service, config->device_budget, slots_bytes(service), &n_slots, &share, &err);
@@ -314,6 +319,31 @@ void live_device_follow(struct service *service)
 	}
 	if (status != 0)
 		log_error("%s", err.text);
+}
+
+void live_device_share(const struct service *service, uint64_t drafter, struct device_share *out)
+{
+	find_share(service, drafter, slots_bytes(service), out);
+	/* A verifier that computes elsewhere needs nothing. */
+	if (service->needs.said && service->needs.of.device == 0) {
+		struct backend_memory memory;
+		service->backend->ops->memory(service->backend, &memory);
+		device_share_find(service->backend, &memory, 0, drafter, service->drafter.there,
+			slots_bytes(service), out);
+		out->said = true;
+	}
+}
+
+uint64_t live_device_bytes(const struct service *service)
+{
+	return slots_bytes(service);
+}
+
+uint64_t live_device_least(const struct service *service)
+{
+	return budget_is_auto(service->config.device_budget)
+		       ? slots_min(&service->geometry) * device_slot_bytes(&service->geometry)
+		       : slots_bytes(service);
 }
 
 /* Set in the environment of a process that runs anew: the generation of the verifier for which it does. */

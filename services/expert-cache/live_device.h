@@ -29,12 +29,17 @@ void live_device_use(struct service *service, const struct live_device_made *mad
 /* While there are fewer slots than the budget means: makes all, once there is room. config: the one in
  * force, or about to be. */
 void live_device_more(struct service *service, const struct cache_config *config);
-/* From time to time: live_device_more; and a budget of auto follows what the verifier takes of the
- * device's memory. */
+/* From time to time: live_device_more; and a budget of auto follows what the verifier and the drafter
+ * take of the device's memory. */
 void live_device_follow(struct service *service);
 /* From time to time: a device that this process has lost, or could not open, is there for a new process
  * only. Runs the program anew when the verifier computes on the device, once for each verifier. */
 void live_device_again(struct service *service);
+/* For live_drafter.c, which asks when there is a back end: how the memory is shared out if the drafter
+ * takes so much; the bytes of the slots in use; and those that slots keep, whoever needs memory. */
+void live_device_share(const struct service *service, uint64_t drafter, struct device_share *out);
+uint64_t live_device_bytes(const struct service *service);
+uint64_t live_device_least(const struct service *service);
 /* Offers the regions to the peers. */
 void live_device_offer(struct service *service);
 /* Closes slots that nobody uses. */

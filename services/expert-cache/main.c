@@ -1,6 +1,7 @@
 /* outrider-expert-cache: keeps experts of a model in slots of fast memory. Flags and start-up. */
 #include "services/expert-cache/live.h"
 #include "services/expert-cache/live_device.h"
+#include "services/expert-cache/live_drafter.h"
 #include "services/expert-cache/service.h"
 #include "services/expert-cache/settle.h"
 
@@ -212,6 +213,8 @@ static void on_left(void *arg, const char *peer)
 	struct service *service = arg;
 	if (strcmp(peer, PEER_VERIFIER) == 0)
 		service->verifier_left = true;
+	if (strcmp(peer, PEER_DRAFTER) == 0)
+		live_drafter_left(service);
 }
 
 static int serve(struct service *service, const struct options *started, const char *runtime_dir,

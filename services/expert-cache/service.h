@@ -21,6 +21,15 @@ struct settled {
 	struct budget budget;
 };
 
+/* The drafter's part of the device's memory (live_drafter.h). */
+struct drafter_part {
+	uint64_t asked, there; /* bytes that it needs, and that it has taken; as it says */
+	uint64_t left_ns; /* when it left; 0: it is here, or nothing is kept for it */
+	bool granted; /* `asked` counts as taken */
+	bool answered; /* it has been told what is in force */
+	uint64_t tried; /* slots that had to give way did not: not asked again for so many bytes */
+};
+
 struct service {
 	struct cache_config config;
 	/* what it was started with; config may be the predecessor's */
@@ -46,6 +55,7 @@ struct service {
 	uint32_t
 		device_wanted; /* slots that the device's budget means; it may have fewer for now */
 	struct device_share device_share; /* as counted in the device's budget */
+	struct drafter_part drafter;
 	int device_fd, device_memory_fd; /* a predecessor's, until they are taken over; -1 */
 	struct reader *reader;
 	struct transfer transfer;

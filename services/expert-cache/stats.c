@@ -1,5 +1,7 @@
 #include "services/expert-cache/stats.h"
 
+#include "services/expert-cache/live_drafter.h"
+
 #include "shared/base/memory.h"
 #include "shared/spec/balance.h"
 
@@ -162,6 +164,7 @@ static bool fill_device(const struct service *service, Outrider__CacheStats *sta
 	to->free_bytes = memory.free;
 	to->verifier_bytes = service->device_share.needs;
 	to->verifier_said = service->device_share.said;
+	to->drafter_bytes = live_drafter_bytes(service);
 	to->reserve_bytes = service->device_share.reserve;
 	to->room_bytes = service->device_share.whole;
 	return fill_hybrid(slots, to);

@@ -26,8 +26,9 @@ const struct config_key cache_config_keys[] = {
 		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "device_budget", CONFIG_STRING, AT(device_budget), 0, 0, budget_names, "auto",
 		"auto, all, min, above 0% to 100%, or bytes as 2G",
-		"The device's memory for experts, as in budget. auto: what the verifier leaves of "
-		"it, less a 16th. It is allocated at the start. Without a device it has no effect.",
+		"The device's memory for experts, as in budget. auto: what verifier and drafter "
+		"leave of it, less a 16th. It is allocated at the start. Without a device it has "
+		"no effect.",
 		KNOB_LIVE, KNOB_MODEL},
 	{"", "policy", CONFIG_STRING, AT(policy), 0, 0, policy_names, "outrider",
 		CACHE_POLICY_NAMES,

@@ -33,6 +33,11 @@ const struct config_key drafter_config_keys[] = {
 		"between "
 		"the first and the last. auto: half.",
 		KNOB_LIVE, KNOB_MODEL},
+	{"", "device", CONFIG_STRING, AT(device), 0, 0, NULL, "cpu", "device",
+		"What computes the draft model or EAGLE-3 head, with the same drafts: as the "
+		"verifier's setting device. It takes memory of the GPU, which the expert-cache "
+		"shares out; without enough, the CPU drafts.",
+		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "kernels", CONFIG_ENUM, AT(kernels), 0, 0, kernels_names, "auto", NULL,
 		"Kernel set of the draft model: auto, scalar, avx2 or avx512.", KNOB_AT_START,
 		KNOB_GLOBAL},
@@ -70,8 +75,8 @@ const struct config_key drafter_config_keys[] = {
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "kv_tokens", CONFIG_INT, AT(kv_tokens), 0, 32000000, NULL, "0", "tokens",
 		"Capacity of the draft model's KV cache, for all sessions together. Its memory "
-		"grows to that and stays, because ended sessions keep their part. 0: 32768, or "
-		"context plus 47 if that is more.",
+		"grows to that and stays; on a GPU it is there at once. 0: 32768, or context plus "
+		"47 if that is more.",
 		KNOB_AT_START, KNOB_MODEL},
 	{"", "context", CONFIG_INT, AT(context), 0, LIMIT_CONTEXT, NULL, "0", "tokens",
 		"The longest session that the draft model drafts for. 0: its own context, at most "

@@ -10,6 +10,7 @@ struct drafter_config {
 	char draft[1024];
 	int method; /* enum draft_method */
 	char skip_layers[256]; /* shared/model/arch/skip.h */
+	char device[64]; /* kernels/gpu/choice.h */
 	int kernels; /* index in kernels_names */
 	int64_t threads, chunk;
 	int64_t ngram_min, ngram_max;

@@ -49,8 +49,15 @@ void peer_settings_read(const Outrider__PeerSettings *from, struct peer_settings
 {
 	const Outrider__PeerNeeds *needs = from ? from->needs : NULL;
 	const Outrider__PeerTaps *taps = from ? from->taps : NULL;
+	const Outrider__PeerShare *share = from ? from->share : NULL;
+	struct error ignored;
 
 	memset(out, 0, sizeof *out);
+	if (share && take_text("a refusal", share->refusal, out->share.refusal,
+			     sizeof out->share.refusal, &ignored) == 0) {
+		out->share.asked = share->asked;
+		out->share.granted = share->granted != 0;
+	}
 	if (taps && taps->n_layers <= LIMIT_TAPS) {
 		out->taps.n = taps->n_layers;
 		out->taps.model = taps->model;
@@ -136,6 +143,13 @@ void peer_settings_write(const struct peer_settings *settings, struct peer_setti
 		out->taps.n_layers = settings->taps.n;
 		out->taps.model = settings->taps.model;
 		out->settings.taps = &out->taps;
+	}
+	if (settings->share.asked > 0) {
+		outrider__peer_share__init(&out->share);
+		out->share.asked = settings->share.asked;
+		out->share.granted = settings->share.granted != 0;
+		out->share.refusal = (char *)settings->share.refusal;
+		out->settings.share = &out->share;
 	}
 	if (!settings->has_needs)
 		return;

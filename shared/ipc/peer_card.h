@@ -43,11 +43,18 @@ struct peer_taps {
 	uint32_t pad;
 };
 
+/* PeerShare; asked 0: none. */
+struct peer_share {
+	uint64_t asked, granted;
+	char refusal[LIMIT_PEER_TEXT];
+};
+
 /* The settings that a process tells one of its peers. */
 struct peer_settings {
 	uint64_t has_needs; /* 0: no needs were sent */
 	struct peer_needs needs; /* unchecked numbers */
 	struct peer_taps taps; /* unchecked numbers, at most LIMIT_TAPS of them */
+	struct peer_share share; /* an unchecked number; its text may go into a log line */
 };
 
 struct peer_layout {
@@ -91,6 +98,7 @@ struct peer_settings_message {
 	Outrider__PeerSettings settings;
 	Outrider__PeerNeeds needs;
 	Outrider__PeerTaps taps;
+	Outrider__PeerShare share;
 	uint32_t layers[LIMIT_TAPS];
 };
 struct peer_card_message {

@@ -142,7 +142,7 @@ for process in PROCESSES:
 # Keys and values of blocks of 32 16-bit integers with a scale each, as the page says of a draft model that is not of F32.
 draft = json.loads(run(BUILD / "outrider-model", "info", ROOT / "models/outrider-demo-draft-aligned-q8_0.gguf", "--json").stdout)["model"]
 token = draft["layers"] * draft["kv_heads"] * draft["head_length"] * 2 * 66 / 32
-tokens = int(re.search(r"KV_TOKENS_DEFAULT (\d+)", (ROOT / "services/drafter/model.c").read_text())[1])
+tokens = int(re.search(r"KV_TOKENS_DEFAULT (\d+)", (ROOT / "services/drafter/model_engine.c").read_text())[1])
 says = f"{token / 1024:.1f} KiB, {token * tokens / 2**20:.0f} MiB in all by default"
 tap.ok(says in (ROOT / "man/outrider-drafter.8").read_text(), "what a token takes of the drafter's KV cache is what its page says", says)
 tap.done()

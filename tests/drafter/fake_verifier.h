@@ -2,13 +2,14 @@
  * a verifier. */
 #pragma once
 
-#include "services/drafter/worker.h"
+#include "services/drafter/worker_device.h"
 #include "shared/base/patience.h"
 #include "shared/spec/accept.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { FAKE_SESSIONS = 8, FAKE_PAGES = 36, FAKE_CONTEXT = 1024 };
 
@@ -229,4 +230,24 @@ static inline struct fake_drafted fake_draft_tree(
 static inline struct fake_drafted fake_draft(struct fake *f, uint32_t i, uint32_t k)
 {
 	return fake_draft_tree(f, i, draft_chain_budget(k));
+}
+
+/* Answers for the expert-cache, and waits until the model is where it belongs. granted: the device's
+ * memory may be taken. */
+static inline struct worker_device_state fake_place(struct worker *worker, bool granted)
+{
+	struct worker_device_state now;
+	struct patience patience;
+	patience_init(&patience, 20000);
+	do {
+		worker_device_now(worker, &now);
+		usleep(1000);
+	} while (draft_engine_bytes(&now.needs) == 0 && patience_step_ms(&patience) > 0);
+	worker_device_answer(worker, draft_engine_bytes(&now.needs), granted, "no room");
+	patience_init(&patience, 20000);
+	do {
+		worker_device_now(worker, &now);
+		usleep(1000);
+	} while (now.there != granted && now.refusal[0] == '\0' && patience_step_ms(&patience) > 0);
+	return now;
 }

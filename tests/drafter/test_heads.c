@@ -235,7 +235,9 @@ static void check_prompt(struct fixture *f, uint32_t page, uint64_t uid, const j
 
 static const char *const plain[] = {"run_ahead=off", NULL};
 
-static void check_head(const char *folder, const char *name)
+static const char *const on_device[] = {"run_ahead=off", "device=simt", NULL};
+
+static void check_head(const char *folder, const char *name, bool device)
 {
 	char path[512], target[512], head[512];
 	json_t *prompt;
@@ -244,8 +246,10 @@ static void check_head(const char *folder, const char *name)
 	json_t *golden = load_json(path);
 	head_target(folder, golden, target, sizeof(target));
 	snprintf(head, sizeof(head), "%s/%s.f32.gguf", folder, name);
-	struct fixture *f =
-		make(target, strncmp(name, "eagle3", 6) == 0 ? head : NULL, plain, true);
+	struct fixture *f = make(target, strncmp(name, "eagle3", 6) == 0 ? head : NULL,
+		device ? on_device : plain, true);
+	if (device)
+		assert_true(fake_place(&f->worker, true).there);
 	json_array_foreach(json_object_get(golden, "prompts"), i, prompt)
 		check_prompt(f, (uint32_t)i % FAKE_SESSIONS, 100 * (i + 1), prompt);
 	end(f);
@@ -260,7 +264,15 @@ static void drafts_are_the_golden_ones(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
-		check_head(FOLDER, heads[i]);
+		check_head(FOLDER, heads[i], false);
+}
+
+static void eagle3_heads_draft_the_same_on_a_device(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
+		if (strncmp(heads[i], "eagle3", 6) == 0)
+			check_head(FOLDER, heads[i], true);
 }
 
 #define LLAMA FOLDER "/target-llama.f32.gguf"
@@ -547,6 +559,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(drafts_are_the_golden_ones),
+		cmocka_unit_test(eagle3_heads_draft_the_same_on_a_device),
 		cmocka_unit_test(states_that_are_lost_are_left_out),
 		cmocka_unit_test(states_of_the_same_beginning_are_found),
 		cmocka_unit_test(rubbish_in_the_log_costs_speed_only),

@@ -493,6 +493,137 @@ static void a_model_with_another_tokenizer_is_refused_and_ngrams_go_on(void **st
 	end(f);
 }
 
+static const char *const on_device[] = {"run_ahead=off", "device=simt", "kv_tokens=8300", NULL};
+static const struct draft_budget some = {.nodes = 12, .depth = 4, .width = 3};
+
+/* A chain and a tree behind a prompt, greedy and sampled, from a session that has just begun. */
+static void draft_some(struct fixture *f, uint64_t uid, struct fake_drafted out[4])
+{
+	const struct golden *g = &golden[1 % n_golden];
+	for (uint32_t i = 0; i < 4; i++) {
+		struct session_page *page =
+			fake_begin(&f->fake, i, uid + i, DRAFT_MODEL, g->input, g->n_input - i);
+		page->request.sampling.temperature = i < 2 ? 0 : 0.9f;
+		page->request.sampling.seed = 7;
+		out[i] = i % 2 ? fake_draft_tree(&f->fake, i, some) : fake_draft(&f->fake, i, 4);
+	}
+}
+
+static void assert_same_drafts(const struct fake_drafted one[4], const struct fake_drafted other[4])
+{
+	for (uint32_t i = 0; i < 4; i++) {
+		assert_int_equal(one[i].method, DRAFT_MODEL);
+		assert_int_equal(one[i].n, other[i].n);
+		assert_memory_equal(one[i].token, other[i].token, one[i].n * sizeof(int32_t));
+		assert_memory_equal(one[i].parent, other[i].parent, one[i].n * sizeof(int));
+		assert_memory_equal(
+			one[i].confidence, other[i].confidence, one[i].n * sizeof(float));
+	}
+}
+
+static void a_device_drafts_what_the_cpu_drafts(void **state)
+{
+	(void)state;
+	struct fixture *f = make(on_device);
+	static struct fake_drafted cpu[4], device[4];
+	struct backend_memory memory;
+	draft_some(f, 100, cpu);
+	struct worker_device_state now = fake_place(&f->worker, true);
+	assert_true(now.there);
+	assert_string_equal(now.name, "simt");
+	assert_string_equal(now.refusal, "");
+	f->worker.device.backend->ops->memory(f->worker.device.backend, &memory);
+	/* What it said it would take, and tables of the host that are counted in. */
+	assert_in_range(memory.bytes - memory.free, now.needs.weights + now.needs.kv,
+		draft_engine_bytes(&now.needs));
+	draft_some(f, 200, device);
+	assert_same_drafts(cpu, device);
+	check_golden(f);
+	/* Sessions that began on the device go on without it, and their cells there are given back. */
+	now = fake_place(&f->worker, false);
+	assert_false(now.there);
+	assert_non_null(strstr(now.refusal, "the draft model needs "));
+	assert_non_null(strstr(now.refusal, "KV cache for kv_tokens = 8300"));
+	assert_non_null(strstr(now.refusal, ": no room"));
+	assert_int_equal(fake_draft(&f->fake, 0, 2).method, DRAFT_MODEL);
+	f->worker.device.backend->ops->memory(f->worker.device.backend, &memory);
+	assert_int_equal(memory.bytes, memory.free);
+	draft_some(f, 300, device);
+	assert_same_drafts(cpu, device);
+	end(f);
+}
+
+static void an_answer_to_another_question_changes_nothing(void **state)
+{
+	(void)state;
+	struct fixture *f = make(on_device);
+	struct worker_device_state now;
+	fake_place(&f->worker, true);
+	worker_device_answer(&f->worker, 1, false, "not asked");
+	fake_begin(&f->fake, 0, 100, DRAFT_MODEL, golden[0].input, golden[0].n_input);
+	assert_int_equal(fake_draft(&f->fake, 0, 2).method, DRAFT_MODEL);
+	worker_device_now(&f->worker, &now);
+	assert_true(now.there && now.refusal[0] == '\0');
+	end(f);
+}
+
+static void without_enough_memory_the_cpu_drafts(void **state)
+{
+	(void)state;
+	static struct fake_drafted cpu[4], later[4];
+	setenv("OUTRIDER_SIMT_MEMORY", "3M", 1);
+	struct fixture *f = make(on_device);
+	draft_some(f, 100, cpu);
+	struct worker_device_state now = fake_place(&f->worker, true);
+	assert_false(now.there);
+	assert_non_null(strstr(now.refusal, "the emulated GPU has 3.0 MiB free of 3.0 MiB"));
+	draft_some(f, 200, later);
+	assert_same_drafts(cpu, later);
+	end(f);
+	unsetenv("OUTRIDER_SIMT_MEMORY");
+}
+
+static void when_the_device_is_lost_the_cpu_goes_on(void **state)
+{
+	(void)state;
+	static struct fake_drafted cpu[4], later[4];
+	struct worker_device_state now;
+	setenv("OUTRIDER_SIMT_LOST", "300", 1);
+	struct fixture *f = make(on_device);
+	draft_some(f, 100, cpu);
+	fake_place(&f->worker, true);
+	/* During these. */
+	draft_some(f, 200, later);
+	draft_some(f, 300, later);
+	assert_same_drafts(cpu, later);
+	worker_device_now(&f->worker, &now);
+	assert_false(now.there);
+	assert_int_equal(draft_engine_bytes(&now.needs), 0);
+	assert_non_null(strstr(now.refusal, "the emulated GPU was lost in kernel"));
+	/* For good. */
+	worker_device_answer(&f->worker, 0, true, "");
+	draft_some(f, 400, later);
+	assert_same_drafts(cpu, later);
+	worker_device_now(&f->worker, &now);
+	assert_false(now.there);
+	end(f);
+	unsetenv("OUTRIDER_SIMT_LOST");
+}
+
+static void a_device_that_cannot_be_used_is_named(void **state)
+{
+	(void)state;
+	struct worker_device_state now;
+	setenv("OUTRIDER_SIMT_UNFIT", "mps", 1);
+	struct fixture *f = make(on_device);
+	worker_device_now(&f->worker, &now);
+	assert_null(now.name);
+	assert_non_null(strstr(now.refusal, "MPS is on"));
+	check_golden(f);
+	end(f);
+	unsetenv("OUTRIDER_SIMT_UNFIT");
+}
+
 static void tokens_outside_the_vocabulary_are_not_read(void **state)
 {
 	(void)state;
@@ -612,6 +743,11 @@ int main(void)
 		cmocka_unit_test(trees_find_room_or_stay_smaller),
 		cmocka_unit_test(a_model_with_another_tokenizer_is_refused_and_ngrams_go_on),
 		cmocka_unit_test(tokens_outside_the_vocabulary_are_not_read),
+		cmocka_unit_test(a_device_drafts_what_the_cpu_drafts),
+		cmocka_unit_test(an_answer_to_another_question_changes_nothing),
+		cmocka_unit_test(without_enough_memory_the_cpu_drafts),
+		cmocka_unit_test(when_the_device_is_lost_the_cpu_goes_on),
+		cmocka_unit_test(a_device_that_cannot_be_used_is_named),
 	};
 	return cmocka_run_group_tests(tests, load, NULL);
 }

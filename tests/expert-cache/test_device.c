@@ -384,7 +384,7 @@ static void the_device_is_shared_out(void **state)
 	struct device_share share;
 	struct error err = {""};
 	/* A fresh device, and an estimate. */
-	device_share_find(backend, &memory, 3 * gib, 0, 0, &share);
+	device_share_find(backend, &memory, 3 * gib, 0, 0, 0, &share);
 	assert_int_equal(share.reserve, gib);
 	assert_int_equal(share.whole, 12 * gib);
 	assert_int_equal(share.bytes, 12 * gib);
@@ -393,7 +393,7 @@ static void the_device_is_shared_out(void **state)
 	assert_non_null(strstr(err.text, "is estimated to take 3072.0 MiB"));
 	/* The verifier has 2 of its 3, slots have 6, another program has 4. */
 	memory.free = 4 * gib;
-	device_share_find(backend, &memory, 3 * gib, 2 * gib, 6 * gib, &share);
+	device_share_find(backend, &memory, 3 * gib, 0, 2 * gib, 6 * gib, &share);
 	assert_int_equal(share.whole, 12 * gib);
 	assert_int_equal(share.bytes, 8 * gib);
 	share.said = true;
@@ -405,15 +405,55 @@ static void the_device_is_shared_out(void **state)
 	assert_non_null(strstr(err.text, "12.0G is the largest allowed, auto takes 8192.0 MiB"));
 	/* Not even the least. */
 	memory.bytes = 2 * gib;
-	device_share_find(backend, &memory, 3 * gib, 0, 0, &share);
+	device_share_find(backend, &memory, 3 * gib, 0, 0, 0, &share);
 	share.said = true;
 	assert_int_equal(share.bytes, 0);
 	assert_int_equal(device_share_check(&share, gib, gib, &err), -ENOMEM);
 	assert_non_null(strstr(err.text, "one layer may need 1024.0 MiB of them"));
 	/* Any numbers. */
 	memory = (struct backend_memory){UINT64_MAX, UINT64_MAX};
-	device_share_find(backend, &memory, UINT64_MAX, UINT64_MAX, UINT64_MAX, &share);
+	device_share_find(backend, &memory, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, &share);
 	assert_int_equal(share.bytes, 0);
+	backend->ops->destroy(backend);
+}
+
+static void the_drafter_gets_all_or_nothing(void **state)
+{
+	(void)state;
+	const uint64_t gib = (uint64_t)1 << 30;
+	struct backend *backend = simt();
+	struct backend_memory memory = {.bytes = 16 * gib, .free = 4 * gib};
+	struct device_share share;
+	struct error err = {""};
+	/* The verifier has its 3, slots 9; 2 are asked for. */
+	device_share_find(backend, &memory, 3 * gib, 2 * gib, 3 * gib, 9 * gib, &share);
+	assert_int_equal(share.most, 12 * gib);
+	assert_int_equal(share.whole, 10 * gib);
+	assert_int_equal(share.bytes, 10 * gib);
+	assert_int_equal(device_share_drafter(&share, 10 * gib, false, "auto", &err), 0);
+	assert_int_equal(device_share_drafter(&share, 10 * gib + 1, false, "auto", &err), -ENOMEM);
+	assert_int_equal(device_share_drafter(&share, 11 * gib, false, "11G", &err), -ENOMEM);
+	assert_string_equal(err.text,
+		"the emulated GPU has 16.0 GiB, of which the verifier takes 3072.0 MiB, experts "
+		"11.0 "
+		"GiB (device_budget = 11G), and a reserve 1024.0 MiB: 1024.0 MiB are left");
+	/* Another program has 3: they count, unless the drafter has its part already. */
+	memory.free = gib;
+	device_share_find(backend, &memory, 3 * gib, 2 * gib, 3 * gib, 9 * gib, &share);
+	assert_int_equal(share.both, 9 * gib);
+	assert_int_equal(device_share_drafter(&share, 9 * gib, false, "auto", &err), -ENOMEM);
+	assert_non_null(
+		strstr(err.text, "1024.0 MiB, and other programs have some: 0.0 MiB are left"));
+	assert_int_equal(device_share_drafter(&share, 9 * gib, true, "auto", &err), 0);
+	/* What a budget is refused with names it. */
+	share.said = true;
+	assert_int_equal(device_share_check(&share, 11 * gib, gib, &err), -ENOMEM);
+	assert_non_null(
+		strstr(err.text, "KV cache and the drafter 2048.0 MiB for a draft model: "));
+	/* More than there is. */
+	device_share_find(backend, &memory, 3 * gib, UINT64_MAX, 0, 0, &share);
+	assert_int_equal(share.whole, 0);
+	assert_int_equal(device_share_drafter(&share, 0, true, "auto", &err), -ENOMEM);
 	backend->ops->destroy(backend);
 }
 
@@ -635,6 +675,7 @@ int main(void)
 		cmocka_unit_test(three_tiers_give_the_files_bytes),
 		cmocka_unit_test(copies_that_fail_give_nothing_to_the_verifier),
 		cmocka_unit_test(the_device_is_shared_out),
+		cmocka_unit_test(the_drafter_gets_all_or_nothing),
 		cmocka_unit_test(nobody_believes_rubbish_in_the_table),
 		cmocka_unit_test(a_flag_that_others_wrote_is_found),
 		cmocka_unit_test(a_wait_ends_whatever_the_state_says),

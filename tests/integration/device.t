@@ -4,8 +4,10 @@ over a slow link. The bytes are the CPU's, whatever is killed, and while the dev
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -117,16 +119,72 @@ with Service(TARGET_Q4, DRAFTS["small"], [*DEVICE, "expert-cache.device_budget=3
         return wrong[-1] or device(service)["all_pinned"]
     tap.ok(until(pinned) and not any(wrong), "when all experts fit, all are pinned: the same bytes", f"{wrong} {device(service)}")
 
-# The device has little memory: what the verifier takes of it decides how many experts it keeps.
-SMALL = ["verifier.kv_tokens=4096", "verifier.sessions_max=4"]
-with Service(TARGET_Q4, sets=[*DEVICE, *SMALL], env={**os.environ, "OUTRIDER_SIMT_MEMORY": "64M"}) as service:
-    until(lambda: device(service)["verifier_said"])
-    now = device(service)
+# The device has little memory: what the verifier and the drafter take of it decides how many experts it keeps.
+SMALL = ["verifier.kv_tokens=4096", "verifier.sessions_max=4", "drafter.device=simt", "drafter.kv_tokens=8300"]
+
+
+def drafter(service):
+    return next(p.get("details") or {} for p in service.status() if p["name"] == "drafter")
+
+
+home = tempfile.TemporaryDirectory()
+draft = Path(home.name) / "draft.gguf"
+shutil.copy(DRAFTS["small"], draft)
+with Service(TARGET_Q4, draft, [*DEVICE, *SMALL], env={**os.environ, "OUTRIDER_SIMT_MEMORY": "56M"}) as service:
+    until(lambda: drafter(service).get("device") == "simt")
+    until(lambda: device(service)["slots"] > 40)
+    said, now = drafter(service), device(service)
     want, asked = requests(2)
     wrong = differences(service.swarm(asked), want)
-    tap.ok(not wrong and now["budget"] == "auto" and now["memory_bytes"] == 64 << 20 and
-           now["budget_bytes"] <= now["room_bytes"] < now["budget_bytes"] + now["slot_bytes"] or now["slots"] == 192,
-           "an automatic budget takes what the verifier leaves", f"{wrong} {now}")
+    tap.ok(not wrong and now["budget"] == "auto" and now["memory_bytes"] == 56 << 20 and
+           now["budget_bytes"] <= now["room_bytes"] < now["budget_bytes"] + now["slot_bytes"] and now["slots"] < 192,
+           "an automatic budget takes what the others leave", f"{wrong} {now}")
+    tap.ok(int(said["device_bytes"]) == int(said["device_needs_bytes"]) == now["drafter_bytes"] and
+           now["room_bytes"] + now["verifier_bytes"] + now["drafter_bytes"] + now["reserve_bytes"] == now["memory_bytes"] and
+           " for the drafter, " in " ".join(service.ctl("cache", "stats").stdout.split()), "the drafter's share is shown", f"{said} {now}")
+
+    want, asked = requests(6)
+    asked = [{**request, "k": 3, "draft_method": "model", **({"draft_nodes": 6, "draft_width": 2} if i % 2 else {})}
+             for i, request in enumerate(asked)]
+    before = int(said["pass_tokens"])
+    results = service.swarm(asked, concurrent=3)
+    wrong, drafted = differences(results, want), sum(r["usage"]["drafted"] for r in results)
+    said = drafter(service)
+    tap.ok(not wrong and drafted > 0 and int(said["pass_tokens"]) > before and said["device"] == "simt" and said["kernels"] == "emulated",
+           "the drafter drafts chains and trees on the device: the same bytes", f"{wrong} {drafted} {said}")
+    process, results = service.swarm_start(asked, concurrent=3)
+    time.sleep(0.3)
+    service.kill("drafter")
+    wrong = differences(results(), want)
+    tap.ok(not wrong and until(lambda: drafter(service).get("device") == "simt"),
+           "the drafter killed: the same bytes, and its successor is on the device again", f"{wrong} {drafter(service)}")
+
+    slots = device(service)["slots"]
+    refused = service.ctl("knob", "set", "cache.device_budget=all")
+    tap.ok(refused.returncode and " and the drafter 18.2 MiB for a draft model: " in refused.stderr,
+           "a budget for which the drafter leaves no room is refused", refused.stderr)
+    away = draft.with_suffix(".away")
+    draft.rename(away)
+    service.kill("drafter")
+    tap.ok(until(lambda: device(service)["slots"] > 64) and device(service)["drafter_bytes"] == 0,
+           "a drafter that does not come back leaves its share to the experts", device(service))
+    away.rename(draft)
+    tap.ok(until(lambda: drafter(service).get("device") == "simt") and device(service)["slots"] == slots,
+           "one that comes back gets it back: experts give way", f"{drafter(service)} {device(service)}\n{service.log_text()[-1500:]}")
+    draft.rename(away)
+    service.kill("drafter")
+    until(lambda: device(service)["drafter_bytes"] == 0)
+    accepted = service.ctl("knob", "set", "cache.device_budget=50%")
+    away.rename(draft)
+    until(lambda: "device_refused" in drafter(service))
+    said = drafter(service)
+    words = ("the draft model needs 18.2 MiB (weights 0.9 MiB, KV cache for kv_tokens = 8300 4.2 MiB, passes 13.1 MiB): the emulated GPU "
+             "has 56.0 MiB, of which the verifier takes 32.1 MiB, experts 3.8 MiB (device_budget = 50%), and a reserve 3.5 MiB: 16.6 MiB are left")
+    wrong = differences(service.swarm(asked[:2], concurrent=2), want[:2])
+    tap.ok(not wrong and accepted.returncode == 0 and said["device"] == "cpu" and said["device_refused"] == words,
+           "one that finds no room says so, with figures, and drafts on the CPU: the same bytes", f"{wrong} {accepted} {said}")
+    service.ctl("knob", "set", "cache.device_budget=auto")
+    tap.ok(until(lambda: drafter(service).get("device") == "simt"), "until there is room", f"{drafter(service)} {device(service)}")
 
     # More than two turns of 16 cells, which a successor can take over.
     prompt = [t for p in prompts(12, longest=6) for t in p][:34]
@@ -144,7 +202,7 @@ with Service(TARGET_Q4, sets=[*DEVICE, *SMALL], env={**os.environ, "OUTRIDER_SIM
            f"{wrong} {taken}\n{service.log_text()[-1500:]}")
     service.wait_ready()
     refused = service.ctl("knob", "set", "cache.device_budget=60M")
-    tap.ok(refused.returncode and "device_budget: 60.0 MiB for experts, but the emulated GPU has 64.0 MiB, of which the verifier takes" in
+    tap.ok(refused.returncode and "device_budget: 60.0 MiB for experts, but the emulated GPU has 56.0 MiB, of which the verifier takes" in
            refused.stderr and "is the largest allowed" in refused.stderr, "more than fits is refused, with what fits", refused.stderr)
 
 # A copy takes a fiftieth of a second: there is always one in flight.

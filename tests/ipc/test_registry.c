@@ -458,6 +458,30 @@ static void settings_are_told_with_the_card_and_when_they_change(void **state)
 	stop(&rig);
 }
 
+static void a_share_is_read_as_it_was_written_unless_its_text_is_bad(void **state)
+{
+	struct peer_settings settings = {.share = {.asked = 5, .granted = 1}}, read;
+	struct peer_settings_message message;
+	char longer[LIMIT_PEER_TEXT + 1];
+
+	(void)state;
+	snprintf(settings.share.refusal, sizeof settings.share.refusal, "16 MiB are left");
+	peer_settings_write(&settings, &message);
+	peer_settings_read(&message.settings, &read);
+	assert_memory_equal(&read, &settings, sizeof read);
+	memset(longer, 'x', sizeof longer - 1);
+	longer[sizeof longer - 1] = '\0';
+	char *const bad[] = {longer, "two\nlines"};
+	for (size_t i = 0; i < 2; i++) {
+		message.share.refusal = bad[i];
+		peer_settings_read(&message.settings, &read);
+		assert_int_equal(read.share.asked, 0);
+	}
+	settings.share.asked = 0;
+	peer_settings_write(&settings, &message);
+	assert_null(message.settings.share);
+}
+
 static void a_later_start_takes_the_place_of_an_earlier_one(void **state)
 {
 	struct peer_card first = registrant_card(PEER_DRAFTER, 9),
@@ -600,6 +624,7 @@ int main(void)
 			changes_arrive_in_order_either_way, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			a_later_start_takes_the_place_of_an_earlier_one, setup, teardown),
+		cmocka_unit_test(a_share_is_read_as_it_was_written_unless_its_text_is_bad),
 		cmocka_unit_test_setup_teardown(
 			settings_are_told_with_the_card_and_when_they_change, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_flood_holds_nobody_up, setup, teardown),

@@ -94,9 +94,11 @@ void forget_graphs(struct stream *s)
 	s->graphs.used = 0;
 }
 
-/* Arrays of graphs begin as zeros, so that they can be compared with what lies between their fields. */
+/* Arrays of graphs begin as zeros, so that they can be compared with what lies between their fields, and
+ * between one array and the next. */
 void *stream_args(struct stream *s, size_t bytes)
 {
+	size_t all = (bytes + 63) / 64 * 64;
 	void *at;
 
 	if (s->mode == GRAPH_NONE)
@@ -105,10 +107,10 @@ void *stream_args(struct stream *s, size_t bytes)
 		at = graph_list_take(&s->graphs, bytes);
 	} else {
 		at = s->arrays + s->arrays_used;
-		s->arrays_used += (bytes + 63) / 64 * 64;
+		s->arrays_used += all;
 		assert(s->arrays_used <= GRAPH_ARGS_ONE);
 	}
-	return memset(at, 0, bytes);
+	return memset(at, 0, all);
 }
 
 bool stream_same(

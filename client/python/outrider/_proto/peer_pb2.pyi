@@ -84,12 +84,24 @@ class PeerRegistered(_message.Message):
     def __init__(self, card: _Optional[_Union[PeerCard, _Mapping]] = ...) -> None: ...
 
 class PeerSettings(_message.Message):
-    __slots__ = ["needs", "taps"]
+    __slots__ = ["needs", "share", "taps"]
     NEEDS_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
     TAPS_FIELD_NUMBER: _ClassVar[int]
     needs: PeerNeeds
+    share: PeerShare
     taps: PeerTaps
-    def __init__(self, needs: _Optional[_Union[PeerNeeds, _Mapping]] = ..., taps: _Optional[_Union[PeerTaps, _Mapping]] = ...) -> None: ...
+    def __init__(self, needs: _Optional[_Union[PeerNeeds, _Mapping]] = ..., taps: _Optional[_Union[PeerTaps, _Mapping]] = ..., share: _Optional[_Union[PeerShare, _Mapping]] = ...) -> None: ...
+
+class PeerShare(_message.Message):
+    __slots__ = ["asked", "granted", "refusal"]
+    ASKED_FIELD_NUMBER: _ClassVar[int]
+    GRANTED_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    asked: int
+    granted: bool
+    refusal: str
+    def __init__(self, asked: _Optional[int] = ..., granted: bool = ..., refusal: _Optional[str] = ...) -> None: ...
 
 class PeerState(_message.Message):
     __slots__ = ["stage", "text"]

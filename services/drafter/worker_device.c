@@ -1,0 +1,191 @@
+#include "services/drafter/worker_device.h"
+
+#include "kernels/gpu/backend.h"
+#include "kernels/gpu/choice.h"
+#include "services/drafter/worker_mail.h"
+#include "shared/base/log.h"
+#include "shared/base/units.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void refuse(struct worker *w, const char *why)
+{
+	struct worker_device *d = &w->device;
+	pthread_mutex_lock(&w->mutex);
+	bool same = strcmp(d->state.refusal, why) == 0;
+	snprintf(d->state.refusal, sizeof(d->state.refusal), "%s", why);
+	pthread_mutex_unlock(&w->mutex);
+	if (*why && !same)
+		log_notice("device = %s: the CPU drafts, because %s", w->own.device, why);
+}
+
+void worker_device_open(struct worker *w)
+{
+	struct worker_device *d = &w->device;
+	struct backend_gpu_options options = {.seed = 0};
+	enum gpu_choice choice;
+	struct error why;
+	int r = gpu_choice_read(w->own.device, &choice, &options.device, &why);
+	if (r == 0 && choice == GPU_CHOICE_CPU)
+		return;
+	if (r == 0)
+		r = choice == GPU_CHOICE_SIMT ? backend_simt_create(&options, &d->backend, &why)
+					      : backend_cuda_create(&options, &d->backend, &why);
+	if (r == 0) {
+		d->state.name = d->backend->ops->name;
+		return;
+	}
+	d->backend = NULL;
+	refuse(w, why.text);
+}
+
+void worker_device_close(struct worker *w)
+{
+	if (w->device.backend)
+		w->device.backend->ops->destroy(w->device.backend);
+	w->device.backend = NULL;
+}
+
+/* The draft model or head that may move. */
+static struct draft_model *movable(const struct worker *w)
+{
+	struct draft_model *head = w->context.head;
+	if (w->context.model)
+		return w->context.model;
+	return head && head->method == DRAFT_EAGLE3 ? head : NULL;
+}
+
+static void tell(struct worker *w)
+{
+	if (w->on_change)
+		w->on_change(w->arg);
+}
+
+/* Moves a model; where the device fails, back to the CPU. */
+static void move(struct worker *w, struct draft_model *m, struct backend *to)
+{
+	struct error err, why = {.text = ""};
+	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
+		struct draft_session *s = &w->sessions[i];
+		if (s->uid != 0 && s->has_seq && s->drafter == m)
+			draft_model_drop(s);
+	}
+	int r = draft_engine_move(m, w->config, to, to ? &why : &err);
+	if (r < 0 && to) {
+		refuse(w, why.text);
+		r = draft_engine_move(m, w->config, NULL, &err);
+	}
+	if (r == 0)
+		return;
+	log_error("the draft model cannot be used any more: %s", err.text);
+	if (m == w->context.model)
+		w->context.model = NULL;
+	else
+		w->context.head = NULL;
+}
+
+static void note(struct worker *w, const struct draft_engine_needs *needs, bool there)
+{
+	struct worker_device *d = &w->device;
+	pthread_mutex_lock(&w->mutex);
+	bool changed =
+		memcmp(&d->state.needs, needs, sizeof(*needs)) != 0 || d->state.there != there;
+	d->state.needs = *needs;
+	d->state.there = there;
+	pthread_mutex_unlock(&w->mutex);
+	if (changed)
+		tell(w);
+}
+
+void worker_device_meet(struct worker *w)
+{
+	struct worker_device *d = &w->device;
+	struct draft_engine_needs needs = {0};
+	struct draft_model *m = movable(w);
+	if (!d->backend || d->lost)
+		return;
+	/* One that its target refuses does not keep the memory. */
+	if (w->model && w->model != m && w->model->backend == d->backend)
+		move(w, w->model, NULL);
+	if (m)
+		draft_engine_needs(m, w->config, d->backend, &needs);
+	note(w, &needs, m && m->backend == d->backend);
+	/* The answer may have been there before the question: an expert-cache says it again to a
+	 * successor. */
+	atomic_store_explicit(&d->answered, true, memory_order_release);
+}
+
+void worker_device_settle(struct worker *w)
+{
+	struct worker_device *d = &w->device;
+	char why[sizeof(d->why)];
+	if (!atomic_exchange_explicit(&d->answered, false, memory_order_acquire) || d->lost)
+		return;
+	pthread_mutex_lock(&w->mutex);
+	bool granted = d->granted;
+	bool current = d->answer_to > 0 && d->answer_to == draft_engine_bytes(&d->state.needs);
+	struct draft_engine_needs needs = d->state.needs;
+	memcpy(why, d->why, sizeof(why));
+	pthread_mutex_unlock(&w->mutex);
+	struct draft_model *m = movable(w);
+	if (!m || !current)
+		return;
+	bool there = m->backend == d->backend;
+	if (granted && !there) {
+		refuse(w, "");
+		move(w, m, d->backend);
+		if (m->backend == d->backend)
+			log_notice("device = %s: %s drafts (weights %s, KV cache %s, passes %s)",
+				w->own.device, d->backend->device->name, UNITS_SIZE(needs.weights),
+				UNITS_SIZE(needs.kv), UNITS_SIZE(needs.passes));
+	} else if (!granted) {
+		struct error text;
+		if (there)
+			move(w, m, NULL);
+		error_set(&text, ENOMEM,
+			"the draft model needs %s (weights %s, KV cache for kv_tokens = %u %s, "
+			"passes %s): %s",
+			UNITS_SIZE(draft_engine_bytes(&needs)), UNITS_SIZE(needs.weights),
+			needs.kv_tokens, UNITS_SIZE(needs.kv), UNITS_SIZE(needs.passes), why);
+		refuse(w, text.text);
+	}
+	note(w, &needs, m->backend == d->backend);
+	tell(w);
+}
+
+void worker_device_check(struct worker *w)
+{
+	struct worker_device *d = &w->device;
+	const struct draft_engine_needs none = {0};
+	struct error err;
+	if (!d->backend || d->lost)
+		return;
+	struct draft_model *m = movable(w);
+	if (!m || m->backend != d->backend || d->backend->ops->failure(d->backend, &err) == 0)
+		return;
+	/* For as long as the process lives. */
+	d->lost = true;
+	move(w, m, NULL);
+	refuse(w, err.text);
+	note(w, &none, false);
+}
+
+void worker_device_answer(struct worker *w, uint64_t asked, bool granted, const char *why)
+{
+	struct worker_device *d = &w->device;
+	pthread_mutex_lock(&w->mutex);
+	d->answer_to = asked;
+	d->granted = granted;
+	snprintf(d->why, sizeof(d->why), "%s", why);
+	atomic_store_explicit(&d->answered, true, memory_order_release);
+	worker_wake(w);
+	pthread_mutex_unlock(&w->mutex);
+}
+
+void worker_device_now(struct worker *w, struct worker_device_state *out)
+{
+	pthread_mutex_lock(&w->mutex);
+	*out = w->device.state;
+	pthread_mutex_unlock(&w->mutex);
+}
