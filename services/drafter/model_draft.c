@@ -36,6 +36,8 @@ static bool evict(struct draft_model *m, const struct draft_session *keep)
 	if (!oldest)
 		return false;
 	draft_model_drop(oldest);
+	/* Read again before its next request, it would evict another, and that one the next. */
+	oldest->wants = NULL;
 	m->evictions++;
 	return true;
 }

@@ -79,7 +79,8 @@ struct draft_session {
 	struct chain *chain;
 	/* the draft model's newest tree (model_tree.h); NULL until it has drafted one */
 	struct model_tree *grown;
-	/* where its drafts come from, if a model or head, which so reads its tokens ahead of requests */
+	/* where its drafts come from, if a model or head, which so reads its tokens ahead of requests;
+	 * NULL also from an eviction to the next request */
 	const struct draft_model *wants;
 	struct foresight foresight;
 	/* the draft model's count of uses at the last one: the smallest is evicted first */

@@ -221,7 +221,20 @@ static void a_round_of_sessions_is_drafted_as_each_alone(void **state)
 	end(f);
 }
 
-/* Room for one context of 128 and a little: eight sessions take it from each other. */
+/* Whether no pass runs any more while nobody asks. */
+static bool comes_to_rest(const struct draft_model *m)
+{
+	uint64_t before = UINT64_MAX, now = atomic_load(&m->passes);
+	for (int i = 0; i < 100 && now != before; i++) {
+		before = now;
+		usleep(100000);
+		now = atomic_load(&m->passes);
+	}
+	return now == before;
+}
+
+/* Room for one context of 128 and a little: eight sessions take it from each other, but only when
+ * they are asked for. */
 static void sessions_that_lost_their_cache_are_read_again(void **state)
 {
 	(void)state;
@@ -241,6 +254,7 @@ static void sessions_that_lost_their_cache_are_read_again(void **state)
 				g->output + 2 * round, 2);
 		}
 	assert_true(atomic_load(&f->worker.model->evictions) > 0);
+	assert_true(comes_to_rest(f->worker.model));
 	end(f);
 }
 
