@@ -67,8 +67,8 @@ $(B)/tests/%.so: tests/integration/%.c
 ## make check      install packages, build and run every test (SAN=address|undefined|thread for a sanitizer)
 tests: programs $(B)/tests/swarm $(B)/tests/knob-storm $(B)/tests/knob-process $(B)/tests/grammar-sample $(B)/tests/faults.so $(B)/tests/allocations.so $(B)/tests/peer_calls.so \
 	$(TEST_BIN) $(FUZZ:%=$(B)/fuzz-replay/%)
-# Two tests run at a time: many of them mostly wait for processes. The longest begin first, so that none of them runs alone at the end.
-TEST_JOBS ?= 2
+# Three tests run at a time, also on two CPUs: many of them mostly wait for processes. The longest begin first, so that none of them runs alone at the end.
+TEST_JOBS ?= 3
 LONGEST := tests/spin/run.t tests/integration/lossless.t
 # Where NVIDIA's toolkit is, the GPU's back end is compiled for every architecture: a warning or a spill fails.
 CHECK_CUDA = $(if $(SAN),,$(if $(shell command -v $(NVCC)),cuda))

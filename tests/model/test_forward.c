@@ -59,37 +59,8 @@ static bool meets(size_t model, int type)
 	return model <= 2 || (int)model % 4 == type;
 }
 
-/* Calls fn for every backend, thread count and KV type on every model, with the reference of ids. */
-static void for_every_engine(
-	void (*fn)(struct rig *rig, const int32_t *ids, const float *expected), uint64_t seed)
-{
-	for (size_t m = 0; m < MODELS_TRIED; m++) {
-		for (int type = KV_F32; type <= KV_Q16_0; type++) {
-			if (!meets(m, type))
-				continue;
-			int32_t ids[N];
-			struct error err;
-			struct model *model;
-			assert_int_equal(model_load(models[m], &model, &err), 0);
-			rig_ids(seed, model->config.n_vocab, ids, N);
-			model_free(&model);
-			float *expected = reference(models[m], (enum kv_type)type, ids, N);
-			for (const struct kernels *const *k = kernels_all; *k; k++) {
-				if (strcmp((*k)->name, "reference") == 0)
-					continue; /* its activations are not these, nor its bits */
-				for (uint32_t threads = 1; threads <= 3 && (*k)->supported();
-					threads++) {
-					struct rig rig;
-					rig_open(&rig, models[m], (*k)->name, threads,
-						(enum kv_type)type);
-					fn(&rig, ids, expected);
-					rig_close(&rig);
-				}
-			}
-			free(expected);
-		}
-	}
-}
+/* What a failure says of where it was. */
+static char where[160];
 
 static void same(const struct rig *rig, const float *got, const float *expected, uint32_t rows)
 {
@@ -97,7 +68,7 @@ static void same(const struct rig *rig, const float *got, const float *expected,
 		return;
 	for (uint32_t i = 0; i < rows * rig->n_vocab; i++)
 		if (memcmp(&got[i], &expected[i], sizeof(*got)) != 0)
-			fail_msg("row %u, logit %u: %a instead of %a", i / rig->n_vocab,
+			fail_msg("%s: row %u, logit %u: %a instead of %a", where, i / rig->n_vocab,
 				i % rig->n_vocab, (double)got[i], (double)expected[i]);
 }
 
@@ -113,12 +84,6 @@ static void check_chunks(struct rig *rig, const int32_t *ids, const float *expec
 		kv_seq_exit(&rig->kv, &seq);
 	}
 	free(got);
-}
-
-static void chunked_prefill_changes_no_bit(void **state)
-{
-	(void)state;
-	for_every_engine(check_chunks, 1);
 }
 
 /* Several sequences, each at its own place in the same text, all in one pass, in shuffled order of sequences. */
@@ -154,12 +119,6 @@ static void check_sessions(struct rig *rig, const int32_t *ids, const float *exp
 		kv_seq_exit(&rig->kv, &seqs[s]);
 }
 
-static void many_sessions_in_a_batch_change_no_bit(void **state)
-{
-	(void)state;
-	for_every_engine(check_sessions, 2);
-}
-
 /* Drafts of K tokens of which a part is right: the logits up to the first wrong one are those of K = 0, and after the
  * wrong ones are dropped so are the next. */
 static void check_verification(struct rig *rig, const int32_t *ids, const float *expected)
@@ -190,12 +149,6 @@ static void check_verification(struct rig *rig, const int32_t *ids, const float 
 		kv_commit(&rig->kv, &seq, cells, right + 1, cells + right + 1, k - right);
 	}
 	kv_seq_exit(&rig->kv, &seq);
-}
-
-static void chain_verification_of_any_k_changes_no_bit(void **state)
-{
-	(void)state;
-	for_every_engine(check_verification, 3);
 }
 
 enum { TREE = 16, TREE_ROOT = 20, TREE_PATH = 6 };
@@ -253,10 +206,55 @@ static void check_tree(struct rig *rig, const int32_t *ids, const float *expecte
 	}
 }
 
-static void trees_change_no_bit(void **state)
+static const struct {
+	const char *what;
+	void (*check)(struct rig *rig, const int32_t *ids, const float *expected);
+} checks[] = {
+	{"a prompt in chunks", check_chunks},
+	{"many sessions in a batch", check_sessions},
+	{"verification of any K", check_verification},
+	{"trees", check_tree},
+};
+
+static void check_engine(const char *path, const struct kernels *kernels, uint32_t threads,
+	enum kv_type type, const int32_t *ids, const float *expected)
 {
-	(void)state;
-	for_every_engine(check_tree, 4);
+	struct rig rig;
+
+	rig_open(&rig, path, kernels->name, threads, type);
+	for (size_t i = 0; i < sizeof(checks) / sizeof(*checks); i++) {
+		snprintf(where, sizeof(where), "%s: %s kernels, %u threads, KV %s", checks[i].what,
+			kernels->name, threads, kv_type_name(type));
+		checks[i].check(&rig, ids, expected);
+	}
+	rig_close(&rig);
+}
+
+/* Chunks of a prompt, many sessions, drafts and trees: with every backend, thread count and KV type
+ * that the model meets. */
+static void no_way_through_a_pass_changes_a_bit(void **state)
+{
+	size_t m = (size_t)((const char *const *)*state - models);
+	int32_t ids[N];
+	struct error err;
+	struct model *model;
+
+	assert_int_equal(model_load(models[m], &model, &err), 0);
+	rig_ids(1, model->config.n_vocab, ids, N);
+	model_free(&model);
+	for (int type = KV_F32; type <= KV_Q16_0; type++) {
+		if (!meets(m, type))
+			continue;
+		float *expected = reference(models[m], (enum kv_type)type, ids, N);
+		for (const struct kernels *const *k = kernels_all; *k; k++) {
+			if (strcmp((*k)->name, "reference") == 0)
+				continue; /* its activations are not these, nor its bits */
+			for (uint32_t threads = 1; threads <= 3 && (*k)->supported(); threads++)
+				check_engine(
+					models[m], *k, threads, (enum kv_type)type, ids, expected);
+		}
+		free(expected);
+	}
 }
 
 static void an_accepted_branch_becomes_the_sequence(void **state)
@@ -503,16 +501,18 @@ static void windows_of_their_own_change_no_bit(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(chunked_prefill_changes_no_bit),
-		cmocka_unit_test(many_sessions_in_a_batch_change_no_bit),
-		cmocka_unit_test(chain_verification_of_any_k_changes_no_bit),
-		cmocka_unit_test(trees_change_no_bit),
+	static const struct CMUnitTest others[] = {
 		cmocka_unit_test(windows_of_their_own_change_no_bit),
 		cmocka_unit_test(an_accepted_branch_becomes_the_sequence),
 		cmocka_unit_test(contradictory_batches_are_refused),
 		cmocka_unit_test(hooks_see_each_layer_once_with_ordered_experts),
 		cmocka_unit_test(the_order_in_which_experts_arrive_changes_no_bit),
 	};
+	struct CMUnitTest tests[MODELS_TRIED + sizeof(others) / sizeof(*others)];
+	for (size_t m = 0; m < MODELS_TRIED; m++)
+		tests[m] = (struct CMUnitTest){.name = models[m],
+			.test_func = no_way_through_a_pass_changes_a_bit,
+			.initial_state = (void *)(uintptr_t)&models[m]};
+	memcpy(&tests[MODELS_TRIED], others, sizeof(others));
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
