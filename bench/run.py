@@ -2,7 +2,7 @@
 """Runs the benchmarks on the demo models and writes bench/results/*.txt (and pictures), each with the CPU's name, the date,
 the revision and the command. With names as arguments only those: kernels attention pool ipc price cache cache-policies device speculation spec trees
 drafters workloads matrix policy knobs controller syscalls gateway load turns goodput goodput-live; `matrix --help`, `price --help`, `speculation --help`,
-`spec --help`, `trees --help` and `drafters --help` say what these take besides. Environment:
+`spec --help`, `trees --help`, `drafters --help` and `goodput-live --help` say what these take besides. Environment:
 B, where the programs are (build); OUTRIDER_BENCH_RESULTS, another folder for what is written; OUTRIDER_BENCH_ROUNDS (5).
 
 The figures of a machine that does something else meanwhile are worth little: run it alone."""
@@ -22,6 +22,7 @@ import controller
 import device
 import drafters
 import facts
+import goodput_live
 import matrix
 import spec
 import speculation
@@ -367,22 +368,12 @@ def bench_goodput():
     write("goodput", "bench/run.py goodput", "\n".join(text))
 
 
-def bench_goodput_live():
-    """The policy goodput beside fixed K and yield in the running service, with 1, 4 and 16 sessions at a time."""
-    policies = ("static:0", "static:1", "static:2", "static:3", "static:5", "yield", "goodput")
-    text = [f"closed: each client sends when it has its answer; tokens/s, median of {ROUNDS} rounds in turn; ratio: to static:0, of each round", ""]
-    with Service(draft=DRAFTS["aligned"], options=("--threads", 1), sets=("verifier.sessions_max=16",)) as service:
-        for clients in (1, 4, 16):
-            rates = {p: [] for p in policies}
-            for round_ in range(-1, ROUNDS):  # the first one warms caches and the drafter
-                for policy in policies:
-                    service.ctl("policy", "set", policy)
-                    said = run_json(program("outrider-bench"), "load", "--runtime-dir", service.runtime, "--arrivals", "closed", "--clients", clients,
-                                    "--requests", 24 if clients < 16 else 48, "--output-tokens", 64, "--workload", "bench/workloads/mixed.jsonl", "--json")
-                    rates[policy] += [said["output_tokens_per_s"]] if round_ >= 0 else []
-            text += [f"{clients:3} clients  {p:9} {statistics.median(r):9.1f}   ratio {statistics.median(a / b for a, b in zip(r, rates['static:0'])):.3f}"
-                     for p, r in rates.items()] + [""]
-    write("goodput-live", "bench/run.py goodput-live: the demo model, the aligned draft model, verifier on 1 thread", "\n".join(text))
+def bench_goodput_live(*arguments):
+    """The policy goodput beside fixed K and yield in the running service."""
+    options = goodput_live.parse(arguments, ROUNDS)
+    write("goodput-live" + ("-ngrams" if options.drafter == "ngrams" else ""), " ".join(["bench/run.py goodput-live", *arguments]) +
+          f": the demo model, drafts of {'n-grams' if options.drafter == 'ngrams' else f'the {options.drafter} draft model'}, verifier on 1 thread",
+          goodput_live.run(outrider_test, options))
 
 
 def bench_load():
@@ -427,7 +418,7 @@ BENCHES = {"kernels": bench_kernels, "attention": bench_attention, "pool": bench
            "cache-policies": bench_cache_policies, "device": bench_device, "workloads": bench_workloads, "matrix": bench_matrix, "policy": bench_policy, "knobs": bench_knobs, "controller": bench_controller,
            "syscalls": bench_syscalls, "gateway": bench_gateway, "load": bench_load, "turns": bench_turns, "goodput": bench_goodput, "goodput-live": bench_goodput_live}
 ASKED = {"gpu": bench_gpu}  # only by name
-WITH_OPTIONS = ("drafters", "matrix", "price", "spec", "speculation", "trees")
+WITH_OPTIONS = ("drafters", "goodput-live", "matrix", "price", "spec", "speculation", "trees")
 
 
 def main(arguments):
