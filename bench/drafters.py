@@ -19,6 +19,7 @@ METHODS = (("separate model (aligned)", "model", {"draft": "aligned"}), ("separa
            ("layer skip", "layer-skip", {}), ("mtp-lora", "mtp-lora", {"options": ("--adapter", "outrider-demo-mtp-lora.gguf")}),
            ("n-grams", "ngram", {}))
 MASKS = 3  # that the demo model's adapter has
+BATCHES = "1,4,16,64"
 LONGEST = 5  # of the chains whose acceptance is shown
 
 
@@ -26,7 +27,8 @@ def parse(arguments):
     parser = argparse.ArgumentParser(prog="bench/run.py drafters", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--methods", type=lambda text: text.split(","), help="draft methods, separated by commas; default: all")
-    add("--batches", type=speculation.numbers(1, 256), metavar="B,...", default="1,4,16,64", help="sessions at once; default %(default)s")
+    add("--batches", type=speculation.numbers(1, 256), metavar="B,...", default=BATCHES, help="sessions at once; default %(default)s; with others the "
+        "result has their numbers in its name")
     add("--k", type=speculation.numbers(1, speculation.K_MOST), metavar="K,...", default="1,2,3,5", help="default %(default)s")
     add("--tokens", type=int, default=96, help="tokens of an answer; default %(default)s")
     add("--least", type=int, default=8, help="answers of a measurement, at least; default %(default)s")
@@ -34,6 +36,11 @@ def parse(arguments):
     add("--skip-layers", default="auto", help="layers that layer-skip leaves out; default %(default)s")
     add("--threads", type=int, default=2, help="threads of the verifier; default %(default)s")
     return parser.parse_args(arguments)
+
+
+def result_name(options):
+    batches = ",".join(map(str, options.batches))
+    return "drafters" if batches == BATCHES else "drafters-" + batches.replace(",", "-")
 
 
 def measure(service, method, k, batch, ids, options):
@@ -109,5 +116,8 @@ def report(found, options):
 
 def run(outrider_test, options, root):
     wanted = [m for m in METHODS if not options.methods or m[1] in options.methods]
-    found = [run_method(outrider_test, *m, options, root) for m in wanted]
+    found = []
+    for method in wanted:
+        found.append(run_method(outrider_test, *method, options, root))
+        print(report(found[-1:], options), flush=True)
     return report(found, options)

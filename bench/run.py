@@ -177,7 +177,7 @@ def bench_drafters(*arguments):
     """Every way to draft for the demo model: acceptance by position, tokens per pass, and speed at several batch sizes."""
     options = drafters.parse(arguments)
     need_programs("tests/swarm")
-    write("drafters", " ".join(["bench/run.py drafters", *arguments]) + f": verifier on {options.threads} threads, experts all in memory",
+    write(drafters.result_name(options), " ".join(["bench/run.py drafters", *arguments]) + f": verifier on {options.threads} threads, experts all in memory",
           drafters.run(outrider_test, options, ROOT))
 
 
