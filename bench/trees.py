@@ -10,7 +10,8 @@ Modes, separated by commas:
   treesW   the same, with up to W alternatives for one token (width)
 
 Every request is answered in all modes before the next one, in an order drawn anew each time; K = 0 is twice among them. The ratio is
-that to the K = 0 of the same round, and of these the median. An exact answer that is not the one of K = 0 ends the run. With the method
+that to the K = 0 of the same round, and of these the median; "from" and "to" hold half of the rounds. Of K = 0 they are the ratio of one of its
+two answers to the other, which tells the noise. An exact answer that is not the one of K = 0 ends the run. With the method
 "replay" drafts are the answer itself: each token is right as often as --acceptance says, and alternatives are right more seldom
 (services/drafter/replay.c)."""
 import argparse
@@ -128,18 +129,31 @@ def measure(service, options, groups):
         longest = max(longest, time.monotonic() - began)
 
 
+def ratios(group, mode_, modes):
+    """To K = 0, by round; of K = 0 its one place to the other."""
+    if mode_ == 0:
+        first, last = (i for i, m in enumerate(modes) if m == 0)
+        return [(r[first]["tokens"] / r[first]["seconds"]) / (r[last]["tokens"] / r[last]["seconds"]) for r in group.rounds]
+    return [a / b for a, b in zip(group.rates(mode_, modes), group.rates(0, modes))]
+
+
+def quartiles(values):
+    return statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+
+
 def figures(group, mode_, modes):
     places = [p for r in group.rounds for p, m in zip(r, modes) if m == mode_]
     total = {name: sum(p[name] for p in places) for name in (*speculation.COUNTS, "changed")}
     each = total["iterations"] or 1
-    return {"mode": mode_, "tokens_per_s": statistics.median(group.rates(mode_, modes)), "ratio": group.ratio(mode_, modes),
+    low, ratio, high = quartiles(ratios(group, mode_, modes))
+    return {"mode": mode_, "tokens_per_s": statistics.median(group.rates(mode_, modes)), "ratio": ratio, "from": low, "to": high,
             "tokens_per_iteration": total["output_tokens"] / each, "experts_per_iteration": total["unique_experts"] / each,
             "verify_us": total["verify_ns"] / each / 1e3, "draft_us": total["draft_ns"] / each / 1e3,
             "changed_share": total["changed"] / (total["output_tokens"] or 1)}
 
 
 def line(f):
-    return (f"{f['mode'] or 'K = 0':10}{f['tokens_per_s']:9.1f}{f['ratio']:7.2f}{f['tokens_per_iteration']:9.2f}"
+    return (f"{f['mode'] or 'K = 0':10}{f['tokens_per_s']:9.1f}{f['ratio']:7.2f}{f['from']:7.2f}{f['to']:6.2f}{f['tokens_per_iteration']:9.2f}"
             f"{f['experts_per_iteration']:9.1f}{f['verify_us']:11.0f}{f['draft_us']:10.0f}{100 * f['changed_share']:9.1f}")
 
 
@@ -178,7 +192,7 @@ def run(tools, options, root):
     for group in groups:
         rows = result[group.name] = [figures(group, m, options.modes) for m in dict.fromkeys(options.modes)]
         text += [f"== {group.name}: {speculation.medians_of([group])}", "",
-                 "mode       tokens/s  ratio   tok/it  experts  verify us  draft us  changed", *map(line, rows), ""]
+                 "mode       tokens/s  ratio   from    to   tok/it  experts  verify us  draft us  changed", *map(line, rows), ""]
     if options.json:
         options.json.write_text(json.dumps({"model": name, "budget": options.budget, "tokens": options.tokens, "groups": result}, indent=1))
     return "\n".join(text)

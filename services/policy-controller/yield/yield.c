@@ -12,6 +12,8 @@
 #define THIN 3.0 /* tried tokens; with fewer, a K > 0 has to prove itself first */
 #define PROOF 2u /* iterations of a proof, plus as many as records are late */
 #define PROOF_MAX 64.0
+/* purses: what drafts may lose that are longer than before until the first of them is seen */
+#define RISE_PURSES 2.0
 #define FIRST_RECORDS 4u /* records of a new session that are awaited at once */
 #define DRAFTING_RECORDS 8u /* records of a drafting session that may be read together */
 #define FOLLOWED 32u /* iterations without a draft after which the drafter need not follow */
@@ -190,12 +192,25 @@ static void weigh(const struct yield_plan_pass *p, uint32_t index, struct yield_
 	}
 }
 
-static uint32_t best_of(struct policy_state *s, const struct yield_choice *c, uint32_t planned)
+/* A longer draft than the present one is taken only if the purse could pay for those that are made
+ * before its first record is read: a few lucky tokens promise the most of the longest drafts. */
+static bool affordable(
+	const struct yield_plan_pass *p, uint32_t index, const struct yield_choice *c, uint32_t k)
 {
+	const struct policy_state *s = p->states[index];
+	return k <= s->k || yield_trial_loss(p, index, c, k) * (1 + p->shared->delay) <=
+				    RISE_PURSES * yield_of(s)->purse;
+}
+
+static uint32_t best_of(const struct yield_plan_pass *p, uint32_t index,
+	const struct yield_choice *c, uint32_t planned)
+{
+	struct policy_state *s = p->states[index];
 	struct yield_view *view = &yield_own(s)->view;
-	uint32_t best = planned, most = (uint32_t)s->settings.k_max;
+	uint32_t best = affordable(p, index, c, planned) ? planned : 0;
+	uint32_t most = (uint32_t)s->settings.k_max;
 	for (uint32_t k = 0; k <= most; k++)
-		if (c->value[k] > c->value[best])
+		if (c->value[k] > c->value[best] && affordable(p, index, c, k))
 			best = k;
 	view->highest = best;
 	view->rule = YIELD_MOST;
@@ -334,6 +349,18 @@ static uint32_t proof_length(
 	return (uint32_t)fmax(loss > 0 ? fmin(length, purse / loss) : length, PROOF);
 }
 
+/* The K of a proof: no more than k_start, nor than the purse can pay for. */
+static uint32_t proof_k(const struct yield_plan_pass *p, uint32_t index,
+	const struct yield_choice *c, uint32_t best)
+{
+	const struct policy_state *s = p->states[index];
+	double most = YIELD_TRIAL_SHARE * yield_of(s)->purse;
+	uint32_t k = best < (uint32_t)s->settings.k_start ? best : (uint32_t)s->settings.k_start;
+	while (k > 1 && PROOF * yield_trial_loss(p, index, c, k) > most)
+		k--;
+	return k;
+}
+
 struct decision {
 	uint32_t best; /* the K that holds; after the trial, if there is one */
 	uint32_t k; /* if it differs from best, it is tried */
@@ -348,7 +375,7 @@ static struct decision decide(
 {
 	struct policy_state *s = p->states[index];
 	struct yield *y = yield_own(s);
-	uint32_t best = best_of(s, c, p->shared->options[index].k);
+	uint32_t best = best_of(p, index, c, p->shared->options[index].k);
 	struct decision d = {.best = best, .k = best, .trial_n = known ? 1 : 2};
 	y->view.best = best;
 	/* Nothing is tried before the last decision is in force. */
@@ -359,7 +386,7 @@ static struct decision decide(
 	if (d.k != best && best == 0 && y->behind == 0)
 		yield_trust_promised(p->shared, &y->view, d.k);
 	if (best > 0 && (double)y->acceptance.tried < THIN) {
-		d.k = best < (uint32_t)s->settings.k_start ? best : (uint32_t)s->settings.k_start;
+		d.k = proof_k(p, index, c, best);
 		d.best = 0;
 		d.trial_n = proof_length(p, index, c, d.k);
 		y->view.rule = YIELD_PROOF;

@@ -8,12 +8,14 @@
  *
  * 1. While a trial waits for its record, nothing changes, unless older drafts already show that
  *    drafting pays.
- * 2. `best` is the K with the highest rate. The present K is kept if best is less than 0.5 %
- *    better; best is 0 if its rate is below `threshold` times the rate at K = 0.
+ * 2. `best` is the K with the highest rate of those that the purse can pay for (The purse). The
+ *    present K is kept if best is less than 0.5 % better; best is 0 if its rate is below
+ *    `threshold` times the rate at K = 0.
  * 3. Another K is tried if the trial may bring more than it costs (Exploring), once the last
  *    decision is in force.
  * 4. If best > 0 rests on fewer than 3 remembered tokens of the session (they fade), the smaller of
- *    best and `k_start` is tried, and K is 0 after the trial (a proof).
+ *    best and `k_start` is tried, or less if two such drafts could lose more than half of the purse.
+ *    K is 0 after the trial (a proof).
  * 5. With an empty purse K is 0.
  * 6. If the drafter has not followed the session, K stays 0 until it has caught up.
  *
@@ -66,7 +68,7 @@
  * never changes is tried less and less often. K is tried while its possible gain exceeds its cost
  * (the knowledge gradient's bound on the value of information). A draft longer than the best one is
  * tried only if the purse could pay for it with nothing accepted: also while the session drafts,
- * because an empty purse ends what pays. When not even high acceptance could make drafting pay,
+ * because an empty purse ends what pays. A trial from K = 0 may lose half of the purse. When not even high acceptance could make drafting pay,
  * nothing is tried from K = 0 for 2048 iterations, counted over all sessions.
  *
  * Trials. A trial from K = 0 is charged a weighted mean of two losses: the believed loss, and the
@@ -92,8 +94,12 @@
  * its purse began with, plus `spend` in each iteration, plus what the iterations that empty the
  * purse overdraw.
  *
+ * The purse also limits how fast K rises. Of few tokens all may have been accepted, and then the
+ * longest drafts promise the most. K is raised only as far as two purses can pay for the drafts that
+ * are made until the first longer one is seen, with nothing accepted.
+ *
  * A purse begins with what the sessions before left of theirs, because many short sessions would
- * otherwise each lose a whole one: half of `purse` at least, three times `purse` at most
+ * otherwise each lose a whole one: a quarter of `purse` at least, three times `purse` at most
  * (yield_grant). Before any session has drafted, it is `purse`.
  *
  * Settings. A change acts in the next plan. A session whose K exceeds the new k_max begins anew,

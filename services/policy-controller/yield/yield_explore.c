@@ -119,6 +119,7 @@ uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
 		p->shared->hopeless = 0;
 	double horizon =
 		s->settings.horizon > 0 ? 1 / (1.0 / (double)s->settings.horizon + rate) : 0;
+	double purse = yield_of(s)->purse * (best == 0 ? YIELD_TRIAL_SHARE : 1);
 	if (best == 0 && yield_of(s)->unseen > 0)
 		changed = (1 - exp(-rate * yield_of(s)->unseen)) * c->hope;
 	for (uint32_t k = 0; k <= (uint32_t)s->settings.k_max; k++) {
@@ -126,7 +127,7 @@ uint32_t yield_explore(const struct yield_plan_pass *p, uint32_t index,
 		 * a session. */
 		double behind = 1 - c->rate[k] / c->rate[best];
 		double loss = yield_trial_loss(p, index, c, k);
-		if (k == best || (k > best && loss > yield_of(s)->purse) ||
+		if (k == best || (k > best && loss > purse) ||
 			c->late[k] > yield_max(c->late[best], 1))
 			continue;
 		/* While it drafts, every K learns about acceptance alike; only what passes take has

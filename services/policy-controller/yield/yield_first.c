@@ -3,7 +3,9 @@
 
 #include <math.h>
 
-#define FIRST_SHARE 0.5 /* of a purse: every session begins with at least this share */
+#define FIRST_SHARE 0.25 /* of a purse: every session begins with at least this share */
+/* of a purse: sessions begin with K > 0 while those before leave more than this */
+#define CREDIT_SHARE 0.5
 #define MORE_MAX 2.0 /* purses */
 #define FIRST_EVERY 16u /* plans */
 #define FIRST_TOKENS 24.0 /* tokens that must have been reached in first drafts */
@@ -32,7 +34,7 @@ void yield_choose_first(const struct yield_plan_pass *p)
 		return;
 	shared->first_k = 0;
 	/* false also while credit is NAN: no session has drafted */
-	if (!(shared->credit > s->settings.purse * FIRST_SHARE) ||
+	if (!(shared->credit > s->settings.purse * CREDIT_SHARE) ||
 		(double)firsts->tried < FIRST_TOKENS ||
 		cost_draft_evidence(&p->passes->cost, shared->method) < YIELD_WARM_DRAFTS)
 		return;

@@ -11,6 +11,8 @@
 /* Drafts by a method, first ones aside, from which on the cost of its drafts counts as known. Until
  * then a trial is one iteration longer, because its first draft does not count. */
 #define YIELD_WARM_DRAFTS 3.0
+/* share of a session's purse that one trial from K = 0 may lose */
+#define YIELD_TRIAL_SHARE 0.5
 /* number of a session's first drafts that count towards the first K of later sessions */
 #define YIELD_FIRST_DRAFTS 8u
 
