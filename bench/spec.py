@@ -21,7 +21,7 @@ def parse(arguments):
     add("--nodes", help="default 1,3,7,15,31,63,127,255,511 (31 with --quality)")
     add("--depth", default="8", help="default %(default)s")
     add("--width", help="tokens that may be alternatives for one place; default: as many as a tree needs to be that deep")
-    add("--budgets", help="expert budgets; default off and half of the experts")
+    add("--budgets", action="append", help="expert budgets, by commas; one by layer (0-3:16,7:4) takes a --budgets of its own; default off and half of the experts")
     add("--workload", default="mixed", help="default %(default)s (math with --quality; with --layers all five)")
     add("--limit", type=int, help="prompts; default 3 (all with --quality, 4 of each workload with --layers)")
     add("--tokens", type=int, help="tokens of an answer at most; default 48 (as the workload says with --quality, 64 with --layers)")
@@ -88,7 +88,7 @@ def layers(tools, options, root, folder):
     model = options.model or tools.TARGET
     same = ["budget", "--model", model, "--profile", profile(tools, root, folder, model), "--nodes", options.nodes, "--depth", options.depth,
             "--width", options.width or 8, "--limit", options.limit, "--max-tokens", options.tokens, "--threads", options.threads]
-    same += ["--budgets", options.budgets] if options.budgets else []
+    same += ["--budgets", ",".join(options.budgets)] if options.budgets else []
     same += [] if options.model else ["--draft", tools.DRAFTS["aligned"]]
     return [said(tools, root, *same, "--workload", f"bench/workloads/{workload}.jsonl") for workload in ("code", "math", "extract", "prose", "mixed")]
 
@@ -98,16 +98,17 @@ def run(tools, options, root):
     with tempfile.TemporaryDirectory(prefix="outrider-spec-") as folder:
         if options.layers:
             return "\n".join(layers(tools, options, root, Path(folder)))
-        batches = [(options.budgets or "off,16").split(",")]
+        asked = [word for text in options.budgets or [] for word in ([text] if ":" in text else text.split(","))]
+        batches = [asked or ["off", "16"]]
         if options.quality:
             sets += (f"verifier.budget_profile={profile(tools, root, Path(folder), tools.TARGET)}", "verifier.budget_oracle=yes")
             budgets = ["off", *(f"{b}/{how}" for b in (4, 8, 12, 16, 24, 32) for how in ("router", "router/truncation", "static", "oracle"))]
-            budgets = options.budgets.split(",") if options.budgets else budgets
+            budgets = asked or budgets
             # A run has few budgets.
             batches = [budgets[i:i + 8] for i in range(0, len(budgets), 8)]
         for memory in options.memory:
             for given, methods in services(tools, options):
                 with tools.Service(**given, options=("--threads", options.threads, "--budget", memory), sets=sets, ready_s=LOADED_S) as service:
                     text += [] if options.quality else [f"== Memory for {memory} of the experts, drafts of {methods}", ""]
-                    text += [measure(tools, options, service, root, "--method", methods, "--budget-experts", ",".join(batch)) for batch in batches]
+                    text += [measure(tools, options, service, root, "--method", methods, *(f"--budget-experts={budget}" for budget in batch)) for batch in batches]
     return "\n".join(text)

@@ -1,6 +1,7 @@
 #include "bench/src/spec.h"
 
 #include "bench/src/options.h"
+#include "shared/base/layer_limits.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -10,7 +11,8 @@
 
 static const char usage[] =
 	"usage: outrider-bench spec FILE.jsonl [--method M,...] [--depth D,...] [--nodes N,...]\n"
-	"                           [--width W] [--budget-experts off|B[/RANKING[/COVERAGE]],...]\n"
+	"                           [--width W] [--budget-experts "
+	"off|B[/RANKING[/COVERAGE]],...]...\n"
 	"                           [--rounds N] [--seconds S] [--limit PROMPTS] [--max-tokens N]\n"
 	"                           [--ignore-eos] [--runtime-dir DIR] [--format text|json] "
 	"[--json]\n"
@@ -19,7 +21,8 @@ static const char usage[] =
 	"every tree of drafts: methods (ngram, model, eagle3, mtp, layer-skip; replay:A are\n"
 	"trees of the answer itself, whose first token is right as often as A says), depths (1 to "
 	"63),\n"
-	"tokens (1 to 511) and expert budgets. Up to W tokens are alternatives for one place\n"
+	"tokens (1 to 511) and expert budgets. A budget by layer, as 0-3:16,7:4,9-:8, takes a\n"
+	"--budget-experts of its own. Up to W tokens are alternatives for one place\n"
 	"(1 to 255; default: as many as a tree of N tokens needs to be D deep).\n"
 	"Each prompt is answered in every way before the next one. Prints tokens/s (median of the\n"
 	"rounds), tokens per iteration, distinct experts, and of answers with an expert budget "
@@ -78,39 +81,47 @@ static int take_method(const char *word, struct spec_method *out, struct error *
 	return 0;
 }
 
-/* "off", or B, B/RANKING, B/RANKING/COVERAGE. The service checks the names. */
+/* "off", or B, B/RANKING, B/RANKING/COVERAGE. The service checks the names, and what layers and
+ * experts the model has. */
 static int take_budget(const char *word, struct spec_budget *out, struct error *err)
 {
 	char copy[SPEC_NAME], *rest = copy;
-	uint32_t n;
+	uint16_t limits[LIMIT_LAYERS];
 
 	snprintf(out->name, sizeof(out->name), "%s", word);
 	if (strcmp(word, "off") == 0)
 		return 0;
 	snprintf(copy, sizeof(copy), "%s", word);
 	const char *experts = strsep(&rest, "/"), *ranking = strsep(&rest, "/");
-	if (option_numbers("budget-experts", experts, 1, LIMIT_EXPERTS, 1, &out->experts, &n, err) <
-		0)
-		return error_set(err, EINVAL,
-			"--budget-experts takes off and B[/RANKING[/COVERAGE]] with a B of 1 to "
-			"%d, not \"%s\"",
-			LIMIT_EXPERTS, word);
+	int r = layer_limits_read("--budget-experts", experts, 0, 0, limits, err);
+	if (r < 0)
+		return strchr(experts, ':') ? r
+					    : error_set(err, EINVAL,
+						      "--budget-experts takes off and "
+						      "B[/RANKING[/COVERAGE]] with a B of 1 to %d, "
+						      "or by layer (0-3:16,7:4), not \"%s\"",
+						      LIMIT_EXPERTS, word);
+	if (layer_limits_any(limits, LIMIT_LAYERS))
+		snprintf(out->experts, sizeof(out->experts), "%s", experts);
 	snprintf(out->ranking, sizeof(out->ranking), "%s", ranking ? ranking : "");
 	snprintf(out->coverage, sizeof(out->coverage), "%s", rest ? rest : "");
 	return 0;
 }
 
-/* Reads a list of words into methods, or into budgets. */
+/* Reads a list of words into methods, or adds one of budgets to those of earlier options. The commas
+ * of a budget by layer are its own. */
 static int take_list(struct spec_options *options, bool methods, struct error *err)
 {
 	const char *name = methods ? "method" : "budget-experts";
 	uint32_t *n = methods ? &options->n_methods : &options->n_budgets;
 	uint32_t most = methods ? SPEC_METHODS : SPEC_BUDGETS;
+	const char *between = !methods && strchr(optarg, ':') ? "" : ",";
 	char *copy = strdup(optarg), *rest = copy, *word;
 	int r = copy ? 0 : error_set(err, ENOMEM, "no memory for --%s", name);
 
-	*n = 0;
-	while (r == 0 && (word = strsep(&rest, ",")) != NULL) {
+	if (methods)
+		*n = 0;
+	while (r == 0 && (word = strsep(&rest, between)) != NULL) {
 		if (*n == most || strlen(word) >= SPEC_NAME)
 			r = error_set(err, EINVAL,
 				"--%s takes up to %u words of less than %d characters", name, most,
@@ -248,11 +259,9 @@ int bench_spec(int argc, char **argv)
 {
 	struct spec_options options = {
 		.method = {{.name = "ngram", .method = "ngram"}},
-		.budget = {{.name = "off"}},
 		.depth = {8},
 		.nodes = {1, 3, 7, 15, 31, 63},
 		.n_methods = 1,
-		.n_budgets = 1,
 		.n_depths = 1,
 		.n_nodes = 6,
 		.rounds = 3,
@@ -279,5 +288,7 @@ int bench_spec(int argc, char **argv)
 		return EX_USAGE;
 	}
 	options.file = argv[optind];
+	if (options.n_budgets == 0)
+		options.budget[options.n_budgets++] = (struct spec_budget){.name = "off"};
 	return run(&options);
 }

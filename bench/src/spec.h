@@ -14,7 +14,7 @@ enum {
 	SPEC_BUDGETS = 8,
 	SPEC_CELLS = 512,
 	SPEC_ROUNDS = 99,
-	SPEC_NAME = 24,
+	SPEC_NAME = 96,
 };
 
 struct spec_method {
@@ -25,7 +25,7 @@ struct spec_method {
 
 struct spec_budget {
 	char name[SPEC_NAME];
-	uint32_t experts; /* 0: none */
+	char experts[SPEC_NAME]; /* as layer_limits_read takes them; "": none */
 	char ranking[SPEC_NAME], coverage[SPEC_NAME]; /* "": the default */
 };
 

@@ -165,13 +165,11 @@ static int set_cell(
 	struct outrider_request *request, const struct spec_cell *cell, const struct text *exact)
 {
 	const struct spec_budget *budget = cell->budget;
-	bool drafts = cell->method != NULL, limited = drafts && budget->experts > 0;
-	char experts[16];
+	bool drafts = cell->method != NULL, limited = drafts && budget->experts[0];
 	int r = outrider_request_set_k(request, drafts ? (int)cell->depth : 0);
 
-	snprintf(experts, sizeof(experts), "%u", limited ? budget->experts : 0);
 	if (r == 0)
-		r = outrider_request_set_budget(request, limited ? experts : "all",
+		r = outrider_request_set_budget(request, limited ? budget->experts : "all",
 			limited && budget->ranking[0] ? budget->ranking : NULL,
 			limited && budget->coverage[0] ? budget->coverage : NULL);
 	if (!drafts || r < 0)
@@ -191,7 +189,7 @@ static int answer(
 {
 	struct outrider_request *request = run->prompts.request[i];
 	const struct text *exact = &run->exact[i];
-	bool limited = cell->method != NULL && cell->budget->experts > 0;
+	bool limited = cell->method != NULL && cell->budget->experts[0];
 	struct outrider_usage usage;
 	int r = set_cell(request, cell, exact);
 
