@@ -169,6 +169,43 @@ def check_audit(gateway, body, budget, exact, lossy):
         ok(status == 400 and word in answer["error"]["message"], f"an audit with {more} is refused", answer)
 
 
+def check_audit_waits(gateway, service):
+    """Audits wait for room as answers do. What cannot be audited in its time is answered all the same, and says why."""
+    body = {"prompt": "In the beginning", "temperature": 0, "ignore_eos": True, "outrider": {"k": 0, "audit": True}}
+    service.ctl("knob", "set", "sessions_max=1", "queue_max=0")
+    answers = []
+    clients = [threading.Thread(target=lambda: answers.append(gateway.post("/v1/completions", {**body, "max_tokens": 60, "n": 2}))) for _ in range(4)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    service.ctl("knob", "reset", "sessions_max", "queue_max")
+    ok([(status, answer.get("outrider", {}).get("audit")) for status, answer in answers] == [(200, [{"tokens": 60, "changed": []}] * 2)] * 4,
+       "audits wait for room, and none is left out", answers)
+
+    # No audit begins any more once all of these answers have.
+    service.ctl("knob", "set", "gateway.answer_timeout=3s")
+    peer = gateway.connection()
+    peer.request("POST", "/v1/completions", json.dumps({**body, "n": 8, "max_tokens": 900, "stream": True, "stream_options": {"include_usage": True}}))
+    reply, begun, last, text = peer.getresponse(), set(), None, ""
+    for line in reply:
+        event = json.loads(line[6:]) if line.startswith(b"data: {") else {}
+        last = event.get("outrider", last)
+        for choice in event.get("choices", []):
+            text += choice["text"] if choice["index"] == 0 else ""
+            begun.add(choice["index"])
+        if len(begun) == 8:
+            begun.add("all")
+            service.ctl("knob", "set", "admit=no")
+    peer.close()
+    service.ctl("knob", "reset", "admit", "gateway.answer_timeout")
+    audits = (last or {}).get("audit", [])
+    ok(len(audits) == 8 and all(set(audit) == {"error"} and "answer_timeout" in audit["error"] for audit in audits) and len(text) > 100,
+       "audits without room until the time of the answer is over say so, and the answers stand", (last, text[-80:]))
+    status, answer = gateway.post("/v1/completions", {**body, "max_tokens": 60})
+    ok(status == 200 and answer["outrider"]["audit"] == [{"tokens": 60, "changed": []}], "the next one is audited", answer)
+
+
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 0, "maximum": 120}},
           "required": ["name", "age"], "additionalProperties": False}
 
@@ -433,6 +470,7 @@ with Service(model=TARGET, draft=DRAFTS["small"],
     check_hostile(gateway)
     check_gone(gateway, service)
     check_admin(gateway, service)
+    check_audit_waits(gateway, service)
     check_kill(gateway, service)
     gateway = check_again(gateway, service)
     ok(gateway.stop()[0] == 0, "SIGTERM ends it with status 0")
