@@ -229,7 +229,7 @@ static json_t *usage_json(const struct outrider_stream *stream)
 {
 	struct outrider_usage usage;
 	check(outrider_usage(stream, &usage), "usage");
-	return json_pack("{s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:i,s:o,s:o,s:o,s:i,s:i}",
+	return json_pack("{s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:i,s:o,s:o,s:o,s:i,s:i,s:i}",
 		"prompt_tokens", (int)usage.prompt_tokens, "output_tokens",
 		(int)usage.output_tokens, "iterations", (int)usage.iterations, "drafted",
 		(int)usage.drafted, "accepted", (int)usage.accepted, "decode_ns",
@@ -238,7 +238,8 @@ static json_t *usage_json(const struct outrider_stream *stream)
 		"k_used", counts(usage.k_used, usage.n_k_used), "drafted_at",
 		counts(usage.drafted_at, usage.n_drafted_at), "accepted_at",
 		counts(usage.accepted_at, usage.n_accepted_at), "cached_tokens",
-		(int)usage.cached_tokens, "changed_tokens", (int)usage.changed_tokens);
+		(int)usage.cached_tokens, "changed_tokens", (int)usage.changed_tokens,
+		"lossy_tokens", (int)usage.lossy_tokens);
 }
 
 static void job_finish(struct job *job, const struct outrider_event *event)
