@@ -84,39 +84,58 @@ DEV void addition_sums(const struct matrix &w, uint32_t row, const ROWS &rows, u
 		sum[i] = f_mul(sum[i], w.scale);
 }
 
-/* between = a * x. Grid: (greatest rank / 8, most rows / 8, additions). */
-KERNEL addition_in(const struct addition *of)
+/* One of both products, of 8 rows of w with 8 rows of inputs: put(i, row, sum) is called by the
+ * thread that has the sum. */
+template <class ROWS, class PUT>
+DEV void addition_product(
+	const struct addition &a, const struct matrix &w, const ROWS &rows, const PUT &put)
 {
-	const struct addition &a = of[blockIdx.z];
 	uint32_t row = blockIdx.x * (PLAIN_THREADS / 16) + threadIdx.x / 16;
 	uint32_t first = blockIdx.y * PLAIN_TOKENS, lane = threadIdx.x % 16;
 	float sum[PLAIN_TOKENS];
 
-	if (blockIdx.x * (PLAIN_THREADS / 16) >= a.a.rows || !addition_any(a, first))
+	if (blockIdx.x * (PLAIN_THREADS / 16) >= w.rows || !addition_any(a, first))
 		return;
-	addition_sums(a.a, row, addition_inputs{a}, first, sum);
+	addition_sums(w, row, rows, first, sum);
 	for (unsigned i = 0; i < PLAIN_TOKENS; i++)
-		if (row < a.a.rows && lane == i && addition_applies(a, first + i))
-			a.between[(size_t)(first + i) * a.a.rows + row] = sum[i];
+		if (row < w.rows && lane == i && addition_applies(a, first + i))
+			put(first + i, row, sum[i]);
+}
+
+struct addition_put_between {
+	const struct addition &a;
+
+	__device__ __forceinline__ void operator()(uint32_t i, uint32_t row, float sum) const
+	{
+		a.between[(size_t)i * a.a.rows + row] = sum;
+	}
+};
+
+struct addition_put_out {
+	const struct addition &a;
+
+	__device__ __forceinline__ void operator()(uint32_t i, uint32_t row, float sum) const
+	{
+		float *y = float_row(a.y, addition_row(a.to, i)) + row;
+
+		*y = f_fma(a.scale, sum, *y);
+	}
+};
+
+/* between = a * x. Grid: (greatest rank / 8, most rows / 8, additions). */
+KERNEL addition_in(const struct addition *of)
+{
+	const struct addition &a = of[blockIdx.z];
+
+	addition_product(a, a.a, addition_inputs{a}, addition_put_between{a});
 }
 
 /* y = fma(scale, b * between, y). Grid: (most outputs / 8, most rows / 8, additions). */
 KERNEL addition_out(const struct addition *of)
 {
 	const struct addition &a = of[blockIdx.z];
-	uint32_t row = blockIdx.x * (PLAIN_THREADS / 16) + threadIdx.x / 16;
-	uint32_t first = blockIdx.y * PLAIN_TOKENS, lane = threadIdx.x % 16;
-	float sum[PLAIN_TOKENS];
 
-	if (blockIdx.x * (PLAIN_THREADS / 16) >= a.b.rows || !addition_any(a, first))
-		return;
-	addition_sums(a.b, row, addition_between{a}, first, sum);
-	for (unsigned i = 0; i < PLAIN_TOKENS; i++)
-		if (row < a.b.rows && lane == i && addition_applies(a, first + i)) {
-			float *y = float_row(a.y, addition_row(a.to, first + i)) + row;
-
-			*y = f_fma(a.scale, sum[i], *y);
-		}
+	addition_product(a, a.b, addition_between{a}, addition_put_out{a});
 }
 
 /* ---- Drafts. ---- */
