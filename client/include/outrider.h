@@ -199,7 +199,7 @@ int outrider_request_set_coupling(struct outrider_request *request, const char *
  * which experts are kept: "router" (also for NULL), "static" or "oracle"; coverage: what a token does
  * without one that it chose: "substitution" (also for NULL) or "truncation". Without this call the
  * service's budget_experts holds, which is off by default. -EINVAL for what cannot be read; the
- * service refuses more than the model has. */
+ * service refuses 0 and more than the model has. */
 int outrider_request_set_budget(struct outrider_request *request, const char *experts,
 	const char *ranking, const char *coverage);
 /* What "replay" proposes: a recorded continuation, each of whose tokens is replaced by a wrong one

@@ -669,13 +669,12 @@ int outrider_request_set_budget(struct outrider_request *request, const char *ex
 	const char *ranking, const char *coverage)
 {
 	int code = check_given(request, experts, "experts"), r = 0, c = 0;
-	uint16_t limits[LIMIT_LAYERS];
 	struct error err;
 	char *copy;
 
 	if (code < 0)
 		return code;
-	if (layer_limits_read("budget_experts", experts, 0, 0, limits, &err) < 0)
+	if (layer_limits_form("budget_experts", experts, &err) < 0)
 		return failure_set(EINVAL, "%s", err.text);
 	if (ranking)
 		r = find_name("budget ranking", ranking, budget_rankings, BUDGET_RANKINGS);

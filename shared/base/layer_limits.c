@@ -14,7 +14,7 @@ enum { DIGITS = 9 }; /* of a number */
 
 struct reading {
 	const char *name, *text, *at;
-	uint32_t n_layers, n_experts;
+	uint32_t n_layers, n_experts; /* 0: any */
 	uint16_t limits[LIMIT_LAYERS];
 	struct error *err;
 };
@@ -53,6 +53,8 @@ static int read_one(struct reading *r)
 	if (first > last)
 		return error_set(r->err, EINVAL,
 			"%s: layers %u to %u: the first is behind the last", r->name, first, last);
+	if (r->n_experts == 0)
+		return 0;
 	if (last >= r->n_layers)
 		return error_set(r->err, EINVAL, "%s: layer %u does not exist: layers are 0..%u",
 			r->name, last, r->n_layers - 1);
@@ -71,6 +73,8 @@ static int read_one(struct reading *r)
 /* NUMBER alone: for every layer. */
 static int read_every(struct reading *r, uint32_t limit)
 {
+	if (r->n_experts == 0)
+		return 0;
 	if (limit == 0 || limit > r->n_experts)
 		return error_set(r->err, EINVAL, "%s: %u is not 1..%u, the experts of a layer",
 			r->name, limit, r->n_experts);
@@ -98,6 +102,13 @@ static int read_all(struct reading *r)
 	}
 }
 
+int layer_limits_form(const char *name, const char *text, struct error *err)
+{
+	struct reading r = {.name = name, .text = text, .at = text, .err = err};
+
+	return read_all(&r);
+}
+
 int layer_limits_read(const char *name, const char *text, uint32_t n_layers, uint32_t n_experts,
 	uint16_t *out, struct error *err)
 {
@@ -105,8 +116,8 @@ int layer_limits_read(const char *name, const char *text, uint32_t n_layers, uin
 		.name = name,
 		.text = text,
 		.at = text,
-		.n_layers = n_layers > 0 ? n_layers : LIMIT_LAYERS,
-		.n_experts = n_experts > 0 ? n_experts : LIMIT_EXPERTS,
+		.n_layers = n_layers,
+		.n_experts = n_experts,
 		.err = err,
 	};
 	int rc = read_all(&r);

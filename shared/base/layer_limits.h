@@ -20,8 +20,11 @@
 
 enum { LAYER_LIMITS_TEXT = 3072 }; /* bytes of the longest text, with its NUL */
 
-/* out: [LIMIT_LAYERS]; 0: no limit. name: of the setting, for messages. It is unchanged when the
- * text is refused. n_layers 0 or n_experts 0: any that a model may have. */
+/* Checks only how the text is written, not the numbers in it: no model is needed. name: of the
+ * setting, for messages. */
+int layer_limits_form(const char *name, const char *text, struct error *err);
+/* out: [LIMIT_LAYERS]; 0: no limit. It is unchanged when the text is refused. n_layers, n_experts:
+ * of the model and of a layer, at least 1. */
 int layer_limits_read(const char *name, const char *text, uint32_t n_layers, uint32_t n_experts,
 	uint16_t *out, struct error *err);
 /* Whether one of the first n_layers has a limit. */

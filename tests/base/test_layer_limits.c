@@ -96,6 +96,19 @@ static void errors_name_layer_and_value(void **state)
 	}
 }
 
+static void a_form_is_checked_without_a_model(void **state)
+{
+	static const char *const right[] = {"all", "0", "12", "100000", "3:0", "999:4",
+		"0-3:16,4-:8"},
+				 *const wrong[] = {"", "few", "4,0-3:4", "3:", "5-3:4", "3:4,"};
+	struct error err;
+	(void)state;
+	for (size_t i = 0; i < sizeof(right) / sizeof(*right); i++)
+		assert_int_equal(layer_limits_form("b", right[i], &err), 0);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
+		assert_true(layer_limits_form("b", wrong[i], &err) < 0);
+}
+
 /* The longest text: each layer has another limit than its neighbours. */
 static void the_longest_text_has_room(void **state)
 {
@@ -107,7 +120,7 @@ static void the_longest_text_has_room(void **state)
 		limits[l] = (uint16_t)(LIMIT_EXPERTS - 1 - l % 2);
 	layer_limits_text(limits, LIMIT_LAYERS, text);
 	assert_true(strlen(text) > 2000);
-	assert_int_equal(layer_limits_read("b", text, 0, 0, again, &err), 0);
+	assert_int_equal(layer_limits_read("b", text, LIMIT_LAYERS, LIMIT_EXPERTS, again, &err), 0);
 	assert_memory_equal(limits, again, sizeof(limits));
 }
 
@@ -116,6 +129,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(texts_say_what_each_layer_may_use),
 		cmocka_unit_test(errors_name_layer_and_value),
+		cmocka_unit_test(a_form_is_checked_without_a_model),
 		cmocka_unit_test(the_longest_text_has_room),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

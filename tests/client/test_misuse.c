@@ -243,8 +243,7 @@ static void values_out_of_range_are_refused(void **state)
 	REFUSED(outrider_request_set_logprobs(s->request, -2));
 	REFUSED(outrider_request_set_logprobs(s->request, 21));
 	REFUSED(outrider_request_set_budget(s->request, NULL, NULL, NULL));
-	REFUSED(outrider_request_set_budget(s->request, "0", NULL, NULL));
-	REFUSED(outrider_request_set_budget(s->request, "100000", NULL, NULL));
+	REFUSED(outrider_request_set_budget(s->request, "some", NULL, NULL));
 	REFUSED(outrider_request_set_budget(s->request, "4,0-3:4", NULL, NULL));
 	REFUSED(outrider_request_set_budget(s->request, "4", "best", NULL));
 	REFUSED(outrider_request_set_budget(s->request, "4", NULL, "none"));

@@ -13,19 +13,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	struct error err = {""};
 	if (bytes < 1)
 		return 0;
-	uint32_t n_layers = data[0], n_experts = data[0] % 3 * 64;
+	uint32_t n_layers = data[0] + 1u, n_experts = data[0] % 3 * 64 + 1;
 	char *text = malloc(bytes);
 	memcpy(text, data + 1, bytes - 1);
 	text[bytes - 1] = '\0';
 	int rc = layer_limits_read("fuzz", text, n_layers, n_experts, limits, &err);
+	if (rc == 0 && layer_limits_form("fuzz", text, &err) < 0)
+		abort();
 	free(text);
 	if (rc < 0) {
 		if (!err.text[0])
 			abort();
 		return 0;
 	}
-	n_layers = n_layers > 0 ? n_layers : LIMIT_LAYERS;
-	n_experts = n_experts > 0 ? n_experts : LIMIT_EXPERTS;
 	for (uint32_t l = 0; l < LIMIT_LAYERS; l++)
 		if (limits[l] >= n_experts || (l >= n_layers && limits[l] != 0))
 			abort();

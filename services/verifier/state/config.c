@@ -23,16 +23,15 @@ static bool has_budget(const struct verifier_config *config)
 static int check_relations(const struct verifier_config *config, struct error *err)
 {
 	struct tuning unused;
-	uint16_t experts[LIMIT_LAYERS];
 
 	if (config->sessions_max + config->queue_max > LIMIT_SESSIONS)
 		return error_set(err, EINVAL,
 			"sessions_max %lld and queue_max %lld: together at most %d",
 			(long long)config->sessions_max, (long long)config->queue_max,
 			LIMIT_SESSIONS);
-	int rc = has_budget(config) ? layer_limits_read("budget_experts", config->budget_experts, 0,
-					      0, experts, err)
-				    : 0;
+	int rc = has_budget(config)
+			 ? layer_limits_form("budget_experts", config->budget_experts, err)
+			 : 0;
 	return rc < 0 ? rc : tuning_of(config, &unused, err);
 }
 
