@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	struct error err = {""};
 	if (bytes < 1)
 		return 0;
-	uint32_t n_layers = data[0] + 1u, n_experts = data[0] % 3 * 64 + 1;
+	uint32_t n_layers = data[0] + 1u, n_experts = data[0] % 3u * 64 + 1;
 	char *text = malloc(bytes);
 	memcpy(text, data + 1, bytes - 1);
 	text[bytes - 1] = '\0';
