@@ -1,6 +1,7 @@
 /* outrider-drafter: start-up and the order of tearing down. */
 #include "services/drafter/handlers.h"
 #include "services/drafter/head.h"
+#include "services/drafter/worker_device.h"
 #include "shared/base/log.h"
 #include "shared/base/options.h"
 #include "shared/base/standard.h"
@@ -38,6 +39,7 @@ static void on_wakeup(void *arg)
 static int serve(struct service *s, struct error *err)
 {
 	int r = broker_open(s->daemon, NULL, &s->broker, err);
+	worker_device_claim(&s->worker, daemon_runtime_dir(s->daemon));
 	if (r == 0)
 		r = worker_start(&s->worker, err);
 	if (r == 0)

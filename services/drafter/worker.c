@@ -367,6 +367,7 @@ int worker_init(struct worker *w, const struct drafter_config *config, void (*on
 	memory_clear(w, sizeof(*w));
 	w->own = *config;
 	w->config = &w->own;
+	w->device.claim = -1;
 	w->on_change = on_change;
 	w->arg = arg;
 	w->draft.fd = w->supports_region.fd = w->policy.fd = w->view.region.fd = w->weights.fd = -1;

@@ -42,6 +42,7 @@ struct worker_device_state {
 };
 struct worker_device {
 	struct backend *backend; /* set before the thread starts; NULL: none */
+	int claim; /* device_claim.h; -1: none */
 	struct worker_device_state state; /* under mutex; written by the draft thread */
 	/* The last answer, under mutex, and whether it is to be taken over. */
 	_Atomic bool answered;

@@ -5,9 +5,12 @@
 #include "services/drafter/worker_mail.h"
 #include "shared/base/log.h"
 #include "shared/base/units.h"
+#include "shared/ipc/device_claim.h"
+#include "shared/ipc/peers.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static void refuse(struct worker *w, const char *why)
 {
@@ -40,11 +43,28 @@ void worker_device_open(struct worker *w)
 	refuse(w, why.text);
 }
 
+void worker_device_claim(struct worker *w, const char *runtime_dir)
+{
+	struct worker_device *d = &w->device;
+	struct error why;
+	if (!d->backend ||
+		device_claim(d->backend->device->uuid, d->backend->device->name, runtime_dir,
+			PEER_DRAFTER, w->own.device_shared, &d->claim, &why) == 0)
+		return;
+	worker_device_close(w);
+	refuse(w, why.text);
+}
+
 void worker_device_close(struct worker *w)
 {
-	if (w->device.backend)
-		w->device.backend->ops->destroy(w->device.backend);
-	w->device.backend = NULL;
+	struct worker_device *d = &w->device;
+	if (d->backend)
+		d->backend->ops->destroy(d->backend);
+	d->backend = NULL;
+	d->state.name = NULL;
+	if (d->claim >= 0)
+		close(d->claim);
+	d->claim = -1;
 }
 
 /* The draft model or head that may move. */

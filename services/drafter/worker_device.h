@@ -12,6 +12,8 @@
 /* Makes the back end that the setting asks for, before the draft thread starts. Without a usable one
  * the CPU drafts, and the log says why. */
 void worker_device_open(struct worker *w);
+/* Before the draft thread starts too: gives the device up again if another service uses it. */
+void worker_device_claim(struct worker *w, const char *runtime_dir);
 void worker_device_close(struct worker *w);
 
 /* Call when a draft model or head may have come or gone, with its target: finds what the present one

@@ -68,9 +68,15 @@ static void on_detail(void *arg, struct daemon_details *to)
 	daemon_detail(to, "hits", "%llu", (unsigned long long)hits);
 	daemon_detail(to, "misses", "%llu", (unsigned long long)misses);
 	daemon_detail(to, "adopted", "%u", service->store.found.ready);
+	if (service->device_refused[0] != '\0')
+		daemon_detail(to, "device_refused", "%s", service->device_refused);
 	if (service->device != NULL) {
 		struct device_header *device = service->device->slots.header;
 		daemon_detail(to, "device", "%s", service->backend->ops->name);
+		if (service->device->memory.ends_with_maker)
+			daemon_detail(to, "device_memory_shared",
+				"by CUDA's IPC: when the expert-cache ends, its experts are copied "
+				"again");
 		daemon_detail(to, "device_memory_bytes", "%llu",
 			(unsigned long long)service->device_share.memory);
 		daemon_detail(to, "device_verifier_bytes", "%llu",

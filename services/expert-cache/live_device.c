@@ -396,6 +396,9 @@ void live_device_close(struct service *service)
 	if (service->backend != NULL)
 		service->backend->ops->destroy(service->backend);
 	service->backend = NULL;
+	if (service->device_claim >= 0)
+		close(service->device_claim);
+	service->device_claim = -1;
 }
 
 void live_device_stays(struct service *service, const struct cache_config *config)

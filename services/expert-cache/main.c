@@ -11,6 +11,7 @@
 #include "shared/base/log.h"
 #include "shared/base/options.h"
 #include "shared/base/standard.h"
+#include "shared/ipc/device_claim.h"
 #include "shared/ipc/peers.h"
 #include "shared/model/gguf/gguf_guard.h"
 #include "shared/model/gguf/gguf_watch.h"
@@ -98,14 +99,24 @@ static int open_backend(struct service *service, struct error *err)
 	int status = gpu_choice_read(service->config.device, &choice, &options.device, err);
 	if (status != 0 || choice == GPU_CHOICE_CPU)
 		return status;
-	status = choice == GPU_CHOICE_SIMT ? backend_simt_create(&options, &service->backend, &why)
-					   : backend_cuda_create(&options, &service->backend, &why);
+	struct backend *backend = NULL;
+	status = choice == GPU_CHOICE_SIMT ? backend_simt_create(&options, &backend, &why)
+					   : backend_cuda_create(&options, &backend, &why);
 	if (status == 0)
+		status = device_claim(backend->device->uuid, backend->device->name,
+			daemon_runtime_dir(service->daemon), PEER_CACHE,
+			service->config.device_shared, &service->device_claim, &why);
+	if (status == 0) {
+		service->backend = backend;
 		return 0;
+	}
+	if (backend != NULL)
+		backend->ops->destroy(backend);
 	if (choice != GPU_CHOICE_AUTO && service->device_fd < 0)
 		return error_set(err, -status, "device = %s: %s", service->config.device, why.text);
 	log_notice("device = %s: experts are kept in memory alone, because %s",
 		service->config.device, why.text);
+	snprintf(service->device_refused, sizeof(service->device_refused), "%.255s", why.text);
 	return 0;
 }
 
@@ -269,7 +280,7 @@ int main(int argc, char **argv)
 {
 	static struct service service;
 	service.store.region.fd = service.store.hints.fd = -1;
-	service.device_fd = service.device_memory_fd = -1;
+	service.device_fd = service.device_memory_fd = service.device_claim = -1;
 	service.argv = argv;
 	struct options options;
 	char runtime_dir[4096];

@@ -51,6 +51,9 @@ struct service {
 	uint32_t budget; /* slots; 0: a dense model, and nothing below is used */
 	struct store store;
 	struct backend *backend; /* of the device; NULL: none, and so with the next */
+	int device_claim; /* device_claim.h; -1: none */
+	char device_refused
+		[256]; /* why experts are in memory alone, although a device is set; "" */
 	struct device *device;
 	uint32_t
 		device_wanted; /* slots that the device's budget means; it may have fewer for now */

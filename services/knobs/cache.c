@@ -30,6 +30,11 @@ const struct config_key cache_config_keys[] = {
 		"leave of it, less a 16th. It is allocated at the start. Without a device it has "
 		"no effect.",
 		KNOB_LIVE, KNOB_MODEL},
+	{"", "device_shared", CONFIG_BOOL, AT(device_shared), 0, 0, NULL, "no", NULL,
+		"Whether to use a GPU that another service of this machine uses, as the verifier's "
+		"setting. yes needs a device_budget: with auto, each service would count on all of "
+		"the memory.",
+		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "policy", CONFIG_STRING, AT(policy), 0, 0, policy_names, "outrider",
 		CACHE_POLICY_NAMES,
 		"Which experts are kept and fetched ahead: " CACHE_POLICY_NAMES ".", KNOB_LIVE,

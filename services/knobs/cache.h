@@ -25,6 +25,7 @@ struct cache_config {
 	char model[1024];
 	char budget[32];
 	char device[64]; /* kernels/gpu/choice.h */
+	bool device_shared;
 	char device_budget[32];
 	char policy[LIMIT_NAME];
 	char profile[1024];

@@ -35,8 +35,12 @@ const struct config_key drafter_config_keys[] = {
 		KNOB_LIVE, KNOB_MODEL},
 	{"", "device", CONFIG_STRING, AT(device), 0, 0, NULL, "cpu", "device",
 		"What computes the draft model or EAGLE-3 head, with the same drafts: as the "
-		"verifier's setting device. It takes memory of the GPU, which the expert-cache "
-		"shares out; without enough, the CPU drafts.",
+		"verifier's setting. The expert-cache shares out the GPU's memory; without enough, "
+		"the CPU drafts.",
+		KNOB_AT_START, KNOB_GLOBAL},
+	{"", "device_shared", CONFIG_BOOL, AT(device_shared), 0, 0, NULL, "no", NULL,
+		"Whether to draft on a GPU that another service of this machine uses, as the "
+		"verifier's setting. no: then the CPU drafts.",
 		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "kernels", CONFIG_ENUM, AT(kernels), 0, 0, kernels_names, "auto", NULL,
 		"Kernel set of the draft model: auto, scalar, avx2 or avx512.", KNOB_AT_START,

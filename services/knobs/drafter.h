@@ -11,6 +11,7 @@ struct drafter_config {
 	int method; /* enum draft_method */
 	char skip_layers[256]; /* shared/model/arch/skip.h */
 	char device[64]; /* kernels/gpu/choice.h */
+	bool device_shared;
 	int kernels; /* index in kernels_names */
 	int64_t threads, chunk;
 	int64_t ngram_min, ngram_max;

@@ -35,6 +35,11 @@ const struct config_key verifier_config_keys[] = {
 		"GPU if one can be used, else the CPU; simt, a GPU's kernels emulated, for tests. "
 		"No GPU has been tried yet.",
 		KNOB_AT_START, KNOB_GLOBAL},
+	{"", "device_shared", CONFIG_BOOL, AT(device_shared), 0, 0, NULL, "no", NULL,
+		"Whether to compute on a GPU that another service of this machine uses. no: "
+		"refused, with the process that is there. yes: both may; set device_budget of each "
+		"expert-cache.",
+		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "device_lost", CONFIG_ENUM, AT(device_lost), 0, 0, device_lost_names, "cpu", NULL,
 		"What happens when the GPU fails in use: cpu (the verifier starts again and goes "
 		"on with its sessions on the CPU), or end (they end with an error, and the "

@@ -21,6 +21,7 @@ struct verifier_config {
 	char model[1024];
 	char adapter[1024]; /* "": none */
 	char device[64]; /* kernels/gpu/choice.h */
+	bool device_shared;
 	int device_lost; /* enum verifier_device_lost */
 	int hybrid; /* enum balance_rule */
 	int kernels; /* index in kernels_names */

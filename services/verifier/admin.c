@@ -243,6 +243,8 @@ static void kernels_detail(const struct front *front, struct daemon_details *to)
 		daemon_detail(to, "kernels", "%s, %lld thread%s", backend->variant,
 			(long long)front->config->threads,
 			plural((uint64_t)front->config->threads));
+		if (front->device_refused[0] != '\0')
+			daemon_detail(to, "device_refused", "%s", front->device_refused);
 		return;
 	}
 	backend->ops->memory(backend, &memory);
@@ -251,6 +253,9 @@ static void kernels_detail(const struct front *front, struct daemon_details *to)
 		device->driver);
 	if (device->uuid[0] != '\0')
 		daemon_detail(to, "device_uuid", "%s", device->uuid);
+	if (front->device_ends)
+		daemon_detail(to, "device_memory_shared",
+			"by CUDA's IPC: when the verifier ends, the KV cache is computed again");
 	daemon_detail(to, "device_kv_bytes", "%llu",
 		(unsigned long long)device_kv_bytes(front->config, front->model, backend));
 	daemon_detail(to, "device_bytes", "%llu", (unsigned long long)front->needs.device);

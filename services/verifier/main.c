@@ -61,6 +61,7 @@ struct verifier {
 	struct tokenizer *tokenizer;
 	struct backend *backend;
 	struct backend *host; /* the CPU's, beside a device */
+	int device_claim; /* device_claim.h; -1: none */
 	struct regions regions;
 	struct adapter *adapter; /* NULL: there is none */
 	uint64_t *uses; /* of budget_profile; NULL: there is none */
@@ -111,6 +112,9 @@ static void close_backend(struct verifier *v)
 	if (v->host != NULL)
 		v->host->ops->destroy(v->host);
 	v->backend = v->host = NULL;
+	if (v->device_claim >= 0)
+		close(v->device_claim);
+	v->device_claim = -1;
 	free(v->uses);
 	v->uses = NULL;
 }
@@ -173,7 +177,12 @@ static int load_model(struct verifier *v, uint64_t kv_there, struct error *err)
 	rc = need_descriptors(v, err);
 	if (rc != 0)
 		return rc;
-	rc = device_open(&v->config, v->model, kv_there, &v->backend, err);
+	struct device_opened opened;
+	rc = device_open(&v->config, v->model, kv_there,
+		v->daemon != NULL ? daemon_runtime_dir(v->daemon) : NULL, &opened, err);
+	v->backend = opened.backend;
+	v->device_claim = opened.claim;
+	memcpy(v->front.device_refused, opened.refused, sizeof(opened.refused));
 	if (rc == 0)
 		rc = device_open_host(&v->config, v->backend, &v->host, err);
 	if (rc == 0)
@@ -281,6 +290,8 @@ static int start(struct verifier *v, struct error *err)
 	front->regions = &v->regions;
 	front->packed = &v->packed;
 	front->file_state = gguf_state(v->model->gguf);
+	/* The engine takes it over. */
+	front->device_ends = v->regions.kv_store.ends_with_maker;
 	const struct request_limits limits = admission_limits(front);
 	int rc = reader_create(&limits, wake_front, front, &front->reader, err);
 	if (rc == 0)
@@ -414,7 +425,7 @@ int main(int argc, char **argv)
 {
 	struct error err = {.text = ""};
 	char runtime_dir[256];
-	static struct verifier verifier;
+	static struct verifier verifier = {.device_claim = -1};
 	struct verifier *v = &verifier;
 	struct options *options = &v->options;
 

@@ -130,7 +130,23 @@ def drafter(service):
 home = tempfile.TemporaryDirectory()
 draft = Path(home.name) / "draft.gguf"
 shutil.copy(DRAFTS["small"], draft)
-with Service(TARGET_Q4, draft, [*DEVICE, *SMALL], env={**os.environ, "OUTRIDER_SIMT_MEMORY": "56M"}) as service:
+UUID = f"GPU-test-{os.getpid()}"
+ONE = {**os.environ, "OUTRIDER_SIMT_MEMORY": "56M", "OUTRIDER_SIMT_UUID": UUID}
+
+
+def second(name, *words, env=ONE):
+    """A process of another service on the same device: its status, None while it runs; and what it says."""
+    with tempfile.TemporaryDirectory() as directory:
+        process = subprocess.Popen([program(f"outrider-{name}"), "--runtime-dir", directory, *map(str, words)], env=env, text=True,
+                                   stdout=subprocess.DEVNULL, stderr=(log := open(f"{directory}/log", "w+")))
+        until(lambda: process.poll() is not None or ": ready: " in Path(log.name).read_text() or ": serving " in Path(log.name).read_text())
+        status = process.poll()
+        process.terminate()
+        process.wait()
+        return status, Path(log.name).read_text()
+
+
+with Service(TARGET_Q4, draft, [*DEVICE, *SMALL], env=ONE) as service:
     until(lambda: drafter(service).get("device") == "simt")
     until(lambda: device(service)["slots"] > 40)
     said, now = drafter(service), device(service)
@@ -186,6 +202,20 @@ with Service(TARGET_Q4, draft, [*DEVICE, *SMALL], env={**os.environ, "OUTRIDER_S
     service.ctl("knob", "set", "cache.device_budget=auto")
     tap.ok(until(lambda: drafter(service).get("device") == "simt"), "until there is room", f"{drafter(service)} {device(service)}")
 
+    there = f"the emulated GPU ({UUID}) is in use by the "
+    pids = {f"{there}{name} of another service, process {pid}: " for name, pid in service.processes().items()}
+    for name, words in (("verifier", ("--model", TARGET_Q4)), ("expert-cache", ("--model", TARGET_Q4))):
+        status, said = second(name, *words, "--set", "device=simt")
+        tap.ok(status == 75 and "device = simt: " in said and any(p in said for p in pids),
+               f"a second service on the device: its {name} names who is there", f"{status} {said} {pids}")
+    status, said = second("drafter", "--draft", draft, "--set", "device=simt")
+    tap.ok(status is None and "the CPU drafts, because " in said and any(p in said for p in pids), "its drafter stays on the CPU", f"{status} {said}")
+    status, said = second("expert-cache", "--model", TARGET_Q4, "--set", "device=simt", "--set", "device_shared=yes")
+    tap.ok(status == 78 and "device_shared = yes needs a device_budget" in said, "to share it needs a budget", f"{status} {said}")
+    status, said = second("verifier", "--model", TARGET_Q4, "--set", "device=simt", "--set", "device_shared=yes", "--set", "sessions_max=1",
+                          "--set", "kv_tokens=2048")
+    tap.ok(status is None and ": serving " in said, "with device_shared = yes both use it", f"{status} {said}")
+
     # More than two turns of 16 cells, which a successor can take over.
     prompt = [t for p in prompts(12, longest=6) for t in p][:34]
     want = reference(prompt, 8, model=TARGET_Q4, extra=("--ignore-eos",))
@@ -220,4 +250,23 @@ with Service(TARGET_Q4, sets=[*DEVICE, "expert-cache.device_budget=33%"], env=sl
         return wrong[-1] or device(service)["rescued"] > 0
     tap.ok(until(rescued) and not any(wrong),
            "the expert-cache killed while the device waits: the verifier ends the wait, the same bytes", f"{wrong} {device(service)}")
+# As where the driver exports no descriptors: what lies on the device ends with its process.
+with Service(TARGET_Q4, sets=[*DEVICE, "expert-cache.device_budget=50%"], env={**os.environ, "OUTRIDER_SIMT_EXPORT": "refused"}) as service:
+    def details(name):
+        return next(p.get("details") or {} for p in service.status() if p["name"] == name)
+
+    want, asked = requests(4)
+    wrong = differences(service.swarm(asked, concurrent=2), want)
+    until(lambda: device(service)["in_use"] > 0)
+    shown = [details(name).get("device_memory_shared", "") for name in ("verifier", "expert-cache")]
+    tap.ok(not wrong and shown == ["by CUDA's IPC: when the verifier ends, the KV cache is computed again",
+                                   "by CUDA's IPC: when the expert-cache ends, its experts are copied again"],
+           "memory that cannot be exported is shared by IPC: the same bytes, and what is lost is shown", f"{wrong} {shown}")
+    wrong = under_kills(service, "expert-cache", 2)
+    now = device(service)
+    until(lambda: device(service)["in_use"] > 0)
+    tap.ok(not wrong and now["adopted"] == 0, "the expert-cache killed: nothing is taken over, the same bytes", f"{wrong} {now}")
+    wrong = under_kills(service, "verifier", 1)
+    tap.ok(not wrong and "the KV cache on the device is not taken over, and sessions are computed again: " in service.whole_log(),
+           "the verifier killed: sessions are computed again, the same bytes", f"{wrong}\n{service.log_text()[-1500:]}")
 tap.done()

@@ -78,7 +78,9 @@ with Service(TARGET_Q4, options=["--device", "auto"]) as service:
     said = service.log_text()
     result = service.swarm([{"tokens": ids[0], "max_tokens": 6, "logits_hash": True}])[0]
     wrong = difference(result, reference(ids[0], 6, model=TARGET_Q4))
+    shown = {p["name"]: (p.get("details") or {}).get("device_refused", "") for p in service.status()}
     tap.ok("device = auto: the CPU computes, because" in said and not wrong, "auto without a GPU: the CPU, and the log says why", said + wrong)
+    tap.ok(shown["verifier"] and shown["verifier"] in said and shown["verifier"] == shown["expert-cache"], "and the status", shown)
 
 
 def asked(n):

@@ -4,7 +4,7 @@
  * G); OUTRIDER_SIMT_TAKEN=BYTES[,N] is how much other programs have of it, from the N-th allocation on.
  * OUTRIDER_SIMT_LOST says at which launch the device is lost, OUTRIDER_SIMT_LOST_COPY at which copy, and
  * OUTRIDER_SIMT_LOST_WHY why. OUTRIDER_SIMT_UNFIT says why it cannot be used: no-driver, old-driver, mps,
- * exclusive. With
+ * exclusive. OUTRIDER_SIMT_UUID is its UUID; without it nobody knows one. With
  * OUTRIDER_SIMT_EXPORT=refused its memory cannot be exported, and is shared as by CUDA's IPC. */
 #include "kernels/gpu/ipc_note.h"
 #include "kernels/gpu/unfit.h"
@@ -79,7 +79,9 @@ int runtime_open(const char *device, unsigned seed, struct runtime **out, const 
 	if (!rt)
 		return error_set(err, ENOMEM, "no memory for a back end");
 	rt->seed = seed;
+	const char *uuid = getenv("OUTRIDER_SIMT_UUID");
 	snprintf(rt->device.name, sizeof(rt->device.name), NAME);
+	snprintf(rt->device.uuid, sizeof(rt->device.uuid), "%.47s", uuid ? uuid : "");
 	rt->memory = number_of("OUTRIDER_SIMT_MEMORY", static_cast<uint64_t>(1) << 40);
 	rt->taken = number_of("OUTRIDER_SIMT_TAKEN", 0, &rt->taken_from);
 	rt->lost_at = number_of("OUTRIDER_SIMT_LOST", 0);

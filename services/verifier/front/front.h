@@ -51,6 +51,8 @@ struct front {
 	const struct model *model;
 	const struct adapter *adapter; /* NULL: there is none, for this reason if one was wanted */
 	char adapter_refusal[512];
+	bool device_ends; /* what lies in the device's memory ends with this process (CUDA's IPC) */
+	char device_refused[256]; /* why the CPU computes, although a device is set; "" */
 	const struct tokenizer *tokenizer;
 	struct constraint_vocab vocab;
 	const struct backend *backend;

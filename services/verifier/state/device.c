@@ -9,13 +9,17 @@
 #include "shared/base/again.h"
 #include "shared/base/log.h"
 #include "shared/base/units.h"
+#include "shared/ipc/device_claim.h"
+#include "shared/ipc/peers.h"
 #include "shared/model/arch/place.h"
 #include "shared/model/pass/forward.h"
 #include "shared/spec/kv_plan.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Set in the environment of a process that follows one whose device was lost: why. */
 #define LOST "OUTRIDER_DEVICE_LOST"
@@ -194,43 +198,55 @@ int device_check_adapter(const struct verifier_config *config, const struct mode
 }
 
 static int open_gpu(const struct verifier_config *config, const struct model *model,
-	enum gpu_choice choice, const char *device, uint64_t kv_there, struct backend **out,
-	struct error *err)
+	enum gpu_choice choice, const char *device, uint64_t kv_there, const char *runtime_dir,
+	struct device_opened *out, struct error *err)
 {
 	const struct backend_gpu_options options = {.device = device};
 	struct backend *backend = NULL;
 	int rc = choice == GPU_CHOICE_SIMT ? backend_simt_create(&options, &backend, err)
 					   : backend_cuda_create(&options, &backend, err);
 
+	/* Before its memory is looked at, of which another service may have a part. */
+	if (rc == 0 && runtime_dir != NULL)
+		rc = device_claim(backend->device->uuid, backend->device->name, runtime_dir,
+			PEER_VERIFIER, config->device_shared, &out->claim, err);
 	if (rc == 0)
 		rc = check_memory(config, model, backend, kv_there, err);
-	if (rc != 0 && backend != NULL)
+	if (rc == 0) {
+		out->backend = backend;
+		return 0;
+	}
+	if (backend != NULL)
 		backend->ops->destroy(backend);
-	if (rc == 0)
-		*out = backend;
+	if (out->claim >= 0)
+		close(out->claim);
+	out->claim = -1;
 	return rc;
 }
 
 int device_open(const struct verifier_config *config, const struct model *model, uint64_t kv_there,
-	struct backend **out, struct error *err)
+	const char *runtime_dir, struct device_opened *out, struct error *err)
 {
 	const char *lost = getenv(LOST), *device;
 	enum gpu_choice choice;
 	struct error why = {.text = ""};
 
+	*out = (struct device_opened){.claim = -1};
 	int rc = gpu_choice_read(config->device, &choice, &device, err);
 	if (rc != 0)
 		return rc;
 	if (choice == GPU_CHOICE_CPU)
-		return open_cpu(config, out, err);
+		return open_cpu(config, &out->backend, err);
 	if (lost != NULL) {
 		log_notice("the CPU computes, because %s; a restart uses the GPU again", lost);
-		return open_cpu(config, out, err);
+		snprintf(out->refused, sizeof(out->refused), "%.255s", lost);
+		return open_cpu(config, &out->backend, err);
 	}
-	rc = open_gpu(config, model, choice, device, kv_there, out, &why);
+	rc = open_gpu(config, model, choice, device, kv_there, runtime_dir, out, &why);
 	if (rc != 0 && choice == GPU_CHOICE_AUTO) {
 		log_notice("device = auto: the CPU computes, because %s", why.text);
-		return open_cpu(config, out, err);
+		snprintf(out->refused, sizeof(out->refused), "%.255s", why.text);
+		return open_cpu(config, &out->backend, err);
 	}
 	return rc == 0 ? 0 : error_set(err, -rc, "device = %s: %s", config->device, why.text);
 }

@@ -9,11 +9,20 @@
 struct adapter;
 struct backend;
 
+/* What computes, and how it came to that. */
+struct device_opened {
+	struct backend *backend; /* the caller's */
+	int claim; /* device_claim.h, the caller's to close; -1: none */
+	char refused[256]; /* why it is the CPU, although a device is set; "" */
+};
+
 /* Makes the back end for a loaded model, under settings that fit it. kv_there: bytes that a
- * predecessor's KV cache has of the device. Logs why it is the CPU, where the setting leaves the choice. -ENOMEM: the device has too little memory; the message says with
- * which settings the model would fit. Other errors as backend_cuda_create. */
+ * predecessor's KV cache has of the device. runtime_dir: the service's, for which the device is claimed;
+ * NULL: it is not. Where the setting leaves the choice, the CPU computes if the device cannot, and the
+ * log says why. -ENOMEM: the device has too little memory; the message says with which settings the
+ * model would fit. -EBUSY: another service uses it. Other errors as backend_cuda_create. */
 int device_open(const struct verifier_config *config, const struct model *model, uint64_t kv_there,
-	struct backend **out, struct error *err);
+	const char *runtime_dir, struct device_opened *out, struct error *err);
 
 /* Bytes of the KV cache in the device's memory; 0: it has none. */
 uint64_t device_kv_bytes(const struct verifier_config *config, const struct model *model,

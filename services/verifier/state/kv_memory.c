@@ -1,6 +1,7 @@
 #include "services/verifier/state/kv_memory.h"
 
 #include "shared/base/checksum.h"
+#include "shared/base/log.h"
 #include "shared/base/round.h"
 #include "shared/ipc/region.h"
 
@@ -75,6 +76,10 @@ int kv_memory_make(struct backend *backend, uint64_t store_bytes, uint64_t numbe
 	*fd = -1;
 	if (rc != 0)
 		return rc;
+	if (out->ends_with_maker)
+		log_notice("the GPU's memory cannot be exported as a descriptor, so the KV cache "
+			   "in it "
+			   "ends with this process: a successor computes sessions again");
 	rc = *fd = ops->export_fd(out, err);
 	if (*fd >= 0)
 		rc = copy_number(out, store_bytes, &number, false, err);
