@@ -114,19 +114,18 @@ const struct config_key verifier_config_keys[] = {
 	{"", "prefix_tokens", CONFIG_INT, AT(prefix_tokens), -1,
 		(double)KV_PAGES_MAX *KV_PAGE_CELLS, NULL, "-1", "tokens",
 		"The most tokens of ended sessions that stay in the KV cache, for prompts that "
-		"begin with them. Those found least often give way first. -1: no limit. With "
-		"windowed layers see prefix_windows.",
+		"begin with them. Those found least often give way first. -1: no limit. "
+		"prefix_states may allow less.",
 		KNOB_LIVE, KNOB_GLOBAL},
 	{"", "prefix_states", CONFIG_BYTES, AT(prefix_states), 0, 1e15, NULL, "512M", "bytes",
-		"With recurrent layers: memory for their states after parts of prompts and "
-		"answers. "
-		"A prompt that begins with the same tokens goes on from there. 0: it is computed "
-		"anew.",
+		"Memory for states of recurrent layers, or for windows of windowed ones, after "
+		"parts of prompts and answers. Prompts that begin alike go on from there. 0: they "
+		"are computed anew.",
 		KNOB_AT_START, KNOB_MODEL},
 	{"", "prefix_windows", CONFIG_BOOL, AT(prefix_windows), 0, 0, NULL, "no", NULL,
-		"Whether layers with a sliding window keep all tokens, so that prompts go on from "
-		"tokens that they begin with. no: they keep their window alone, which takes less "
-		"memory.",
+		"Whether layers with a sliding window keep all tokens: prompts then go on from any "
+		"32 tokens, also from disk. no: they keep what they need, and what prefix_states "
+		"has room for.",
 		KNOB_AT_START, KNOB_MODEL},
 	{"", "prefix_dir", CONFIG_STRING, AT(prefix_dir), 0, 0, NULL, "", "path",
 		"A directory of its own, on a local disk, in which KV pages are kept for prompts "

@@ -40,14 +40,39 @@ struct kv_plan kv_plan_default(const struct model *model)
 	};
 }
 
+static uint32_t least(uint64_t a, uint64_t b, uint64_t c)
+{
+	uint64_t n = a < b ? a : b;
+
+	return (uint32_t)(n < c ? n : c);
+}
+
 static uint32_t snapshots(const struct kv_plan *plan, const struct kv_layout *layout)
 {
 	size_t bytes = recurrent_state_bytes(&layout->states);
-	uint64_t n = bytes > 0 ? plan->states_bytes / bytes : 0;
 
-	if (n > KV_PLAN_STATES_MAX)
-		n = KV_PLAN_STATES_MAX;
-	return n < layout->n_pages ? (uint32_t)n : layout->n_pages;
+	return bytes > 0 ? least(plan->states_bytes / bytes, KV_PLAN_STATES_MAX, layout->n_pages)
+			 : 0;
+}
+
+/* Layers with a window are stored apart, with room for the windows of snapshots. */
+static void plan_windows(
+	const struct kv_plan *plan, const struct model *model, struct kv_layout *layout)
+{
+	uint32_t n_cells = layout->n_pages * KV_PAGE_CELLS, n_seqs = (uint32_t)plan->sessions;
+	struct kv_windows_layout *w = &layout->windows;
+
+	*w = kv_windows_of(model, n_seqs, kv_plan_rows(plan->sessions, plan->prefill), n_cells);
+	if (w->n_layers == 0)
+		return;
+	uint64_t page_bytes = kv_windows_page_bytes(layout);
+	uint32_t pages =
+		least(plan->states_bytes / page_bytes, layout->n_pages / 4, KV_PLAN_STATES_MAX);
+	/* Each takes a slot, however much of its window others have too. */
+	layout->states.n_snapshots = pages;
+	kv_windows_spare(w, n_seqs, pages, n_cells);
+	if (w->n_layers == 0)
+		layout->states.n_snapshots = 0;
 }
 
 struct kv_layout kv_plan_layout(const struct kv_plan *plan, const struct model *model)
@@ -59,7 +84,6 @@ struct kv_layout kv_plan_layout(const struct kv_plan *plan, const struct model *
 	layout.n_records = LIMIT_SESSIONS;
 	if (plan->windows_whole)
 		return layout;
-	layout.windows = kv_windows_of(model, (uint32_t)plan->sessions,
-		kv_plan_rows(plan->sessions, plan->prefill), layout.n_pages * KV_PAGE_CELLS);
+	plan_windows(plan, model, &layout);
 	return layout;
 }

@@ -23,7 +23,7 @@ enum {
 		KV_PAGE_CELLS,
 };
 
-/* Bytes of recurrent states that are kept for later prompts, and their number at most. */
+/* Bytes of recurrent states or windows that are kept for later prompts, and their number at most. */
 #define KV_PLAN_STATES_BYTES (UINT64_C(512) << 20)
 enum { KV_PLAN_STATES_MAX = 1024 };
 
@@ -31,9 +31,9 @@ struct kv_plan {
 	enum kv_type type;
 	int64_t sessions, prefill;
 	int64_t tokens; /* of all sessions together */
-	/* layers with a window are stored like the others, and their pages can be shared */
+	/* layers with a window are stored like the others, and their pages can be shared anywhere */
 	bool windows_whole;
-	/* of snapshots (snapshots.h); without recurrent layers none are kept */
+	/* of snapshots (snapshots.h); those of windows are of a quarter of the tokens at most */
 	uint64_t states_bytes;
 };
 

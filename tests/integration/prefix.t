@@ -125,9 +125,12 @@ with Service(draft=DRAFTS["small"], sets=("verifier.context=512", "verifier.kv_t
     tap.ok(not bad and 0 < few <= 64 and not any(found) and kept_tokens(service) == 0,
            "prefix_tokens limits them, and 0 keeps none", f"{few}, {found}, {bad}")
 
-# Layers with a sliding window that keep all tokens.
+# Layers with a sliding window: what is kept of windows is enough to go on from, or all tokens are kept.
 model = ROOT / "tests" / "data" / "golden" / "models" / "gpt-oss.f32.gguf"
-with Service(model=model, sets=("verifier.context=512", "verifier.kv_tokens=2048", "verifier.prefix_windows=yes"), options=("-v",)) as service:
+
+
+def windowed_turns(service):
+    """What each of three turns found, with the verifier killed after each, and which answers are wrong."""
     said, found, bad = [random.randrange(380) for _ in range(150)], [], []
     for turn in range(3):
         before = len(shared(service))
@@ -138,6 +141,23 @@ with Service(model=model, sets=("verifier.context=512", "verifier.kv_tokens=2048
         said += result["tokens"] + [random.randrange(380) for _ in range(9)]
         service.kill("verifier")
         service.wait_ready()
-    tap.ok(not bad and found[0] == 0 and found[1] >= 160 and found[2] >= 224, "with prefix_windows so do models with sliding windows",
-           f"{found} {bad}\n{service.log_text()[-1500:]}")
+    return found, bad
+
+
+for whole in ("no", "yes"):
+    with Service(model=model, sets=("verifier.context=512", "verifier.kv_tokens=2048", "verifier.sessions_max=4", f"verifier.prefix_windows={whole}"),
+                 options=("-v",)) as service:
+        found, bad = windowed_turns(service)
+        tap.ok(not bad and found[0] == 0 and found[1] >= 160 and found[2] >= 224,
+               f"models with sliding windows find what was said before, {'all' if whole == 'yes' else 'some'} of which is kept", f"{found} {bad}\n{service.log_text()[-1500:]}")
+        if whole == "no":
+            # Many at once that begin alike, more of them than there are windows for, some of them twice.
+            forks = [same[:n] + [random.randrange(380) for _ in range(30)] for n in (160, 96, 130, 160, 40, 128)] * 2
+            batch = [{"tokens": [t % 380 for t in f], "max_tokens": 40, "seed": 2, "k": (0, 3)[i % 2], "ignore_eos": True, "draft_method": "ngram"}
+                     for i, f in enumerate(forks)]
+            want = [reference(b["tokens"], 40, None, seed=2, model=model, extra=("--ignore-eos",)) for b in batch]
+            before = len(shared(service))
+            bad = [f"{i}: {what}" for r in (1, 4) for i, (got, w) in enumerate(zip(service.swarm(batch, concurrent=r), want)) if (what := difference(got, w))]
+            tap.ok(not bad and sum(n >= 96 for n in shared(service)[before:]) >= len(forks) / 2, "prompts that part go on from where they do, with the same bytes",
+                   f"{bad} {shared(service)[before:]}\n{service.log_text()[-1500:]}")
 tap.done()

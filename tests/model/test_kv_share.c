@@ -1,7 +1,8 @@
 /*
  * Shared pages against a plain model: sequences are lists of tokens, and a cell holds what follows from all tokens up to its own.
  * Whatever is appended, rejected, shared, truncated, ended and taken over by a successor, every position has its own content,
- * every page is somebody's, kept or free, and the counts are those of the chains.
+ * every page is somebody's, kept or free, and the counts are those of the chains. The same where one of the layers keeps a window of its
+ * own, and sequences go on where snapshots keep that.
  */
 #include "shared/model/kv/kv_internal.h"
 #include "shared/model/kv/kv_prefix.h"
@@ -33,6 +34,7 @@ struct world {
 	struct kv_seq seqs[SEQS];
 	uint64_t random, next_owner;
 	uint32_t kept_max;
+	uint32_t last[SEQS]; /* of snapshots_take */
 	bool checked; /* kv_check */
 	bool traced; /* stops around the operations, for who steps through them */
 };
@@ -74,11 +76,14 @@ static float *word(
 	return floats + at + (size_t)i * KV_TURN + cell % KV_TURN;
 }
 
-/* fn: whether to write what is to be there, or to compare. */
-static bool each_word(struct world *w, uint32_t cell, uint64_t what, bool write)
+/* write: what is to be there, or compare it; windows: also in the layers that keep windows of their own. */
+static bool each_word(struct world *w, uint32_t at_cell, uint64_t what, bool write, bool windows)
 {
 	const struct kv_layout *l = &w->layout;
-	for (uint32_t layer = 0; layer < l->n_layers; layer++) {
+	for (uint32_t layer = 0; layer < l->n_layers - (windows ? 0 : l->windows.n_layers);
+		layer++) {
+		uint32_t cell = kv_cell(&w->kv, layer, at_cell);
+		assert_int_not_equal(cell, KV_NONE);
 		for (uint32_t head = 0; head < l->n_kv_heads; head++) {
 			for (uint32_t i = 0; i < l->k_dim + l->v_dim; i++) {
 				bool value = i >= l->k_dim;
@@ -103,7 +108,8 @@ static void check_content(struct world *w, const struct kv_seq *seq, const struc
 		hash += (uint64_t)(uint32_t)list->tokens[p] + 1;
 		hash = rig_random(&hash);
 		assert_true(seq->cell[p] < CELLS);
-		if (!each_word(w, seq->cell[p], hash, false))
+		bool in_window = p + w->layout.windows.window > seq->n;
+		if (!each_word(w, seq->cell[p], hash, false, in_window))
 			fail_msg("position %u of session %lu holds something else", p,
 				(unsigned long)seq->owner);
 	}
@@ -205,6 +211,52 @@ static void check_counts(struct world *w)
 	count_kept(kv);
 }
 
+/* Who needs the window cells of each page, and that nobody else has any. */
+static void check_windows(const struct world *w)
+{
+	const struct kv *kv = &w->kv;
+	uint32_t seqs[PAGES] = {0}, snapshots[PAGES] = {0}, n_used = 0, n_spared = 0;
+	bool used[CELLS] = {false};
+	uint32_t span = (w->layout.windows.window + KV_PAGE_CELLS - 2) / KV_PAGE_CELLS;
+	for (uint32_t s = 0; s < SEQS; s++) {
+		const struct kv_seq *seq = &w->seqs[s];
+		if (seq->owner == 0)
+			continue;
+		uint32_t n = seq->n_shared, window = w->layout.windows.window;
+		for (uint32_t p = seq->tip; p != KV_NONE && n > seq->window_first;
+			p = kv->pages[p].before, n -= KV_PAGE_CELLS)
+			seqs[p]++;
+		assert_true(seq->window_first <= (seq->n < window ? 0 : seq->n + 1 - window));
+		for (uint32_t i = seq->window_first; i < seq->n; i++)
+			assert_int_not_equal(kv->windows.of[seq->cell[i]], KV_NONE);
+	}
+	for (uint32_t i = 0; i < kv->snapshots.n; i++) {
+		uint32_t p = kv->snapshots.of[i].page;
+		if (p != KV_NONE)
+			assert_true(kv->pages[p].snapshot == i + 1 && kv_windows_whole(kv, p));
+		for (uint32_t k = span; k > 0 && p != KV_NONE; k--, p = kv->pages[p].before)
+			snapshots[p]++;
+	}
+	for (uint32_t cell = 0; cell < CELLS; cell++) {
+		uint32_t at = kv->windows.of[cell];
+		const struct kv_page *page = &kv->pages[cell / KV_PAGE_CELLS];
+		assert_int_equal(atomic_load(&kv->windows.shared[cell]), at);
+		if (at == KV_NONE)
+			continue;
+		assert_true(at < kv->layout.windows.n_cells && !used[at] && page->owner != 0);
+		assert_true(!page->shared || page->window_seqs + page->window_snapshots > 0);
+		used[at] = true;
+		n_used++;
+	}
+	for (uint32_t p = 0; p < PAGES; p++) {
+		assert_int_equal(kv->pages[p].window_seqs, seqs[p]);
+		assert_int_equal(kv->pages[p].window_snapshots, snapshots[p]);
+		n_spared += seqs[p] == 0 && snapshots[p] > 0 ? KV_PAGE_CELLS : 0;
+	}
+	assert_int_equal(n_used + kv->windows.n_free, kv->layout.windows.n_cells);
+	assert_int_equal(kv->windows.n_spared, n_spared);
+}
+
 static void open_cache(struct world *w, bool fresh)
 {
 	struct buffer store;
@@ -222,6 +274,7 @@ static void open_cache(struct world *w, bool fresh)
 static void start(struct world *w, uint32_t s)
 {
 	w->lists[s].n = w->lists[s].kept = 0;
+	w->last[s] = KV_NONE;
 	assert_int_equal(kv_seq_init(&w->seqs[s], ++w->next_owner, CONTEXT), 0);
 	w->lists[s].owner = w->next_owner;
 }
@@ -236,6 +289,11 @@ static void stop(struct world *w, uint32_t s)
 
 /* Takes cells for a draft, of which some are accepted: mostly the first ones, sometimes any. The list is what is journalled before
  * the commit. */
+static bool has_windows(const struct world *w)
+{
+	return w->layout.windows.n_layers > 0;
+}
+
 static void append(struct world *w, uint32_t s)
 {
 	struct kv_seq *seq = &w->seqs[s];
@@ -243,24 +301,28 @@ static void append(struct world *w, uint32_t s)
 	uint32_t n = below(w, 45) + 1, cells[64], accepted[64], rejected[64], n_accepted = 0,
 		 n_rejected = 0, keep = below(w, 3) ? n : below(w, n + 1);
 	bool scattered = below(w, 12) == 0;
+	/* There are always enough of them. */
+	if (has_windows(w))
+		assert_true(kv_windows_left(&w->kv, n));
 	if (seq->n + n > CONTEXT || kv_take(&w->kv, seq, n, cells) != 0)
 		return;
 	for (uint32_t i = 0; i < n; i++) {
 		bool accept = scattered ? below(w, 2) && n_accepted < keep : i < keep;
 		if (!accept) {
-			each_word(w, cells[i], rig_random(&w->random), true);
+			each_word(w, cells[i], rig_random(&w->random), true, true);
 			rejected[n_rejected++] = cells[i];
 			continue;
 		}
 		/* Few tokens, so that sequences begin with the same ones. */
 		list->tokens[seq->n + n_accepted] = (int32_t)(below(w, 60) == 0);
-		each_word(w, cells[i], content(list, seq->n + n_accepted), true);
+		each_word(w, cells[i], content(list, seq->n + n_accepted), true, true);
 		accepted[n_accepted++] = cells[i];
 	}
 	list->n = seq->n + n_accepted;
 	mark(w);
 	kv_commit(&w->kv, seq, accepted, n_accepted, rejected, n_rejected);
 	kv_prefix_enter(&w->kv, seq, DOMAIN, list->tokens);
+	snapshots_take(&w->kv, seq, n % 2 == 0 ? &w->last[s] : NULL);
 	mark(w);
 	list->kept = seq->n;
 }
@@ -286,7 +348,7 @@ static void share(struct world *w, uint32_t s)
 	uint32_t n = below(w, from->n + 1);
 	memcpy(to->tokens, from->tokens, sizeof(to->tokens));
 	to->n = n;
-	bool by_tokens = below(w, 2);
+	bool by_tokens = below(w, 2) || has_windows(w);
 	mark(w);
 	got = by_tokens ? prefix(w, s, to->tokens, n)
 			: kv_share(&w->kv, &w->seqs[s], &w->seqs[other], n);
@@ -298,7 +360,8 @@ static void share(struct world *w, uint32_t s)
 			assert_int_equal(got, n);
 	} else {
 		assert_int_equal(got % KV_PAGE_CELLS, 0);
-		if (n >= KV_PAGE_CELLS && w->seqs[other].n_named >= KV_PAGE_CELLS)
+		if (n >= KV_PAGE_CELLS && w->seqs[other].n_named >= KV_PAGE_CELLS &&
+			!has_windows(w))
 			assert_true(got > 0);
 	}
 	assert_true(got <= n && got == w->seqs[s].n);
@@ -310,14 +373,16 @@ static void truncate_one(struct world *w, uint32_t s)
 	struct kv_seq *seq = &w->seqs[s];
 	uint32_t n = below(w, seq->n + 1), first = n / KV_PAGE_CELLS * KV_PAGE_CELLS;
 	bool room = w->kv.n_free + w->kv.n_kept > 0;
-	w->lists[s].kept = first;
+	w->lists[s].kept = has_windows(w) ? 0 : first;
 	w->lists[s].n = seq->n;
 	mark(w);
 	kv_truncate(&w->kv, seq, n);
 	mark(w);
-	if (room || n >= seq->n_shared + KV_PAGE_CELLS)
+	if (has_windows(w))
+		assert_true(seq->n == n || seq->n == first || seq->n == 0);
+	else if (room || n >= seq->n_shared + KV_PAGE_CELLS)
 		assert_int_equal(seq->n, n);
-	assert_true(seq->n <= n && seq->n >= first);
+	assert_true(seq->n <= n && (seq->n >= first || has_windows(w)));
 	w->lists[s].n = w->lists[s].kept = seq->n;
 }
 
@@ -350,7 +415,8 @@ static void succeed(struct world *w, bool torn)
 		assert_int_equal(kv_seq_init(seq, list->owner, CONTEXT), 0);
 		kv_adopt(&w->kv, seq, list->n);
 		assert_true(seq->n <= list->n);
-		if (!w->checked)
+		/* The last sequence's window may have been on its way from one cell to another. */
+		if (!w->checked && !(torn && has_windows(w)))
 			assert_true(seq->n >= list->kept);
 		if (!w->checked && !torn)
 			assert_int_equal(seq->n, list->n);
@@ -358,7 +424,10 @@ static void succeed(struct world *w, bool torn)
 	}
 	kv_reclaim(&w->kv);
 	check_counts(w);
+	if (has_windows(w))
+		check_windows(w);
 	for (uint32_t s = 0; s < SEQS; s++) {
+		w->last[s] = KV_NONE;
 		if (w->lists[s].owner == 0)
 			continue;
 		check_content(w, &w->seqs[s], &w->lists[s]);
@@ -380,8 +449,9 @@ static void *shared_memory(size_t bytes)
 	return memory;
 }
 
-static void world_open(
-	struct world *w, uint64_t seed, bool checked, uint32_t v_dim, uint32_t kept_max)
+/* window: of the second layer, or 0. */
+static void world_open_window(struct world *w, uint64_t seed, bool checked, uint32_t v_dim,
+	uint32_t kept_max, uint32_t window)
 {
 	memset(w, 0, sizeof(*w));
 	w->kept_max = kept_max;
@@ -394,10 +464,25 @@ static void world_open(
 		.type = KV_F32,
 		.n_pages = PAGES,
 		.n_records = RECORDS};
+	if (window > 0) {
+		w->layout.windows = (struct kv_windows_layout){.n_layers = 1,
+			.window = window,
+			.kept = window,
+			.n_cells = SEQS * window + 64};
+		kv_windows_spare(&w->layout.windows, SEQS, 2, CELLS);
+		assert_int_equal(w->layout.windows.n_layers, 1);
+		w->layout.states.n_snapshots = 8;
+	}
 	w->map = shared_memory(kv_map_bytes(&w->layout));
 	w->memory = shared_memory(kv_store_bytes(&w->layout));
 	w->lists = shared_memory(SEQS * sizeof(*w->lists));
 	open_cache(w, true);
+}
+
+static void world_open(
+	struct world *w, uint64_t seed, bool checked, uint32_t v_dim, uint32_t kept_max)
+{
+	world_open_window(w, seed, checked, v_dim, kept_max, 0);
 }
 
 static void world_free(struct world *w)
@@ -421,18 +506,20 @@ static void world_close(struct world *w)
 	world_free(w);
 }
 
-static void every_cell_holds_what_its_tokens_make_it(void **state)
+static void live_in(const uint32_t *windows)
 {
-	(void)state;
 	uint32_t shared = 0, revived = 0;
 	static const uint32_t kept_max[] = {0, PAGES, 5, PAGES, 1};
 	for (uint64_t seed = 0; seed < 20; seed++) {
 		struct world w;
-		world_open(&w, seed, seed % 2, seed % 3 ? 4 : 0, kept_max[seed % 5]);
+		world_open_window(&w, seed, seed % 2, seed % 3 ? 4 : 0, kept_max[seed % 5],
+			windows ? windows[seed % 4] : 0);
 		for (int i = 0; i < 1500; i++) {
 			uint32_t n_kept = w.kv.n_kept, n_free = w.kv.n_free;
 			step(&w);
 			check_counts(&w);
+			if (windows)
+				check_windows(&w);
 			revived += w.kv.n_kept < n_kept && w.kv.n_free >= n_free;
 			for (uint32_t p = 0; p < PAGES; p++)
 				shared += w.kv.pages[p].refs > 1;
@@ -449,6 +536,19 @@ static void every_cell_holds_what_its_tokens_make_it(void **state)
 	/* That much was shared that the above means something. */
 	assert_true(shared > 3000);
 	assert_true(revived > 100);
+}
+
+static void every_cell_holds_what_its_tokens_make_it(void **state)
+{
+	(void)state;
+	live_in(NULL);
+}
+
+static void so_does_every_cell_of_a_window(void **state)
+{
+	static const uint32_t windows[4] = {20, 40, 33, 1};
+	(void)state;
+	live_in(windows);
 }
 
 /* Does some work, and then one operation that the parent steps through. */
@@ -514,13 +614,12 @@ static uint32_t step_through(const struct world *w, pid_t pid)
 }
 
 /* Killed after any store of an operation: what the successor takes over holds together, and nothing that was there is lost. */
-static void a_process_that_dies_loses_no_page(void **state)
+static void die_in(uint32_t window)
 {
 	uint32_t n = 0;
-	(void)state;
 	for (uint64_t seed = 0; seed < 48; seed++) {
 		struct world w;
-		world_open(&w, seed, seed % 4 == 3, 4, seed % 3 ? PAGES : 0);
+		world_open_window(&w, seed, seed % 4 == 3, 4, seed % 3 ? PAGES : 0, window);
 		pid_t pid = fork();
 		assert_true(pid >= 0);
 		if (pid == 0)
@@ -532,6 +631,18 @@ static void a_process_that_dies_loses_no_page(void **state)
 		world_free(&w);
 	}
 	assert_true(n > 600);
+}
+
+static void a_process_that_dies_loses_no_page(void **state)
+{
+	(void)state;
+	die_in(0);
+}
+
+static void and_leaves_windows_that_hold_together(void **state)
+{
+	(void)state;
+	die_in(40);
 }
 
 static void opened(struct world *w)
@@ -549,7 +660,7 @@ static void fill(struct world *w, uint32_t s, uint32_t n)
 	assert_int_equal(kv_take(&w->kv, &w->seqs[s], n, cells), 0);
 	for (uint32_t i = 0; i < n; i++, list->n++) {
 		list->tokens[list->n] = (int32_t)(s * 1000 + list->n);
-		each_word(w, cells[i], content(list, list->n), true);
+		each_word(w, cells[i], content(list, list->n), true, true);
 	}
 	kv_commit(&w->kv, &w->seqs[s], cells, n, NULL, 0);
 	kv_prefix_enter(&w->kv, &w->seqs[s], DOMAIN, list->tokens);
@@ -718,7 +829,7 @@ static void talk(struct world *w, int32_t nth)
 	assert_int_equal(kv_take(&w->kv, &w->seqs[0], 97, cells), 0);
 	for (uint32_t i = 0; i < 97; i++, list->n++) {
 		list->tokens[list->n] = nth * 1000 + (int32_t)i;
-		each_word(w, cells[i], content(list, list->n), true);
+		each_word(w, cells[i], content(list, list->n), true, true);
 	}
 	kv_commit(&w->kv, &w->seqs[0], cells, 97, NULL, 0);
 	kv_prefix_enter(&w->kv, &w->seqs[0], DOMAIN, list->tokens);
@@ -787,7 +898,7 @@ static void what_is_computed_twice_is_kept_once(void **state)
 					uint32_t at = list->n++;
 					list->tokens[at] =
 						(int32_t)(at < parts ? at : at + 1000 * s);
-					each_word(&w, cells[i], content(list, at), true);
+					each_word(&w, cells[i], content(list, at), true, true);
 				}
 				kv_commit(&w.kv, &w.seqs[s], cells, more, NULL, 0);
 				kv_prefix_enter(&w.kv, &w.seqs[s], DOMAIN, w.lists[s].tokens);
@@ -855,7 +966,7 @@ static void a_damaged_map_takes_nothing_wrong_over(void **state)
 			assert_int_equal(kv_take(&w.kv, &w.seqs[2], 10, cells), 0);
 			for (uint32_t i = 0; i < 10; i++) {
 				w.lists[2].tokens[n + i] = 1000;
-				each_word(&w, cells[i], content(&w.lists[2], n + i), true);
+				each_word(&w, cells[i], content(&w.lists[2], n + i), true, true);
 			}
 			w.lists[2].n = n + 10;
 			kv_commit(&w.kv, &w.seqs[2], cells, 10, NULL, 0);
@@ -899,7 +1010,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_cell_holds_what_its_tokens_make_it),
+		cmocka_unit_test(so_does_every_cell_of_a_window),
 		cmocka_unit_test(a_process_that_dies_loses_no_page),
+		cmocka_unit_test(and_leaves_windows_that_hold_together),
 		cmocka_unit_test(whole_pages_are_shared_and_the_rest_is_copied),
 		cmocka_unit_test(a_truncated_sequence_goes_back_to_a_page_where_none_is_free),
 		cmocka_unit_test(a_prefix_is_found_by_its_tokens_alone),

@@ -46,8 +46,9 @@ static uint64_t pass_ns_max(const struct engine_session *s)
  * what a token does. */
 enum { STOP_TOKENS = 64 };
 
-/* With recurrent layers the next turn of a chat, or another prompt that begins alike, goes on from a
- * snapshot: there is to be one where the prompt ends, and where it parts from others. */
+/* The next turn of a chat, or another prompt that begins alike, may have to go on from a snapshot: there
+ * is to be one where the prompt ends, and where it parts from others. One of states can be made only
+ * where a pass ends, one of a window a little later too. */
 static void choose_stops(const struct engine *engine, struct engine_session *s)
 {
 	struct sched_session *sched = &s->sched;
@@ -56,10 +57,12 @@ static void choose_stops(const struct engine *engine, struct engine_session *s)
 	sched->stops[0] = sched->stops[1] = sched->page = 0;
 	if (engine->kv.snapshots.n == 0 || sched->n_kv >= n)
 		return;
-	sched->page = KV_PAGE_CELLS;
+	bool states = engine->kv.states.layout.n_layers > 0;
+	sched->page = states ? KV_PAGE_CELLS : 0;
 	if (s->n_met >= sched->n_kv + STOP_TOKENS && s->n_met < last)
 		sched->stops[i++] = s->n_met;
-	if (last >= (i > 0 ? s->n_met : sched->n_kv / KV_PAGE_CELLS * KV_PAGE_CELLS) + STOP_TOKENS)
+	if (states && last >= (i > 0 ? s->n_met : sched->n_kv / KV_PAGE_CELLS * KV_PAGE_CELLS) +
+				      STOP_TOKENS)
 		sched->stops[i] = last;
 }
 

@@ -378,10 +378,11 @@ void kv_commit(struct kv *kv, struct kv_seq *seq, const uint32_t *accepted, uint
 		kv_windows_give(kv, rejected[i]);
 		give_spare(kv, seq, rejected[i]);
 	}
-	kv_windows_slide(kv, seq);
 	if (kv_states(kv))
 		recurrent_commit(kv_states(kv), &seq->state, n_accepted);
+	/* Before the window slides, so that shared pages have all their window cells. */
 	kv_publish(kv, seq);
+	kv_windows_slide(kv, seq);
 }
 
 void kv_forget(struct kv *kv, struct kv_seq *seq, uint32_t n)
@@ -399,9 +400,12 @@ void kv_truncate(struct kv *kv, struct kv_seq *seq, uint32_t n)
 		n = recurrent_truncate(kv_states(kv), &seq->state, n);
 	if (seq->n > n)
 		n = kv_windows_back(kv, seq, n);
-	seq->window_first = seq->window_first < n ? seq->window_first : n;
 	kv_forget(kv, seq, n > seq->n_shared ? n : seq->n_shared);
 	kv_unshare(kv, seq, n);
+	/* It has gone back to the beginning of a page, before which the window may be gone. */
+	if (seq->n < n && kv_windows_back(kv, seq, seq->n) == 0)
+		kv_unshare(kv, seq, 0);
+	seq->window_first = seq->window_first < seq->n ? seq->window_first : seq->n;
 	/* It has gone back further, because no page was free for a copy. */
 	while (kv_states(kv) && seq->state.n > seq->n) {
 		n = recurrent_truncate(kv_states(kv), &seq->state, seq->n);

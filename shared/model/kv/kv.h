@@ -56,8 +56,8 @@ struct kv_layout {
 
 /* The layout of a model's cache; kv_bytes tells whether it is within limits. With recurrent layers
  * it has room for the state of one sequence, and for no snapshot; a caller with more sets
- * states.n_slots and n_snapshots. Windowed
- * layers are stored like the others; to save that memory, set windows to kv_windows_of. */
+ * states.n_slots and n_snapshots. Windowed layers are stored like the others; to save that memory,
+ * set windows to kv_windows_of, and for snapshots of windows call kv_windows_spare too. */
 struct kv_layout kv_layout_of(const struct model *model, enum kv_type type, uint32_t n_pages);
 /* "f32", "f16", "q8_0", "q16_0"; kv_type_named is the inverse, -EINVAL for any other name. */
 const char *kv_type_name(enum kv_type type);
@@ -119,6 +119,8 @@ struct kv_page {
 	uint64_t tag; /* the caller's, of a filed page; 0 since it was filed */
 	uint64_t worth; /* kept: see kv_keep.c */
 	uint32_t snapshot; /* 1 more than the state after it (snapshots.h); 0: there is none */
+	/* shared: how many sequences, and how many snapshots, need its window cells (kv_window.h) */
+	uint32_t window_seqs, window_snapshots;
 	bool unchecked; /* kept, from a predecessor: its positions are not known yet */
 };
 
@@ -147,7 +149,7 @@ struct kv {
 	struct kv_prefixes *prefixes; /* kv_prefix.h; NULL: prefixes are not looked up; owned */
 	struct kv_windows windows; /* kv_window.h */
 	struct recurrent states; /* of the same sequences in recurrent layers; see kv_states */
-	struct snapshots snapshots; /* of these states */
+	struct snapshots snapshots; /* of these states, or of windows */
 };
 
 struct kv_seq {
@@ -167,7 +169,7 @@ struct kv_seq {
 	uint32_t tip; /* the last of these pages; KV_NONE: none */
 	uint32_t record; /* index of its record; KV_NONE while it has no shared page */
 	uint32_t n_named; /* how many of its shared tokens kv_prefix_enter has entered */
-	/* positions before this one have lost their window cells (kv_window.h) */
+	/* the sequence needs no window cells of positions before this one (kv_window.h) */
 	uint32_t window_first;
 	struct recurrent_seq state; /* in kv_states; also after n tokens */
 	/* 1 more than the snapshot that it begins with: it has no state yet; 0: none */
@@ -233,8 +235,8 @@ void kv_reclaim(struct kv *kv);
 /*
  * Lets a sequence without tokens take over the first n tokens of another one, as many as possible;
  * returns their number, seq->n. Whole pages are shared. The rest of n, in the next page, is copied
- * if a page is free for it, and otherwise left out. Nothing is shared with a cache whose layers
- * keep windows of their own or recurrent states, because these belong to one sequence.
+ * if a page is free for it, and otherwise left out. Nothing is shared in a cache whose layers
+ * keep windows of their own or recurrent states: see kv_prefix.h.
  *
  * Shared pages are never written to. All full pages of a sequence can be shared, from the first on,
  * as long as each holds just the positions of its turn; drafts with several branches end that. A
@@ -254,7 +256,8 @@ void kv_commit(struct kv *kv, struct kv_seq *seq, const uint32_t *accepted, uint
 	const uint32_t *rejected, uint32_t n_rejected);
 /* Forgets positions n.. (session edits, a drafter's rewind). It may forget more: with recurrent
  * layers, positions that the newest usable state does not cover; all positions when the window
- * before n is gone; and what kv_share says. See seq->n. */
+ * before n is gone; with windows, the rest of a page that others have; and what kv_share says. See
+ * seq->n. */
 void kv_truncate(struct kv *kv, struct kv_seq *seq, uint32_t n);
 /* The largest number of kept pages from now on; 0, as after kv_init: none is kept. Frees those that
  * are too many. */

@@ -264,10 +264,11 @@ static void sort_cells(struct kv *kv, struct kv_seq *seq)
 /* The sequence has nothing any more; it finds its pages and a snapshot as another one would. */
 static void lose(struct kv *kv, struct kv_seq *seq)
 {
-	recurrent_give(kv_states(kv), &seq->state);
+	if (kv_states(kv))
+		recurrent_give(kv_states(kv), &seq->state);
 	seq->n_pages -= seq->n_shared / KV_PAGE_CELLS;
-	seq->n = seq->n_shared = 0;
 	kv_detach(kv, seq);
+	seq->n = seq->n_shared = seq->window_first = 0;
 }
 
 void kv_adopt(struct kv *kv, struct kv_seq *seq, uint32_t limit)
@@ -294,11 +295,10 @@ void kv_adopt(struct kv *kv, struct kv_seq *seq, uint32_t limit)
 	seq->n = kv_windows_adopt(kv, seq, seq->n);
 	/* The state of a recurrent layer cannot go back to where the cells end, but the sequence's own
 	 * cells can go back to the state. */
-	if (kv_states(kv)) {
+	if (kv_states(kv))
 		seq->n = recurrent_adopt(kv_states(kv), &seq->state, seq->owner, seq->n);
-		if (seq->n < seq->n_shared)
-			lose(kv, seq);
-	}
+	if (seq->n < seq->n_shared)
+		lose(kv, seq);
 	sort_cells(kv, seq);
 }
 
@@ -323,4 +323,5 @@ void kv_reclaim(struct kv *kv)
 	if (kv_states(kv))
 		recurrent_reclaim(kv_states(kv));
 	kv_left_exit(kv);
+	kv_windows_reclaim(kv);
 }

@@ -12,8 +12,9 @@ size_t kv_content_bytes_of(const struct kv_layout *layout)
 	size_t cell = kv_vector_bytes(layout->type, layout->k_dim) +
 		      (layout->v_dim != 0 ? kv_vector_bytes(layout->type, layout->v_dim) : 0);
 
-	return kv_can_share(layout) ? cell * KV_PAGE_CELLS * layout->n_layers * layout->n_kv_heads
-				    : 0;
+	return kv_can_share(layout) && layout->windows.n_layers == 0
+		       ? cell * KV_PAGE_CELLS * layout->n_layers * layout->n_kv_heads
+		       : 0;
 }
 
 size_t kv_content_bytes(const struct kv *kv)

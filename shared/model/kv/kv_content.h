@@ -9,7 +9,7 @@
 #include "shared/model/kv/kv.h"
 
 /* Bytes of a page: of each layer and head the keys of its cells, then their values, as they lie in
- * the store. 0: pages of this cache cannot be had. */
+ * the store. 0: pages of this cache cannot be had; so it is where layers keep windows of their own. */
 size_t kv_content_bytes(const struct kv *kv);
 /* The same of a cache with this layout, in memory that its process sees. */
 size_t kv_content_bytes_of(const struct kv_layout *layout);

@@ -46,11 +46,17 @@ void kv_own_add(struct kv *kv, struct kv_seq *seq, uint32_t page);
 void kv_own_remove(struct kv *kv, struct kv_seq *seq, uint32_t page);
 void kv_spare_add(struct kv *kv, struct kv_seq *seq, uint32_t page, uint32_t cells);
 
+/* True when a sequence can go on from shared pages only where there is a snapshot, or would be one. */
+static inline bool kv_ends_at_snapshots(const struct kv_layout *layout)
+{
+	return layout->states.n_layers > 0 || layout->windows.n_layers > 0;
+}
+
 /* True when sequences of a cache with this layout can share pages. */
 static inline bool kv_can_share(const struct kv_layout *layout)
 {
-	return layout->n_records > 0 && layout->windows.n_layers == 0 &&
-	       (layout->states.n_layers == 0 || layout->states.n_snapshots > 0);
+	return layout->n_records > 0 &&
+	       (!kv_ends_at_snapshots(layout) || layout->states.n_snapshots > 0);
 }
 
 static inline bool kv_shares(const struct kv *kv)
@@ -83,7 +89,7 @@ uint64_t kv_chain_of(const struct kv *kv, uint32_t before, uint64_t owner, const
 void kv_keep(struct kv *kv, uint32_t page);
 /* A kept page gets its first reference: it is not kept any more. */
 void kv_keep_end(struct kv *kv, uint32_t page);
-/* In a cache with recurrent layers: frees the page, and those before it, as far as they are kept and
+/* In a cache with snapshots: frees the page, and those before it, as far as they are kept and
  * neither they nor pages behind them have a snapshot. */
 void kv_keep_useless(struct kv *kv, uint32_t page);
 /* Frees the kept page of least worth. There must be one. */

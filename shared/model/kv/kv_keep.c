@@ -8,7 +8,7 @@
  * is taken to be how often it was found (struct kv_page.uses), counted from the worth of the pages
  * that were freed last, so that what was found often long ago gives way in the end (LFU with dynamic
  * ageing). Among pages that were found equally often the longest unused goes first. As a page cannot
- * be used without those before it, none of them is worth less. In a cache with recurrent layers a page
+ * be used without those before it, none of them is worth less. In a cache with snapshots a page
  * is of use only if it, or one behind it, has a snapshot (snapshots.h); others are freed at once.
  *
  * Nothing in the map says that a page is kept. A successor keeps the shared pages that no sequence
@@ -60,7 +60,7 @@ static void list_remove(struct kv *kv, uint32_t page)
 /* True when no sequence could go on from the page, which has no pages behind it. */
 static bool is_useless(const struct kv *kv, uint32_t page)
 {
-	return kv->states.layout.n_layers > 0 && !snapshots_has(kv, page);
+	return kv_ends_at_snapshots(&kv->layout) && !snapshots_has(kv, page);
 }
 
 /* Frees a page that nobody has and no page is behind, and then those before it that are of no use

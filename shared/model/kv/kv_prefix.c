@@ -196,12 +196,17 @@ bool kv_prefix_filed(const struct kv *kv, uint32_t page)
 	return kv_prefix_has(kv, page);
 }
 
+static bool can_begin(struct kv *kv, uint32_t page)
+{
+	return kv_windows_whole(kv, page) &&
+	       (!kv_states(kv) || snapshots_find(kv, page) != SNAPSHOT_NONE);
+}
+
 uint32_t kv_prefix_find(struct kv *kv, const struct kv_seq *seq, uint64_t domain,
 	const int32_t *tokens, uint32_t n, uint32_t *tip)
 {
 	uint32_t found = kv_prefix_pages(kv, seq, domain, tokens, n, tip);
-	while (kv_states(kv) && found > seq->n_shared &&
-		snapshots_find(kv, *tip) == SNAPSHOT_NONE) {
+	while (found > seq->n_shared && !can_begin(kv, *tip)) {
 		found -= KV_PAGE_CELLS;
 		*tip = kv->pages[*tip].before;
 	}

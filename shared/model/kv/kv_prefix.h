@@ -33,7 +33,7 @@ bool kv_prefix_filed(const struct kv *kv, uint32_t page);
 /* For a sequence that has no tokens but those in its shared pages (its owner may be 0): returns how
  * many of these n tokens, from the first on, are in shared pages; *tip: the last of these pages.
  * Looks only for those that the sequence does not have. With recurrent layers these end where there
- * is a snapshot (snapshots.h). */
+ * is a snapshot (snapshots.h), with windows where the window before their end is there. */
 uint32_t kv_prefix_find(struct kv *kv, const struct kv_seq *seq, uint64_t domain,
 	const int32_t *tokens, uint32_t n, uint32_t *tip);
 /* The same, whether there is a snapshot or not. */

@@ -129,6 +129,7 @@ static void publish_page(struct kv *kv, struct kv_seq *seq, uint32_t page)
 	atomic_store_explicit(&meta->shared, 1, memory_order_release); /* [marks] */
 	own->shared = true;
 	seq->n_shared += KV_PAGE_CELLS;
+	kv_windows_publish(kv, seq);
 }
 
 void kv_publish(struct kv *kv, struct kv_seq *seq)
@@ -152,10 +153,11 @@ bool kv_attach(struct kv *kv, struct kv_seq *seq, uint32_t tip)
 			seq->cell[kv->position[cell]] = cell;
 		}
 	}
-	unref(kv, before);
 	seq->n_pages += n;
 	seq->n_shared += n * KV_PAGE_CELLS;
 	seq->n = seq->n_shared;
+	kv_windows_attach(kv, seq, before, seq->n_shared - n * KV_PAGE_CELLS);
+	unref(kv, before);
 	return true;
 }
 
@@ -164,6 +166,7 @@ void kv_detach(struct kv *kv, struct kv_seq *seq)
 	uint32_t tip = seq->tip;
 	if (seq->record == KV_NONE)
 		return;
+	kv_windows_detach(kv, seq);
 	/* Before a page is freed: otherwise a successor could find a chain of pages with other
 	 * content. */
 	set_tip(kv, seq, KV_NONE); /* [detaches] */
@@ -171,6 +174,11 @@ void kv_detach(struct kv *kv, struct kv_seq *seq)
 	atomic_store_explicit(&kv->records[seq->record].owner, 0, memory_order_release);
 	kv->free_records[kv->n_free_records++] = seq->record;
 	seq->record = KV_NONE;
+}
+
+static uint32_t first_of(const struct kv *kv, uint32_t page)
+{
+	return (uint32_t)kv->position[page * KV_PAGE_CELLS] / KV_PAGE_CELLS * KV_PAGE_CELLS;
 }
 
 /* Makes the last shared page the sequence's own again; no other sequence has it, and no page is
@@ -181,6 +189,7 @@ static void take_back(struct kv *kv, struct kv_seq *seq)
 	struct kv_page *own = &kv->pages[page];
 	kv_prefix_leave(kv, page);
 	snapshots_leave(kv, page);
+	kv_windows_take_back(kv, seq, page, first_of(kv, page));
 	atomic_store_explicit(&kv->meta[page].shared, 0, memory_order_release); /* [unmarks] */
 	own->shared = false;
 	set_tip(kv, seq, own->before); /* [shrinks] */
@@ -214,9 +223,9 @@ bool kv_merge(struct kv *kv, struct kv_seq *seq, uint32_t first, uint32_t tip)
 	set_tip(kv, seq, tip); /* [merges] */
 	unref(kv, before);
 	for (uint32_t page = tip; page != before; page = kv->pages[page].before) {
-		uint32_t cell = page * KV_PAGE_CELLS,
-			 at = (uint32_t)kv->position[cell] / KV_PAGE_CELLS * KV_PAGE_CELLS;
-		uint32_t own = seq->cell[at] / KV_PAGE_CELLS;
+		uint32_t cell = page * KV_PAGE_CELLS, at = first_of(kv, page),
+			 own = seq->cell[at] / KV_PAGE_CELLS;
+		kv_windows_merge(kv, seq, page, own, at);
 		for (uint32_t i = 0; i < KV_PAGE_CELLS; i++)
 			seq->cell[kv->position[cell + i]] = cell + i;
 		kv_own_remove(kv, seq, own);
@@ -231,6 +240,7 @@ bool kv_merge(struct kv *kv, struct kv_seq *seq, uint32_t first, uint32_t tip)
 static void leave(struct kv *kv, struct kv_seq *seq)
 {
 	uint32_t page = seq->tip, before = kv->pages[page].before;
+	kv_windows_leave(kv, seq, page, first_of(kv, page));
 	if (before != KV_NONE)
 		kv->pages[before].refs++;
 	set_tip(kv, seq, before); /* [shrinks] */
@@ -239,11 +249,11 @@ static void leave(struct kv *kv, struct kv_seq *seq)
 }
 
 /* Copies n positions from `first` on, all in one page, to a page of the sequence's own. False when
- * none is free, or when this process cannot copy. */
+ * none is free, when this process cannot copy, or when window cells would have to be copied too. */
 static bool copy_page(struct kv *kv, struct kv_seq *seq, uint32_t from, uint32_t first, uint32_t n)
 {
 	uint32_t cells[KV_PAGE_CELLS], kept = 0;
-	if (kv->n_free + kv->n_kept == 0 || !kv_reaches(kv))
+	if (kv->n_free + kv->n_kept == 0 || !kv_reaches(kv) || kv->layout.windows.n_layers > 0)
 		return false;
 	uint32_t to = kv_page_take(kv, seq);
 	if (!kv_copy_page(kv, to, from))
@@ -294,7 +304,7 @@ uint32_t kv_share(struct kv *kv, struct kv_seq *seq, const struct kv_seq *from, 
 	n = n < most ? n : most;
 	uint32_t pages = (n < from->n_shared ? n : from->n_shared) / KV_PAGE_CELLS;
 	assert(seq->n == 0 && seq->n_pages == 0);
-	if (!kv_shares(kv) || kv_states(kv))
+	if (!kv_shares(kv) || kv_ends_at_snapshots(&kv->layout))
 		return 0;
 	uint32_t next = pages * KV_PAGE_CELLS;
 	if (pages > 0 && !kv_attach(kv, seq, from->cell[next - 1] / KV_PAGE_CELLS))

@@ -38,6 +38,8 @@ static void make_sum(struct kv *kv, uint32_t snapshot)
 	struct snapshots *x = &kv->snapshots;
 	_Atomic uint64_t *sum = &x->meta[snapshot].sum;
 
+	if (x->bytes == 0)
+		return;
 	if (x->sums) {
 		x->of[snapshot].pins++;
 		snapshot_sums_ask(x->sums, snapshot, content_of(kv, snapshot), sum);
@@ -52,7 +54,7 @@ static bool is_whole(const struct kv *kv, uint32_t snapshot)
 {
 	uint64_t sum = kv->snapshots.of[snapshot].sum;
 
-	return !kv->store.host ||
+	return !kv->store.host || kv->snapshots.bytes == 0 ||
 	       (sum != 0 && sum == snapshot_sum(content_of(kv, snapshot), kv->snapshots.bytes));
 }
 
@@ -60,7 +62,7 @@ int snapshots_sums_apart(struct kv *kv, struct error *err)
 {
 	struct snapshots *x = &kv->snapshots;
 
-	if (x->n == 0 || !kv->store.host)
+	if (x->bytes == 0 || !kv->store.host)
 		return 0;
 	return snapshot_sums_start(x->n, x->bytes, &x->sums, err);
 }
@@ -138,7 +140,7 @@ int snapshots_init(struct kv *kv, void *map, size_t at, bool fresh)
 {
 	struct snapshots *x = &kv->snapshots;
 
-	if (kv->layout.states.n_layers == 0 || kv->layout.states.n_snapshots == 0)
+	if (!kv_ends_at_snapshots(&kv->layout) || kv->layout.states.n_snapshots == 0)
 		return 0;
 	x->of = calloc(kv->layout.states.n_snapshots, sizeof(*x->of));
 	if (!x->of)
@@ -169,9 +171,22 @@ static void drop(struct kv *kv, uint32_t snapshot)
 	struct snapshot *own = &kv->snapshots.of[snapshot];
 
 	erase(kv, snapshot);
+	if (own->holds)
+		kv_windows_free(kv, own->page);
+	own->holds = false;
 	kv->pages[own->page].snapshot = 0;
 	kv->snapshots.n_used--;
 	own->page = KV_NONE;
+}
+
+static void hold_window(struct kv *kv, uint32_t snapshot)
+{
+	struct snapshot *own = &kv->snapshots.of[snapshot];
+
+	if (kv->layout.windows.n_layers == 0)
+		return;
+	kv_windows_need(kv, own->page);
+	own->holds = true;
 }
 
 void snapshots_leave(struct kv *kv, uint32_t page)
@@ -192,8 +207,12 @@ void snapshots_settle(struct kv *kv)
 		uint64_t chain = atomic_load_explicit(&x->meta[i].chain, memory_order_relaxed);
 		const struct kv_page *own = &kv->pages[page];
 		if (!own->shared || (own->refs == 0 && !own->kept) ||
-			chain != atomic_load_explicit(&kv->meta[page].chain, memory_order_relaxed))
+			chain !=
+				atomic_load_explicit(&kv->meta[page].chain, memory_order_relaxed) ||
+			!kv_windows_whole(kv, page))
 			drop(kv, i);
+		else
+			hold_window(kv, i);
 	}
 }
 
@@ -217,6 +236,14 @@ uint32_t snapshots_find(struct kv *kv, uint32_t page)
 	return snapshot;
 }
 
+static void note_use(struct kv *kv, uint32_t snapshot)
+{
+	struct snapshot *own = &kv->snapshots.of[snapshot];
+
+	own->uses += own->uses < UINT32_MAX;
+	own->since = kv->snapshots.worth;
+}
+
 void snapshots_pin(struct kv *kv, struct kv_seq *seq)
 {
 	uint32_t snapshot = seq->tip != KV_NONE ? snapshots_find(kv, seq->tip) : SNAPSHOT_NONE;
@@ -224,6 +251,11 @@ void snapshots_pin(struct kv *kv, struct kv_seq *seq)
 	snapshots_unpin(kv, seq);
 	if (snapshot == SNAPSHOT_NONE)
 		return;
+	if (!kv_states(kv)) {
+		/* The sequence has the window already. */
+		note_use(kv, snapshot);
+		return;
+	}
 	kv->snapshots.of[snapshot].pins++;
 	seq->snapshot = snapshot + 1;
 }
@@ -249,8 +281,7 @@ bool snapshots_load(struct kv *kv, struct kv_seq *seq)
 		    snapshots_place(kv, seq->snapshot - 1)))
 		return false;
 	recurrent_publish(states, &seq->state, seq->n);
-	own->uses += own->uses < UINT32_MAX;
-	own->since = kv->snapshots.worth;
+	note_use(kv, seq->snapshot - 1);
 	snapshots_unpin(kv, seq);
 	return true;
 }
@@ -297,6 +328,14 @@ static uint32_t give_way(struct kv *kv)
 	return least;
 }
 
+void snapshots_less(struct kv *kv)
+{
+	uint32_t snapshot = give_way(kv);
+
+	assert(snapshot != SNAPSHOT_NONE);
+	(void)snapshot;
+}
+
 static uint32_t take_free(struct kv *kv)
 {
 	const struct snapshots *x = &kv->snapshots;
@@ -329,28 +368,40 @@ static void enter(struct kv *kv, uint32_t snapshot, uint32_t page, uint64_t tag)
 	};
 	kv->pages[page].snapshot = snapshot + 1;
 	kv->snapshots.n_used++;
+	hold_window(kv, snapshot);
 	record(kv, snapshot);
 	make_sum(kv, snapshot);
 }
 
-void snapshots_take(struct kv *kv, const struct kv_seq *seq, uint32_t *last)
+/* Whether a snapshot of the sequence can be made, and would be of use. */
+static bool is_wanted(const struct kv *kv, const struct kv_seq *seq)
 {
 	const struct recurrent_seq *state = &seq->state;
+
+	if (kv->snapshots.n == 0 || seq->n_shared == 0 || snapshots_has(kv, seq->tip) ||
+		!kv_prefix_has(kv, seq->tip))
+		return false;
+	if (kv->layout.windows.n_layers > 0)
+		return kv_windows_whole(kv, seq->tip);
+	return kv_reaches(kv) && seq->n == seq->n_shared && state->held && state->n == seq->n;
+}
+
+void snapshots_take(struct kv *kv, const struct kv_seq *seq, uint32_t *last)
+{
 	uint32_t snapshot = SNAPSHOT_NONE;
 
-	if (kv->snapshots.n == 0 || !kv_reaches(kv) || seq->n == 0 || seq->n != seq->n_shared ||
-		!state->held || state->n != seq->n || snapshots_has(kv, seq->tip) ||
-		!kv_prefix_has(kv, seq->tip))
+	if (!is_wanted(kv, seq))
 		return;
 	take_sums(kv);
 	if (last)
 		snapshot = take_last(kv, seq, *last);
 	if (snapshot == SNAPSHOT_NONE)
 		snapshot = take_free(kv);
-	if (snapshot == SNAPSHOT_NONE)
+	/* The one that gave way may have kept window cells of this one. */
+	if (snapshot == SNAPSHOT_NONE || !kv_windows_whole(kv, seq->tip))
 		return;
-	if (!copy_state(
-		    kv, snapshots_place(kv, snapshot), recurrent_current(&kv->states, state, 0)))
+	if (kv->snapshots.bytes > 0 && !copy_state(kv, snapshots_place(kv, snapshot),
+					       recurrent_current(&kv->states, &seq->state, 0)))
 		return;
 	enter(kv, snapshot, seq->tip, 0);
 	if (last)

@@ -1,11 +1,12 @@
 /*
- * Snapshots: the states of recurrent layers (recurrent.h) after the last token of a shared page. A
- * sequence that begins with tokens of others can go on only where a snapshot is, so in a cache with
- * recurrent layers prefixes end there (kv_prefix.h), and kept pages without a snapshot at them or
- * behind them are of no use (kv_keep.c). Engine thread.
+ * Snapshots: the states of recurrent layers (recurrent.h) after the last token of a shared page, or
+ * the window before its end in layers that keep windows of their own. A sequence that begins with
+ * tokens of others can go on only there, so in such a cache prefixes end there (kv_prefix.h), and kept
+ * pages without a snapshot at them or behind them are of no use (kv_keep.c). Engine thread.
  *
- * A snapshot is a copy, made between two passes and never changed. Where they are made is the
- * caller's choice; Marconi (Pan et al., arXiv 2411.19379, section 4.1) takes where prompts end and
+ * A snapshot of states is a copy, made between two passes and never changed. One of a window has no
+ * content of its own: it keeps the window cells where they are (kv_window.h), and is the first to give
+ * way when running sequences need some. Where snapshots are made is the caller's choice; Marconi (Pan et al., arXiv 2411.19379, section 4.1) takes where prompts end and
  * where they part.
  *
  * There is a fixed number. The one of least worth gives way: its worth is how many pages have to be
@@ -46,6 +47,7 @@ struct snapshot_meta {
 struct snapshot {
 	uint32_t page; /* KV_NONE: it is free, or taken without a page (snapshots_reserve) */
 	uint32_t pins; /* it does not give way now */
+	bool holds; /* window cells: kv_windows_need */
 	uint32_t uses;
 	uint64_t since; /* the worth from which its own is counted */
 	uint64_t sum; /* unchecked: what its content must have */
@@ -58,7 +60,8 @@ struct snapshots {
 	struct snapshot *of; /* [n] owned */
 	uint32_t n;
 	uint64_t worth; /* of the one that went last */
-	size_t at, bytes; /* offset in the store of [n] states of so many bytes */
+	/* offset in the store of [n] states of so many bytes; 0 bytes: of windows */
+	size_t at, bytes;
 	_Atomic uint64_t n_used; /* any thread may read it */
 	struct snapshot_sums *sums; /* NULL: sums are made at once; owned */
 };
@@ -70,8 +73,8 @@ void snapshots_exit(struct kv *kv);
 void snapshots_settle(struct kv *kv);
 /* The page is free, or no longer shared. */
 void snapshots_leave(struct kv *kv, uint32_t page);
-/* Lets a sequence go on from the snapshot of its last shared page, if there is one: pins it until the
- * sequence has its state. */
+/* Lets a sequence go on from the snapshot of its last shared page, if there is one: pins one of states
+ * until the sequence has its state. */
 void snapshots_pin(struct kv *kv, struct kv_seq *seq);
 void snapshots_unpin(struct kv *kv, struct kv_seq *seq);
 /* Copies the snapshot that the sequence has pinned to its slot, and unpins it. False: the device has
@@ -82,8 +85,10 @@ bool snapshots_load(struct kv *kv, struct kv_seq *seq);
 uint32_t snapshots_find(struct kv *kv, uint32_t page);
 /* Whether there is one, whatever its content. */
 bool snapshots_has(const struct kv *kv, uint32_t page);
-/* Makes a snapshot of a sequence whose state is known, where it is of use: all its tokens are in
- * shared pages that can be found. *last: where the caller keeps which one the sequence made last
+/* Frees the one of least worth, for its window cells. There must be one. */
+void snapshots_less(struct kv *kv);
+/* Makes a snapshot of a sequence where it is of use: behind shared pages that can be found. A state must
+ * be known, and be that behind them. *last: where the caller keeps which one the sequence made last
  * while it decoded, which then gives way first; NULL: it does not. */
 void snapshots_take(struct kv *kv, const struct kv_seq *seq, uint32_t *last);
 
