@@ -365,7 +365,7 @@ int worker_init(struct worker *w, const struct drafter_config *config, void (*on
 {
 	pthread_condattr_t attributes;
 	memory_clear(w, sizeof(*w));
-	w->own = *config;
+	w->own = w->next = *config;
 	w->config = &w->own;
 	w->device.claim = -1;
 	w->on_change = on_change;

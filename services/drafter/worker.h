@@ -69,7 +69,11 @@ struct worker {
 	/* Of layer-skip: why it is not used, or ""; and whether requests that name no method get it.
 	 * Under mutex */
 	char skip_refusal[400];
+	char skip_told[400]; /* what the log has of it; the draft thread's own */
 	bool skip_by_default;
+	/* Of the model whose layers are left out; n_layers 0: not known. The draft thread writes it, under
+	 * mutex */
+	struct model_config target;
 	struct draft_model *skip; /* set under mutex; the draft thread's own */
 	struct worker_device device;
 	struct peer_taps taps; /* the hidden states that the head reads. Under mutex */

@@ -151,6 +151,7 @@ static void meet_target(struct worker *w)
 	w->context.view = &w->view;
 	w->context.model = NULL;
 	grammars_meet(&w->grammars, &w->view.header);
+	worker_skip_meet(w);
 	hints_no_target(&w->hints);
 	meet_head(w, &why);
 	if (w->model)
@@ -366,6 +367,9 @@ void worker_give(struct worker *w, enum worker_region which, struct region *regi
 void worker_tune(struct worker *w, const struct drafter_config *config)
 {
 	pthread_mutex_lock(&w->mutex);
+	/* Requests that come before the draft thread has the setting are told, too. */
+	if (strcmp(w->next.skip_layers, config->skip_layers) != 0)
+		worker_skip_check(w, config->skip_layers, w->skip_refusal, sizeof(w->skip_refusal));
 	w->next = *config;
 	atomic_store_explicit(&w->tuned, true, memory_order_release);
 	worker_wake(w);

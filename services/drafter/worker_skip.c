@@ -3,17 +3,25 @@
 #include "services/drafter/skip.h"
 #include "services/drafter/worker_mail.h"
 #include "shared/base/log.h"
+#include "shared/model/arch/model_config.h"
+#include "shared/model/arch/skip.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 static void set(struct worker *w, struct draft_model *skip, const char *refusal)
 {
 	pthread_mutex_lock(&w->mutex);
 	struct draft_model *old = w->skip;
+	bool news = refusal[0] != '\0' && strcmp(w->skip_told, refusal) != 0;
 	w->skip = skip;
+	snprintf(w->skip_told, sizeof(w->skip_told), "%s", refusal);
 	snprintf(w->skip_refusal, sizeof(w->skip_refusal), "%s", refusal);
 	pthread_mutex_unlock(&w->mutex);
 	w->context.skip = skip;
+	if (news)
+		log_error("layer-skip: %s", refusal);
 	if (old != skip)
 		worker_close_model(w, &old);
 	if (w->on_change)
@@ -28,17 +36,49 @@ void worker_skip_want(struct worker *w)
 		return;
 	w->skip_tried = true;
 	if (draft_skip_open(w->config, &w->view.header, &w->weights, w->sessions, LIMIT_SESSIONS,
-		    &w->hints, &skip, &err) < 0) {
+		    &w->hints, &skip, &err) < 0)
 		error_set(&why, EINVAL, "%.370s: drafting with n-grams", err.text);
-		log_error("layer-skip: %s", why.text);
-	}
 	set(w, skip, why.text);
+}
+
+void worker_skip_check(const struct worker *w, const char *layers, char *out, size_t bytes)
+{
+	struct error err;
+	struct skip skip;
+	bool layer[LIMIT_LAYERS];
+	out[0] = '\0';
+	if (w->target.n_layers == 0)
+		return;
+	int r = skip_parse(layers, &skip, &err);
+	if (r == 0)
+		r = skip_choose(&skip, &w->target, layer, &err);
+	if (r < 0)
+		snprintf(out, bytes, "skip_layers = %.100s: %.250s: drafting with n-grams", layers,
+			err.text);
 }
 
 void worker_skip_forget(struct worker *w)
 {
-	w->skip_tried = false;
-	set(w, NULL, "");
+	char why[sizeof(w->skip_refusal)];
+	worker_skip_check(w, w->config->skip_layers, why, sizeof(why));
+	w->skip_tried = why[0] != '\0';
+	set(w, NULL, why);
+}
+
+void worker_skip_meet(struct worker *w)
+{
+	struct model_config config = {0};
+	struct gguf *gguf;
+	struct error err;
+	if (gguf_open(w->view.header.model_path, &gguf, &err) == 0) {
+		if (model_read_config(gguf, &config, &err) < 0)
+			config.n_layers = 0;
+		gguf_close(&gguf);
+	}
+	pthread_mutex_lock(&w->mutex);
+	w->target = config;
+	pthread_mutex_unlock(&w->mutex);
+	worker_skip_forget(w);
 }
 
 void worker_skip_settle(struct worker *w)
