@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the benchmarks on the demo models and writes bench/results/*.txt (and pictures), each with the CPU's name, the date,
 the revision and the command. With names as arguments only those: kernels attention pool ipc price cache cache-policies device speculation spec trees
-drafters workloads matrix policy knobs controller syscalls gateway load turns goodput goodput-live; `matrix --help`, `price --help`, `speculation --help`,
+drafters workloads matrix policy knobs controller syscalls gateway load turns head-experts goodput goodput-live; `matrix --help`, `price --help`, `speculation --help`,
 `spec --help`, `trees --help`, `drafters --help` and `goodput-live --help` say what these take besides. Environment:
 B, where the programs are (build); OUTRIDER_BENCH_RESULTS, another folder for what is written; OUTRIDER_BENCH_ROUNDS (5).
 
@@ -23,6 +23,7 @@ import device
 import drafters
 import facts
 import goodput_live
+import head_experts
 import matrix
 import spec
 import speculation
@@ -396,6 +397,11 @@ def bench_load():
     write("load", "bench/run.py load: outrider up with the demo model and a draft model, room for 64 sessions and 400 in the queue", "\n".join(text))
 
 
+def bench_head_experts():
+    """Which experts a head's drafts need: routers on its state beside history."""
+    write("head-experts", "bench/run.py head-experts", head_experts.measure())
+
+
 def bench_turns():
     """What a chat's later turns wait for their first token, and what prefixes of a trace are found."""
     write("turns", "bench/run.py turns", turns.report())
@@ -416,7 +422,7 @@ def bench_gpu():
 BENCHES = {"kernels": bench_kernels, "attention": bench_attention, "pool": bench_pool, "ipc": bench_ipc,
            "price": bench_price, "cache": bench_cache, "speculation": bench_speculation, "trees": bench_trees, "drafters": bench_drafters, "spec": bench_spec,
            "cache-policies": bench_cache_policies, "device": bench_device, "workloads": bench_workloads, "matrix": bench_matrix, "policy": bench_policy, "knobs": bench_knobs, "controller": bench_controller,
-           "syscalls": bench_syscalls, "gateway": bench_gateway, "load": bench_load, "turns": bench_turns, "goodput": bench_goodput, "goodput-live": bench_goodput_live}
+           "syscalls": bench_syscalls, "gateway": bench_gateway, "load": bench_load, "turns": bench_turns, "head-experts": bench_head_experts, "goodput": bench_goodput, "goodput-live": bench_goodput_live}
 ASKED = {"gpu": bench_gpu}  # only by name
 WITH_OPTIONS = ("drafters", "goodput-live", "matrix", "price", "spec", "speculation", "trees")
 

@@ -11,6 +11,7 @@
 #include "shared/spec/policy.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -222,6 +223,25 @@ static void number_detail(struct daemon_details *to, const char *name, uint64_t 
 	daemon_detail(to, name, "%llu", (unsigned long long)value);
 }
 
+/* How many of the experts that a token used were predicted, in each layer with experts. */
+static void recall_detail(const struct route_recall *recall, struct daemon_details *to)
+{
+	static const char *const names[ROUTE_SOURCES] = {
+		[ROUTE_ROUTERS] = "head_recall_routers", [ROUTE_HISTORY] = "head_recall_history"};
+	for (int source = 0; source < ROUTE_SOURCES; source++) {
+		char text[LIMIT_LAYERS * 5 + 1] = "";
+		size_t used = 0;
+		for (uint32_t i = 0; i < LIMIT_LAYERS && recall->layer[i].n > 0; i++) {
+			uint32_t share = atomic_load_explicit(
+				&recall->layer[i].per_mille[source], memory_order_relaxed);
+			used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%u.%02u",
+				i > 0 ? " " : "", share / 1000, share % 1000 / 10);
+		}
+		if (used > 0)
+			daemon_detail(to, names[source], "%s", text);
+	}
+}
+
 /* What the draft model, the head and the target's layers do, together. */
 static void passes_detail(struct worker *w, struct daemon_details *to)
 {
@@ -250,6 +270,7 @@ static void passes_detail(struct worker *w, struct daemon_details *to)
 		number_detail(to, "head_experts_cached", head.from_slots);
 		number_detail(to, "head_experts_file", head.from_file);
 	}
+	recall_detail(&w->hints.recall, to);
 	if (skip.passes.from_slots + skip.passes.from_file > 0) {
 		number_detail(to, "skip_experts_cached", skip.passes.from_slots);
 		number_detail(to, "skip_experts_file", skip.passes.from_file);

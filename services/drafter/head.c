@@ -3,6 +3,7 @@
 #include "services/drafter/model_engine.h"
 #include "services/drafter/model_pass.h"
 
+#include "shared/base/log.h"
 #include "shared/model/arch/head.h"
 
 #include <errno.h>
@@ -72,13 +73,26 @@ static int allocate(struct draft_model *m, struct error *err)
 {
 	const struct model_config *c = &m->model->config;
 	m->is_true = calloc(m->n_batch, sizeof(*m->is_true));
+	m->route = calloc(m->n_batch, sizeof(*m->route));
 	if (m->head->tokens)
 		m->logits = malloc(c->n_vocab * sizeof(*m->logits));
-	if (!m->is_true || (m->head->tokens && !m->logits))
+	if (!m->is_true || !m->route || (m->head->tokens && !m->logits))
 		return error_set(err, ENOMEM, "no memory for a draft head");
 	for (uint32_t i = 0; m->logits && i < c->n_vocab; i++)
 		m->logits[i] = -INFINITY;
 	return 0;
+}
+
+/* A head without them drafts as well. */
+static void open_routes(struct draft_model *m, const char *target_path)
+{
+	struct error err;
+	int r = m->target ? 0 : model_load(target_path, &m->target, &err);
+	if (r == 0)
+		r = head_routes_init(&m->routes, m->target, m->model->config.n_embd, m->host,
+			DRAFT_MODEL_LOGITS, &err);
+	if (r < 0)
+		log_info("what tokens of the head need comes from history: %s", err.text);
 }
 
 static int open_parts(struct draft_model *m, const struct drafter_config *config,
@@ -109,6 +123,8 @@ static int open_parts(struct draft_model *m, const struct drafter_config *config
 		r = draft_engine_open(m, config, err);
 	if (r == 0)
 		r = allocate(m, err);
+	if (r == 0)
+		open_routes(m, header->model_path);
 	return r;
 }
 
@@ -195,10 +211,45 @@ void head_got(struct draft_model *m, struct draft_session *s, uint32_t row)
 		s->n_true = s->seq.n;
 }
 
+/* Takes the states behind the tokens that are drafted, or behind which drafts begin: the residual
+ * stream behind the block, before a norm. */
+static void on_residual(void *arg, uint32_t layer, uint32_t n_tokens, const struct rows *x)
+{
+	struct draft_model *m = arg;
+	if (layer < m->model->config.n_layers)
+		return;
+	head_routes_begin(&m->routes);
+	for (uint32_t i = 0; i < n_tokens && i < m->n_in_batch; i++) {
+		const void *state = x->buffer->host + x->offset + i * x->stride;
+		m->route[i] = m->batch[i].logits ? (int16_t)head_routes_add(&m->routes, state) : -1;
+	}
+	head_routes_run(&m->routes);
+}
+
+/* Whether the pass says what tokens need. */
+static void prepare_routes(struct draft_model *m)
+{
+	const struct forward_hooks hooks = {.residual = on_residual, .arg = m};
+	bool wanted = hints_head_pass(m->hints, m->routes.on);
+	for (uint32_t i = 0; i < m->n_in_batch; i++)
+		m->route[i] = -1;
+	forward_set_hooks(m->forward, wanted ? &hooks : NULL);
+}
+
+void head_hint(struct draft_model *m, struct draft_session *s, uint32_t row, int32_t before)
+{
+	if (m->route[row] >= 0)
+		hints_head_token(m->hints, s, m->batch[row].position + s->shift, before,
+			m->batch[row].token, head_routes_of(&m->routes, m->route[row]));
+}
+
 int model_forward(struct draft_model *m, uint32_t n)
 {
 	int r = m->head ? head_fuse(m) : 0;
-	model_hints_prepare(m);
+	if (m->head)
+		prepare_routes(m);
+	else
+		model_hints_prepare(m);
 	if (r == 0)
 		r = forward_run(m->forward, m->batch, n);
 	if (!m->head_experts.read || r < 0 || head_experts_sound(&m->head_experts))

@@ -33,6 +33,9 @@ int draft_head_open(const struct drafter_config *config, const struct sessions_h
 uint32_t head_add(struct draft_model *m, struct draft_session *s, uint32_t first, uint32_t n);
 /* Call after a pass with the last row of the session, and how many of its rows were committed. */
 void head_got(struct draft_model *m, struct draft_session *s, uint32_t row);
+/* Call after a pass for a row whose logits were wanted: says which experts its token needs, as far as
+ * anybody wants to know. before: the token in front of it. */
+void head_hint(struct draft_model *m, struct draft_session *s, uint32_t row, int32_t before);
 /* Leaves out the positions whose states are lost. */
 void head_skip(struct draft_model *m, struct draft_session *s);
 /* How many rows can be read now, without the one of the newest token: its logits are a draft's. */

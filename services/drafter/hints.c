@@ -31,6 +31,7 @@ static void detach(struct hints *hints)
 void hints_exit(struct hints *hints)
 {
 	hints_no_target(hints);
+	hints_head(hints, NULL);
 	detach(hints);
 	region_close(&hints->experts);
 	region_close(&hints->region);

@@ -3,14 +3,18 @@
  * have two sources:
  * - draft (SP-MoE, section 3.1): the feed-forward input of the draft model's layer l, put through
  *   the target's router of layer l. Needs a draft model with the target's hidden size and number of
- *   layers (hints_draft.c).
+ *   layers (hints_draft.c). Of a head: its state, put through the routers of those layers in which
+ *   that is right more often than history (hints_head.c).
  * - history: what the same tokens needed before (expert_history.h), for every other drafter and for
- *   sessions at K = 0 (hints_history.c). An expert is hinted at most once per pass. Used by the
- *   draft thread; the loop thread reads the atomics.
+ *   sessions at K = 0 (hints_history.c).
+ * An expert is hinted at most once per pass. Used by the draft thread; the loop thread reads the
+ * atomics.
  */
 #pragma once
 
 #include "services/drafter/config.h"
+#include "services/drafter/head_routes.h"
+#include "services/drafter/route_recall.h"
 #include "shared/spec/expert_history.h"
 #include "shared/model/pass/moe_router.h"
 #include "shared/spec/slots.h"
@@ -41,6 +45,10 @@ struct hints {
 	uint16_t ordinal[LIMIT_LAYERS];
 	uint32_t n_moe;
 	uint64_t step_ns; /* time of one step of the draft model, smoothed; 0 = not measured */
+	/* Of a head. */
+	const struct head_routes *routes; /* borrowed; NULL: there is none */
+	struct route_recall recall;
+	bool needs; /* a request of the round wants the experts of each drafted token */
 	/* For the source `history`. */
 	struct expert_history history;
 	uint64_t fingerprint; /* of the model from which the history was learnt */
@@ -93,11 +101,33 @@ void hints_ahead(struct hints *hints);
  * of this session that is to be verified. */
 void hints_token(struct hints *hints, uint32_t layer, const struct rows *hidden, uint64_t session);
 
+/* ---- Of a head (hints_head.c). ---- */
+
+/* Sets the routers that are applied to the states of the head that drafts; borrowed. NULL: none. */
+void hints_head(struct hints *hints, const struct head_routes *routes);
+/* Whether they are wanted now, by the cache or by the verifier. */
+bool hints_head_wanted(const struct hints *hints);
+/* Call before a pass of the head: which layers' routers are to be applied, as route_recall_pass. */
+bool hints_head_pass(struct hints *hints, bool *on);
+/* Tells the cache, and notes, what they predict for the token at a position of the session. before:
+ * the token in front of it, -1 = none. bits: as head_routes_of. */
+void hints_head_token(struct hints *hints, const struct draft_session *s, uint32_t position,
+	int32_t before, int32_t token, const uint64_t *bits);
+/* The same from history, for a token whose prediction follows: of the layers in which history is
+ * believed. tokens as hints_history. */
+void hints_head_history(struct hints *hints, const struct draft_session *s, const int32_t *tokens,
+	uint32_t first, uint32_t n);
+/* Adds to the reply which experts its nodes need, as far as that is predicted. n_words: the
+ * verifier's size of a set of experts. */
+void hints_head_needs(struct hints *hints, const struct draft_session *s, uint32_t n_words,
+	struct draft_reply *reply);
+
 /* ---- Source history (hints_history.c). ---- */
 
 /* Learns from at most max entries of the ring. Returns how many it took. */
 uint32_t hints_learn(struct hints *hints, struct ring *routings, uint32_t max);
 /* Hints for n tokens of the session, tokens[first] and those after it, committed or drafted. The
- * estimate is for all the tokens of the pass: these tokens and the tokens of earlier calls. */
+ * estimate is for all the tokens of the pass: these tokens and the tokens of earlier calls. left_out:
+ * as expert_history_token_but; or NULL. */
 void hints_history(struct hints *hints, const struct draft_session *s, const int32_t *tokens,
-	uint32_t first, uint32_t n);
+	uint32_t first, uint32_t n, const bool *left_out);

@@ -116,7 +116,9 @@ void draft_model_close(struct draft_model **model)
 	free(m->batch);
 	free(m->owner);
 	free(m->cells);
+	head_routes_exit(&m->routes);
 	free(m->is_true);
+	free(m->route);
 	free(m->logits);
 	if (m->method == DRAFT_LAYER_SKIP)
 		model_skip_free(&m->model);

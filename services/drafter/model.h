@@ -8,6 +8,7 @@
 
 #include "services/drafter/draft.h"
 #include "services/drafter/head_experts.h"
+#include "services/drafter/head_routes.h"
 #include "services/drafter/head_states.h"
 #include "services/drafter/hints.h"
 #include "shared/model/pass/forward.h"
@@ -29,6 +30,9 @@ struct draft_model {
 	struct hidden_shape wanted;
 	float *logits; /* [config.n_vocab] or NULL */
 	bool *is_true; /* [n_batch] the row's state is the target's */
+	/* Which experts its tokens need, and of each row its index there, -1: none. */
+	struct head_routes routes;
+	int16_t *route; /* [n_batch] */
 	/* What computes (model_engine.h): the CPU, which is its own, or a device, borrowed. */
 	struct backend *host, *backend;
 	bool placed; /* its weights are on a device */

@@ -136,8 +136,17 @@ static int32_t draw(struct draft_model *m, struct draft_session *s, uint32_t at)
 static void hint(struct draft_model *m, const struct draft_session *s)
 {
 	uint32_t last = s->n + s->n_chain - 1;
-	if (!model_hints(m))
-		hints_history(m->hints, s, s->tokens, last, 1);
+	if (m->head)
+		hints_head_history(m->hints, s, s->tokens, last, 1);
+	else if (!model_hints(m))
+		hints_history(m->hints, s, s->tokens, last, 1, NULL);
+}
+
+/* The last token of a head's chain has no state behind it. */
+static void hint_last(struct draft_model *m, const struct draft_session *s)
+{
+	if (m->head && s->n_chain > 0)
+		hints_history(m->hints, s, s->tokens, s->n + s->n_chain - 1, 1, NULL);
 }
 
 /* The tokens that the session's grammar allows at the end of its chain; NULL: all, or it is not known
@@ -214,6 +223,8 @@ int model_pass_run(struct draft_model *m, model_pass_got *got)
 			kv_commit(&m->kv, &s->seq, NULL, 0, m->cells + first, count);
 		if (r == 0 && m->head)
 			head_got(m, s, last);
+		if (r == 0 && m->head)
+			head_hint(m, s, last, s->tokens[m->batch[last].position + s->shift - 1]);
 		if (r == 0 && m->batch[last].logits)
 			got(m, s, head_logits(m, forward_logits(m->forward, last)));
 		first += count;
@@ -275,8 +286,10 @@ static void answer(struct draft_session *s, const struct draft_item *item, uint3
 /* Hints for the committed token that the pass computes, and for what is drafted already. */
 static void hint_what_is_there(struct draft_model *m, const struct draft_session *s)
 {
-	if (!model_hints(m))
-		hints_history(m->hints, s, s->tokens, s->n - 1, 1 + s->n_chain);
+	if (m->head)
+		hints_head_history(m->hints, s, s->tokens, s->n - 1, 1 + s->n_chain);
+	else if (!model_hints(m))
+		hints_history(m->hints, s, s->tokens, s->n - 1, 1 + s->n_chain, NULL);
 }
 
 /* Whether the policy's threshold ends the chain before its last token, so that more is not worth
@@ -356,9 +369,10 @@ static void draft_with(
 	model_tree_draft(m, trees, n_trees);
 	for (uint32_t i = 0; i < n; i++) {
 		struct draft_session *s = items[i].session;
-		if (s->chain && s->n_chain > 0)
+		if (s->chain && s->n_chain > 0) {
 			answer(s, &items[i], ahead[i]);
-		else if (items[i].reply->n == 0)
+			hint_last(m, s);
+		} else if (items[i].reply->n == 0)
 			draft_ngram.draft(context, &items[i], 1);
 	}
 }

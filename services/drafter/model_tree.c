@@ -207,6 +207,10 @@ static void take_level(struct draft_model *m, struct draft_session *s, uint32_t 
 	g->row = row;
 	g->row_cell = g->n_cells;
 	for (uint32_t i = 0; i < g->n_beam; i++) {
+		int parent = g->tree.node[g->beam[i]].parent;
+		if (m->head)
+			head_hint(m, s, row + i,
+				parent < 0 ? s->tokens[s->n - 1] : g->tree.node[parent].token);
 		g->tree.node[g->beam[i]].mark = 1 + g->n_cells++;
 		propose(m, s, g->beam[i], head_logits(m, forward_logits(m->forward, row + i)));
 	}
@@ -259,13 +263,18 @@ static void hint(struct draft_model *m, const struct draft_item *item)
 	const struct draft_session *s = item->session;
 	int32_t tokens[LIMIT_DRAFT_DEPTH + 1];
 	int16_t path[LIMIT_DRAFT_DEPTH];
-	uint32_t n = draft_path(item->reply, path);
+	uint32_t n = draft_path(item->reply, path), first = 1;
 	if (model_hints(m))
 		return;
 	tokens[0] = s->tokens[s->n - 1];
 	for (uint32_t i = 0; i < n; i++)
 		tokens[1 + i] = item->reply->node[path[i]].token;
-	hints_history(m->hints, s, tokens, 1, n);
+	/* The last token of the path has no state behind it. */
+	if (m->head && n > 1)
+		hints_head_history(m->hints, s, tokens, first, n - 1);
+	if (m->head && n > 1)
+		first = n;
+	hints_history(m->hints, s, tokens, first, n + 1 - first, NULL);
 }
 
 void model_tree_draft(struct draft_model *m, struct draft_item *const *items, uint32_t n)

@@ -103,7 +103,7 @@ static void hint_behind(struct worker *w, const struct draft_session *s, const i
 	uint32_t before = s->n > 1 ? 2 : 1;
 	memcpy(tokens, s->tokens + s->n - before, before * sizeof(*tokens));
 	memcpy(tokens + before, drafted, n * sizeof(*tokens));
-	hints_history(&w->hints, s, tokens, before - 1 + skipped, 1 + n - skipped);
+	hints_history(&w->hints, s, tokens, before - 1 + skipped, 1 + n - skipped, NULL);
 }
 
 /* At K = 0, and where the verifier drafts from masks, the pass begins now. A hint is of use for each
@@ -189,9 +189,12 @@ static bool collect(struct worker *w)
 	return any;
 }
 
-static void send(struct worker *w, const struct draft_item *item, uint64_t took_ns)
+static void send(
+	struct worker *w, const struct draft_item *item, uint32_t needs_words, uint64_t took_ns)
 {
 	struct draft_reply *reply = item->reply;
+	if (needs_words > 0 && item->session && reply->n > 0)
+		hints_head_needs(&w->hints, item->session, needs_words, reply);
 	reply->draft_ns = reply->n > 0 && reply->ahead == reply->n ? 0 : took_ns;
 	if (!draft_send(&w->rings.replies, &w->supports, reply, false)) {
 		ring_drop(&w->rings.replies);
@@ -245,6 +248,7 @@ static void cut(const struct draft_item *item)
 static void answer(struct worker *w)
 {
 	uint64_t start_ns = clock_ns();
+	w->hints.needs = false;
 	for (uint32_t i = 0; i < w->n_items; i++) {
 		const struct draft_request *request = &w->asked[i];
 		struct draft_reply *reply = &w->replies[i];
@@ -254,6 +258,7 @@ static void answer(struct worker *w)
 		reply->page = request->page;
 		reply->n_tokens = request->n_tokens;
 		reply->method = DRAFT_NONE;
+		w->hints.needs |= request->needs_words > 0;
 		w->items[i].reply = reply;
 		look_up_cut(w, &w->items[i]);
 		bool room = draft_room(reply, w->items[i].budget.nodes) == 0;
@@ -284,7 +289,7 @@ static void answer(struct worker *w)
 			.kind = TIMELINE_DRAFT,
 			.value = {w->n_items, n_drafted}});
 	for (uint32_t i = 0; i < w->n_items; i++) {
-		send(w, &w->items[i], took_ns);
+		send(w, &w->items[i], w->asked[i].needs_words, took_ns);
 		n_most = w->replies[i].n > n_most ? w->replies[i].n : n_most;
 		by_model |= draft_by_passes(w->replies[i].method);
 	}

@@ -89,6 +89,7 @@ static void set_head(struct worker *w, struct draft_model *head)
 	struct draft_model *old = w->head;
 	w->head = head;
 	pthread_mutex_unlock(&w->mutex);
+	hints_head(&w->hints, head ? &head->routes : NULL);
 	for (uint32_t i = 0; old && i < LIMIT_SESSIONS; i++) {
 		free(w->sessions[i].out);
 		w->sessions[i].out = NULL;
@@ -233,7 +234,7 @@ static void take_draft(struct worker *w, struct region *region)
 
 static void take_supports(struct worker *w, struct region *region)
 {
-	w->supports.words = NULL;
+	w->supports = (struct draft_supports){0};
 	region_close(&w->supports_region);
 	w->supports_region = *region;
 	*region = (struct region){.fd = -1};
@@ -242,7 +243,7 @@ static void take_supports(struct worker *w, struct region *region)
 			w->supports_region.bytes, REGION_DATA + SUPPORTS_BYTES);
 		return;
 	}
-	w->supports = (struct draft_supports){.words = region_payload(&w->supports_region)};
+	w->supports = draft_supports_of(region_payload(&w->supports_region));
 }
 
 static void take_policy(struct worker *w, struct region *region)

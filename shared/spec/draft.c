@@ -92,11 +92,42 @@ int draft_room_supports(struct draft_reply *reply, uint32_t nodes)
 	return 0;
 }
 
+/* The needs of a few large drafts fit into the region. */
+#define NEEDS_OF_A_DRAFT (NEEDS_WORDS / 4)
+
+int draft_room_needs(struct draft_reply *reply, uint32_t n_words)
+{
+	size_t words = (size_t)(1 + reply->n) * n_words;
+
+	if (words > NEEDS_OF_A_DRAFT)
+		return -E2BIG;
+	reply->needs_words = n_words;
+	if (words <= reply->room_needs)
+		return 0;
+	size_t room = rounded((uint32_t)words);
+	uint64_t *needs = realloc(reply->need_room, room * sizeof(*needs));
+
+	if (!needs)
+		return -ENOMEM;
+	reply->need_room = needs;
+	reply->room_needs = room;
+	return 0;
+}
+
+struct draft_supports draft_supports_of(void *payload)
+{
+	struct draft_choice *words = payload;
+
+	return (struct draft_supports){
+		.words = words, .needs = (uint64_t *)(void *)(words + SUPPORTS_WORDS)};
+}
+
 void draft_reply_exit(struct draft_reply *reply)
 {
 	free(reply->node);
 	free(reply->support_room);
 	free(reply->choice);
+	free(reply->need_room);
 	memset(reply, 0, sizeof(*reply));
 }
 
@@ -105,6 +136,7 @@ void draft_reply_clear(struct draft_reply *reply)
 	reply->n = reply->ahead = reply->foreseen = reply->right = 0;
 	reply->draft_ns = 0;
 	reply->support = NULL;
+	reply->needs = NULL;
 }
 
 void draft_keep(struct draft_reply *reply, const uint16_t *kept)
@@ -123,6 +155,7 @@ void draft_keep(struct draft_reply *reply, const uint16_t *kept)
 		reply->node[n++] = node;
 	}
 	reply->n = n;
+	reply->needs = NULL;
 }
 
 uint32_t draft_path(const struct draft_reply *reply, int16_t path[LIMIT_DRAFT_DEPTH])
@@ -159,8 +192,20 @@ static uint32_t write_supports(struct draft_supports *supports, const struct dra
 	return supports->next - words;
 }
 
+/* The same for needs. They are hints: those that are overwritten before they were copied do no harm. */
+static uint32_t write_needs(struct draft_supports *supports, const struct draft_reply *reply)
+{
+	uint32_t words = (1 + reply->n) * reply->needs_words;
+
+	if (supports->next_needs > NEEDS_WORDS - words)
+		supports->next_needs = 0;
+	memcpy(supports->needs + supports->next_needs, reply->needs, words * sizeof(*reply->needs));
+	supports->next_needs += words;
+	return supports->next_needs - words;
+}
+
 static void fill_part(struct draft_part *part, const struct draft_reply *reply, uint32_t n,
-	uint32_t first, uint32_t supports)
+	uint32_t first, uint32_t supports, bool needs)
 {
 	uint32_t here = n - first < DRAFT_PART_NODES ? n - first : DRAFT_PART_NODES;
 
@@ -177,6 +222,7 @@ static void fill_part(struct draft_part *part, const struct draft_reply *reply, 
 		.method = (uint8_t)reply->method,
 		.foreseen = (uint8_t)reply->foreseen,
 		.right = (uint8_t)reply->right,
+		.needs = needs,
 	};
 	if (here > 0)
 		memcpy(part->node, reply->node + first, here * sizeof(*part->node));
@@ -191,13 +237,16 @@ bool draft_send(struct ring *replies, struct draft_supports *supports,
 
 	if (ring_length(replies) + parts > DRAFT_REPLY_SLOTS)
 		return false;
+	bool needs = n > 0 && !reply->support && reply->needs && supports->needs;
 	uint32_t at = n > 0 ? write_supports(supports, reply) : UINT32_MAX;
+	if (needs)
+		at = write_needs(supports, reply);
 	do {
 		struct draft_part *part = ring_reserve(replies);
 
 		if (!part)
 			return false;
-		fill_part(part, reply, n, first, at);
+		fill_part(part, reply, n, first, at, needs);
 		first += DRAFT_PART_NODES;
 		if (quietly || first < n)
 			ring_publish_quietly(replies);
@@ -232,6 +281,19 @@ static int copy_supports(
 	return 0;
 }
 
+/* A draft whose needs are not there, or of another size than was asked for, has none. */
+static void copy_needs(
+	struct draft_reply *reply, const struct draft_supports *supports, uint32_t at)
+{
+	size_t words = (size_t)(1 + reply->n) * reply->needs_words;
+
+	if (!supports->needs || words == 0 || at > NEEDS_WORDS || words > NEEDS_WORDS - at ||
+		draft_room_needs(reply, reply->needs_words) < 0)
+		return;
+	memcpy(reply->need_room, supports->needs + at, words * sizeof(*reply->need_room));
+	reply->needs = reply->need_room;
+}
+
 int draft_take(struct draft_reply *reply, uint32_t *n_taken, const struct draft_part *part,
 	const struct draft_supports *supports)
 {
@@ -264,7 +326,10 @@ int draft_take(struct draft_reply *reply, uint32_t *n_taken, const struct draft_
 	*n_taken += n;
 	if (*n_taken < reply->n)
 		return 0;
-	if (part->supports != UINT32_MAX && copy_supports(reply, supports, part->supports) < 0) {
+	if (part->needs != 0)
+		copy_needs(reply, supports, part->supports);
+	else if (part->supports != UINT32_MAX &&
+		 copy_supports(reply, supports, part->supports) < 0) {
 		reply->n = 0;
 		return -EPROTO;
 	}

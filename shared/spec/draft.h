@@ -20,9 +20,11 @@
  *   drafter trusts no index in it.
  *
  * Region "supports", owned by the verifier and written by the drafter: the distribution from which
- * each token of a draft was sampled, used by maximal coupling only. Its pages take memory when they
- * are first written, so the region costs nothing until a session asks for that coupling. The
- * verifier copies a draft's supports and checks the copy.
+ * each token of a draft was sampled, used by maximal coupling only; and behind these, the experts
+ * that each token is likely to need, for drafts of which the verifier chooses what it verifies. Its
+ * pages take memory when they are first written, so the region costs nothing until a session asks for
+ * either. The verifier copies a draft's supports and checks the copy. A wrong set of experts
+ * costs speed only.
  */
 #pragma once
 
@@ -30,9 +32,9 @@
 #include "shared/ipc/ring.h"
 
 #define DRAFT_REGION "draft"
-#define DRAFT_LAYOUT 8
+#define DRAFT_LAYOUT 9
 #define SUPPORTS_REGION "supports"
-#define SUPPORTS_LAYOUT 1
+#define SUPPORTS_LAYOUT 2
 
 enum {
 	DRAFT_REQUEST_SLOTS = 1024,
@@ -89,6 +91,8 @@ struct draft_request {
 	 * verify, for hints */
 	uint32_t n_own;
 	int32_t own[LIMIT_MTP_DRAFT];
+	/* with nodes > 0: the experts of each token are wanted, in sets of so many words; 0: not */
+	uint32_t needs_words;
 };
 
 /* A token of a draft. */
@@ -137,6 +141,14 @@ struct draft_reply {
 	struct draft_choice *choice; /* [room_supports * LIMIT_DRAFT_SUPPORT] */
 	uint32_t *support_room; /* [room_supports + 1] */
 	uint32_t room, room_supports; /* number of nodes for which there is memory */
+	/* Which experts a token is likely to need: [1 + n][needs_words], the newest committed token's
+	 * set first, then each node's; bit i * experts of a layer + expert, of the i-th layer with
+	 * experts. A layer without a bit is not predicted. needs NULL: nothing is; otherwise it
+	 * points to need_room. */
+	uint64_t *needs;
+	uint32_t needs_words;
+	uint64_t *need_room;
+	size_t room_needs; /* words for which there is memory */
 };
 
 /* The choices of node i; *n: their number, 0 for a certain proposal. */
@@ -153,12 +165,14 @@ struct draft_part {
 	uint64_t session, sequence;
 	uint32_t n_tokens;
 	uint32_t draft_ns;
-	uint32_t supports; /* offset in the region "supports", in words; UINT32_MAX: none */
+	/* offset in the region "supports", in words of the supports, or of the needs; UINT32_MAX: it has
+	 * neither */
+	uint32_t supports;
 	uint16_t page;
 	uint16_t n; /* nodes of the whole reply */
 	uint16_t first; /* number of nodes in the parts before this one */
 	uint16_t ahead;
-	uint8_t method, foreseen, right, pad;
+	uint8_t method, foreseen, right, needs; /* needs: 1 = at that offset are needs */
 	struct draft_node node[DRAFT_PART_NODES];
 };
 
@@ -201,25 +215,34 @@ struct draft_rings {
 int draft_attach(struct draft_rings *rings, void *payload, size_t bytes, struct error *err);
 
 /* The payload of region "supports" consists of words, each a struct draft_choice. The supports of a
- * draft are the number of choices of each node (in `token`), then the choices themselves. */
-enum { SUPPORTS_WORDS = LIMIT_BATCH * (LIMIT_DRAFT_SUPPORT + 1) };
-#define SUPPORTS_BYTES (SUPPORTS_WORDS * sizeof(struct draft_choice))
+ * draft are the number of choices of each node (in `token`), then the choices themselves. Behind
+ * them are the words of needs, uint64_t: those of a draft follow one another. */
+enum { SUPPORTS_WORDS = LIMIT_BATCH * (LIMIT_DRAFT_SUPPORT + 1), NEEDS_WORDS = 1 << 18 };
+#define SUPPORTS_BYTES \
+	(SUPPORTS_WORDS * sizeof(struct draft_choice) + NEEDS_WORDS * sizeof(uint64_t))
 
 struct draft_supports {
 	struct draft_choice *words; /* [SUPPORTS_WORDS]; NULL: there is no region */
-	uint32_t next; /* the writer's: where the next draft's supports begin */
+	uint64_t *needs; /* [NEEDS_WORDS] likewise */
+	/* the writer's: where the next draft's supports, and needs, begin */
+	uint32_t next, next_needs;
 };
+/* The region's parts, from its payload of SUPPORTS_BYTES. */
+struct draft_supports draft_supports_of(void *payload);
 
 /* Makes room for `nodes` nodes; the memory is kept. 0 or -ENOMEM. */
 int draft_room(struct draft_reply *reply, uint32_t nodes);
 /* The same, with room for the supports of `nodes` nodes. */
 int draft_room_supports(struct draft_reply *reply, uint32_t nodes);
+/* Room for the needs of its n nodes, in sets of n_words. -ENOMEM, or -E2BIG: more than a draft may
+ * send. */
+int draft_room_needs(struct draft_reply *reply, uint32_t n_words);
 void draft_reply_exit(struct draft_reply *reply);
 /* Makes it no draft and no foresight; the memory stays. */
 void draft_reply_clear(struct draft_reply *reply);
 
 /* Removes all nodes i with kept[i] == 0. kept: [n], 0 or 1; the parents of kept nodes must be kept.
- * For replies without supports. */
+ * For replies without supports. What they need is not kept. */
 void draft_keep(struct draft_reply *reply, const uint16_t *kept);
 
 /* The main path: from each token to its first child. path: the indices of its nodes; returns its

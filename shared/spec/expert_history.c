@@ -350,11 +350,19 @@ static void estimate(
 void expert_history_token(
 	struct expert_history *h, uint32_t page, uint64_t uid, int32_t before, int32_t token)
 {
+	expert_history_token_but(h, page, uid, before, token, NULL);
+}
+
+void expert_history_token_but(struct expert_history *h, uint32_t page, uint64_t uid, int32_t before,
+	int32_t token, const bool *left_out)
+{
 	if (h->n_moe == 0 || page >= LIMIT_SESSIONS)
 		return;
 	const struct token_view view = view_of(h, page, uid, before, token);
 	for (uint32_t o = 0; o < h->n_moe; o++) {
 		float *unneeded = h->unneeded + (size_t)o * h->n_experts;
+		if (left_out && left_out[o])
+			continue;
 		estimate(h, &view, page, o);
 		for (uint32_t e = 0; e < h->n_experts; e++) {
 			float p = h->estimate[e] < 1 ? h->estimate[e] : 1;

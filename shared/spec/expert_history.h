@@ -65,6 +65,9 @@ void expert_history_learn(struct expert_history *history, const struct draft_rou
 void expert_history_begin(struct expert_history *history);
 void expert_history_token(
 	struct expert_history *history, uint32_t page, uint64_t uid, int32_t before, int32_t token);
+/* The same without the layers for which left_out is true: [n_moe]. */
+void expert_history_token_but(struct expert_history *history, uint32_t page, uint64_t uid,
+	int32_t before, int32_t token, const bool *left_out);
 uint32_t expert_history_choose(
 	struct expert_history *history, uint32_t ordinal, uint16_t *experts, float *score);
 

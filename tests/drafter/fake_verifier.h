@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FAKE_SESSIONS = 8, FAKE_PAGES = 36, FAKE_CONTEXT = 1024 };
+enum { FAKE_SESSIONS = 8, FAKE_PAGES = 36, FAKE_CONTEXT = 1024, FAKE_NEEDS = 8 };
 
 /* A reply as tests look at it. */
 struct fake_drafted {
@@ -23,6 +23,8 @@ struct fake_drafted {
 	float confidence[LIMIT_DRAFT_NODES];
 	uint32_t n_support[LIMIT_DRAFT_DEPTH];
 	struct draft_choice q[LIMIT_DRAFT_DEPTH][LIMIT_DRAFT_SUPPORT];
+	bool needs;
+	uint64_t need[1 + LIMIT_DRAFT_NODES][FAKE_NEEDS];
 };
 
 struct fake {
@@ -31,6 +33,7 @@ struct fake {
 	struct draft_rings rings;
 	struct draft_supports supports;
 	uint64_t sequence;
+	uint32_t needs_words; /* of every request; at most FAKE_NEEDS */
 };
 
 static inline void fake_open(struct fake *f, uint64_t tokenizer_fingerprint)
@@ -52,7 +55,7 @@ static inline void fake_open(struct fake *f, uint64_t tokenizer_fingerprint)
 	assert_int_equal(region_create(SUPPORTS_REGION, SUPPORTS_LAYOUT, SUPPORTS_BYTES, 0,
 				 &f->supports_region, &err),
 		0);
-	f->supports.words = region_payload(&f->supports_region);
+	f->supports = draft_supports_of(region_payload(&f->supports_region));
 	assert_int_equal(draft_attach(&f->rings, region_payload(&f->draft),
 				 f->draft.bytes - REGION_DATA, &err),
 		0);
@@ -114,6 +117,7 @@ static inline struct session_page *fake_begin(struct fake *f, uint32_t i, uint64
 static inline void fake_put(struct fake *f, struct draft_request request)
 {
 	request.sequence = ++f->sequence;
+	request.needs_words = request.budget.nodes > 0 ? f->needs_words : 0;
 	assert_true(ring_put(&f->rings.requests, &request, sizeof(request)));
 }
 
@@ -157,7 +161,11 @@ static inline void fake_copy(struct fake_drafted *to, const struct draft_reply *
 		.foreseen = reply->foreseen,
 		.right = reply->right,
 		.support = reply->support != NULL,
+		.needs = reply->needs != NULL,
 	};
+	for (uint32_t i = 0; reply->needs && i <= reply->n; i++)
+		memcpy(to->need[i], reply->needs + (size_t)i * reply->needs_words,
+			reply->needs_words * sizeof(*reply->needs));
 	for (uint32_t i = 0; i < reply->n; i++) {
 		to->token[i] = reply->node[i].token;
 		to->parent[i] = reply->node[i].parent;
@@ -175,7 +183,7 @@ static inline void fake_copy(struct fake_drafted *to, const struct draft_reply *
 static inline bool fake_take(struct fake *f, struct fake_drafted *out, bool wait)
 {
 	struct doorbell *bell = &f->rings.replies.shared->bell;
-	struct draft_reply reply = {.room = 0};
+	struct draft_reply reply = {.needs_words = f->needs_words};
 	struct draft_part part;
 	struct patience patience;
 	uint32_t n_taken = 0;

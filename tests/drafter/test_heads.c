@@ -514,6 +514,132 @@ static void sessions_do_not_disturb_each_other(void **state)
 	end(f);
 }
 
+#define QWEN FOLDER "/target-qwen3moe.f32.gguf"
+#define EAGLE_QWEN FOLDER "/eagle3-qwen3moe-full.f32.gguf"
+
+/* The experts of a layer that a state would be routed to, computed directly: the norm before the
+ * feed-forward, the router's product, and the experts with the greatest scores. */
+static void choose_directly(
+	const struct model *target, uint32_t layer, const float *state, bool *chosen)
+{
+	const struct model_config *c = &target->config;
+	const struct layer *of = &target->layers[layer];
+	double squares = 0, score[LIMIT_EXPERTS];
+	for (uint32_t i = 0; i < c->n_embd; i++)
+		squares += (double)state[i] * (double)state[i];
+	double scale = 1 / sqrt(squares / c->n_embd + (double)c->rms_eps);
+	for (uint32_t e = 0; e < c->n_experts; e++) {
+		const float *row =
+			(const void *)((const char *)of->router.data + e * of->router.row_bytes);
+		double sum = 0;
+		for (uint32_t i = 0; i < c->n_embd; i++)
+			sum += (double)row[i] * (double)state[i] * scale * (double)of->ffn_norm[i];
+		score[e] = of->selection_bias ? 1 / (1 + exp(-sum)) + (double)of->selection_bias[e]
+					      : sum;
+		chosen[e] = false;
+	}
+	for (uint32_t j = 0; j < c->n_experts_used; j++) {
+		uint32_t best = 0;
+		while (chosen[best])
+			best++;
+		for (uint32_t e = 0; e < c->n_experts; e++)
+			if (!chosen[e] && score[e] > score[best])
+				best = e;
+		chosen[best] = true;
+	}
+}
+
+static void assert_routed(
+	const struct head_routes *routing, const float *state, const uint64_t *bits)
+{
+	uint32_t n = routing->target->config.n_experts;
+	bool chosen[LIMIT_EXPERTS];
+	for (uint32_t i = 0; i < routing->n_moe; i++) {
+		choose_directly(routing->target, routing->layer[i], state, chosen);
+		for (uint32_t e = 0; e < n; e++)
+			assert_int_equal(chosen[e], bits[(i * n + e) / 64] >> (i * n + e) % 64 & 1);
+	}
+}
+
+/* The verifier says so often where a token was routed that the routers are believed. */
+static void confirm(struct fixture *f, const struct route_key *key, const uint64_t *bits)
+{
+	const struct head_routes *routing = &f->worker.head->routes;
+	const struct model_config *c = &routing->target->config;
+	struct draft_routing entry = {
+		.session = key->session,
+		.token = key->token,
+		.before = key->before,
+		.position = key->position,
+		.n_layers = (uint16_t)routing->n_moe,
+		.n_moe = (uint16_t)routing->n_moe,
+		.n_used = (uint16_t)c->n_experts_used,
+	};
+	struct patience patience;
+	uint16_t *to = entry.items;
+	for (uint32_t i = 0; i < routing->n_moe; i++) {
+		*to++ = routing->layer[i];
+		for (uint32_t e = i * c->n_experts; e < (i + 1) * c->n_experts; e++)
+			if (bits[e / 64] >> e % 64 & 1)
+				*to++ = (uint16_t)(e - i * c->n_experts);
+	}
+	for (uint32_t i = 0; i < ROUTE_LEAST; i++)
+		assert_true(ring_put(&f->fake.rings.routings, &entry, sizeof(entry)));
+	patience_init(&patience, 20000);
+	while (atomic_load(&f->worker.hints.recall.layer[0].n) < ROUTE_LEAST &&
+		patience_step_ms(&patience) > 0)
+		usleep(1000);
+}
+
+/* What a draft says its tokens need is what the target's routers choose on the head's states; it says
+ * so once that is right more often than what is known otherwise. The last token has no state. */
+static void tokens_need_what_the_routers_choose(void **state)
+{
+	int32_t ids[31];
+	(void)state;
+	for (int mtp = 0; mtp < 2; mtp++) {
+		struct fixture *f = make(mtp ? GLM : QWEN, mtp ? NULL : EAGLE_QWEN, plain, true);
+		const struct draft_model *m = f->worker.head;
+		const struct head_routes *routing = &m->routes;
+		const struct model_config *c = &routing->target->config;
+		uint32_t each = routing->n_moe * c->n_experts_used;
+		begin(f, 2, 800, ids, 30);
+		run_target(&f->source, 2, 800, ids, 30);
+		f->fake.needs_words = routing->n_words;
+		assert_true(routing->n_moe > 0 && routing->n_words <= FAKE_NEEDS);
+		struct fake_drafted r = fake_draft(&f->fake, 2, 4);
+		assert_int_equal(r.n, 4);
+		assert_false(r.needs);
+		/* The newest state, behind the third token. */
+		const float *x =
+			(const void *)(routing->states.buffer->host + routing->states.offset);
+		const float *out = forward_head_rows(m->forward).out;
+		assert_int_equal(routing->n, 1);
+		if (!mtp)
+			assert_memory_equal(x, out, c->n_embd * sizeof(*x));
+		assert_routed(routing, x, head_routes_of(routing, 0));
+		const struct route_key newest = {800, 30, ids[29], ids[30]},
+				       third = {800, 33, r.token[1], r.token[2]};
+		const uint64_t *said = route_recall_find(&f->worker.hints.recall, &newest);
+		assert_non_null(said);
+		assert_memory_equal(route_recall_find(&f->worker.hints.recall, &third),
+			head_routes_of(routing, 0), routing->n_words * sizeof(*said));
+		confirm(f, &newest, said);
+		r = fake_draft(&f->fake, 2, 4);
+		assert_true(r.needs);
+		assert_memory_equal(r.need[0], said, routing->n_words * sizeof(*said));
+		assert_memory_equal(
+			r.need[3], head_routes_of(routing, 0), routing->n_words * sizeof(*said));
+		for (uint32_t i = 0; i <= r.n; i++) {
+			uint32_t n = 0;
+			for (uint32_t w = 0; w < routing->n_words; w++)
+				n += (uint32_t)__builtin_popcountll(r.need[i][w]);
+			assert_int_equal(n, i < r.n ? each : 0);
+		}
+		end(f);
+	}
+}
+
 /* The head, for a target whose states are wider. */
 static void copy_with_other_width(char *path)
 {
@@ -566,6 +692,7 @@ int main(void)
 		cmocka_unit_test(drafts_ahead_go_on_from_what_was_accepted),
 		cmocka_unit_test(sampled_drafts_keep_to_the_heads_tokens),
 		cmocka_unit_test(sessions_do_not_disturb_each_other),
+		cmocka_unit_test(tokens_need_what_the_routers_choose),
 		cmocka_unit_test(a_head_of_another_model_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -211,6 +211,20 @@ for budget in ("all", "60%", "min"):
                        f"budget {budget}: the head reads experts where they are", (cached, file))
             service.wait_ready()
         tap.ok(not wrong, f"budget {budget}, the expert-cache killed {kills} times: the same bytes", "\n".join(wrong[:5]))
+        if budget == "min":
+            # The target's routers on the head's state: all that this policy takes, and noted with history beside it under others.
+            service.ctl("knob", "set", "expert-cache.policy=sp-moe")
+            hinted = lambda: [int(details(service)[f"{source}_hints"]) for source in ("draft", "history")]
+            until(lambda: not one() and hinted()[0] > 0)
+            before = hinted()
+            wrong = one()
+            routed, history = (now - then for now, then in zip(hinted(), before))
+            tap.ok(not wrong and routed > 0 and history == 0, "a policy that takes no history has its hints from the routers", (wrong, routed, history))
+            service.ctl("knob", "set", "expert-cache.policy=outrider")
+            recall = lambda: [details(service).get(f"head_recall_{source}", "").split() for source in ("routers", "history")]
+            n_moe = Gguf(model).keys["glm4moe.block_count"][1] - 2  # a dense layer first, and the layer for drafts
+            found = until(lambda: not one() and all(len(r) == n_moe and all(float(share) > 0 for share in r) for r in recall()))
+            tap.ok(found, "the status says how often the routers and history were right, for each layer", (recall(), n_moe))
         if kills:
             before = int(details(service)["head_experts_cached"])
             found = until(lambda: not one() and int(details(service)["head_experts_cached"]) > before)

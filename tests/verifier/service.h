@@ -480,7 +480,7 @@ static inline void drafter_fill(
 static inline void drafter_answer_to(struct drafter *d, const struct draft_request *request)
 {
 	struct draft_node node[LIMIT_DRAFT_NODES] = {0};
-	struct draft_supports none = {NULL, 0};
+	struct draft_supports none = {0};
 	struct draft_reply reply = {
 		.session = request->session,
 		.sequence = request->sequence,

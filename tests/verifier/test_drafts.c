@@ -31,8 +31,8 @@ static int setup(void **state)
 	rig->memory = aligned_alloc(CACHE_LINE, bytes);
 	rig->drafts =
 		aligned_alloc(CACHE_LINE, (sizeof(struct drafts) / CACHE_LINE + 1) * CACHE_LINE);
-	rig->words = calloc(SUPPORTS_WORDS, sizeof(*rig->words));
-	rig->supports.words = rig->words;
+	rig->words = calloc(1, SUPPORTS_BYTES);
+	rig->supports = draft_supports_of(rig->words);
 	assert_non_null(rig->memory);
 	assert_non_null(rig->words);
 	assert_non_null(rig->drafts);
@@ -92,7 +92,7 @@ static void answer(struct rig *rig, const struct draft_request *request, uint32_
 static void ask(
 	struct rig *rig, uint32_t page, uint64_t uid, uint32_t n_tokens, uint32_t k, bool last)
 {
-	drafts_ask(rig->drafts, page, uid, n_tokens, draft_chain_budget(k), last);
+	drafts_ask(rig->drafts, page, uid, n_tokens, draft_chain_budget(k), 0, last);
 	assert_int_equal(drafts_state(rig->drafts, page, uid, n_tokens), DRAFTS_OUT);
 	drafts_await(rig->drafts, page);
 }
@@ -167,6 +167,47 @@ static void what_is_foreseen_answers_nothing_and_is_told_once(void **state)
 	}
 }
 
+/* With what each token needs; where a draft says that badly, it is a draft without it. */
+static void drafts_bring_what_their_tokens_need(void **state)
+{
+	enum { SETS = 3, OF = 5 };
+	struct rig *rig = *state;
+	uint64_t needs[SETS * OF];
+	struct draft_node node[] = {{7, -1, 0}, {8, 0, 0}};
+	struct draft_reply reply = {.n = 2, .node = node, .method = DRAFT_MTP};
+
+	for (uint32_t i = 0; i < SETS * OF; i++)
+		needs[i] = UINT64_C(0x100000001) * (i + 1);
+	begin(rig);
+	for (int bad = 0; bad < 3; bad++) {
+		assert_true(drafts_begin(rig->drafts, clock_ns()));
+		drafts_ask(rig->drafts, 3, 30, 100, draft_chain_budget(4), OF, true);
+		drafts_await(rig->drafts, 3);
+		struct draft_request request = asked(rig);
+		assert_int_equal(request.needs_words, OF);
+		reply.session = request.session;
+		reply.sequence = request.sequence;
+		reply.page = request.page;
+		reply.n_tokens = request.n_tokens;
+		reply.needs = bad == 1 ? NULL : needs;
+		reply.needs_words = OF;
+		assert_true(draft_send(&rig->drafter.replies, &rig->supports, &reply, false));
+		/* The reply is one part, the newest in the ring. */
+		struct ring *ring = &rig->drafter.replies;
+		struct draft_part *part = (struct draft_part *)(uintptr_t)ring_peek(ring);
+		assert_non_null(part);
+		if (bad == 2)
+			part->supports = NEEDS_WORDS - SETS * OF + 1;
+		drafts_wait(rig->drafts, WAIT_NS, true);
+		const struct draft_reply *got = drafts_reply(rig->drafts, 3);
+		assert_int_equal(got->n, 2);
+		if (bad == 0)
+			assert_memory_equal(got->needs, needs, sizeof(needs));
+		else
+			assert_null(got->needs);
+	}
+}
+
 static void late_replies_are_dropped_and_a_slow_drafter_is_not_waited_for_again(void **state)
 {
 	struct rig *rig = *state;
@@ -200,7 +241,7 @@ static void a_late_draft_is_waited_for_by_nobody_and_kept_when_it_comes(void **s
 
 	begin(rig);
 	assert_true(drafts_begin(rig->drafts, clock_ns()));
-	drafts_ask(rig->drafts, 1, 10, 100, draft_chain_budget(4), false);
+	drafts_ask(rig->drafts, 1, 10, 100, draft_chain_budget(4), 0, false);
 	struct draft_request late = asked(rig);
 	ask(rig, 2, 20, 100, 4, true);
 	struct draft_request quick = asked(rig);
@@ -234,7 +275,7 @@ static void what_is_never_answered_is_asked_again(void **state)
 
 	begin(rig);
 	assert_true(drafts_begin(rig->drafts, clock_ns()));
-	drafts_ask(rig->drafts, 1, 10, 100, draft_chain_budget(4), false);
+	drafts_ask(rig->drafts, 1, 10, 100, draft_chain_budget(4), 0, false);
 	assert_int_equal(drafts_state(rig->drafts, 1, 10, 105), DRAFTS_BEHIND);
 	for (uint32_t i = 0; drafts_state(rig->drafts, 1, 10, 105) == DRAFTS_BEHIND; i++) {
 		struct draft_request request;
@@ -243,7 +284,7 @@ static void what_is_never_answered_is_asked_again(void **state)
 		usleep(1000);
 		/* Others are answered. */
 		if (drafts_begin(rig->drafts, clock_ns()))
-			drafts_ask(rig->drafts, 2, 20, 200 + i, draft_chain_budget(4), true);
+			drafts_ask(rig->drafts, 2, 20, 200 + i, draft_chain_budget(4), 0, true);
 		while (ring_get(&rig->drafter.requests, &request, sizeof(request)))
 			if (request.page == 2)
 				answer(rig, &request, 1, 7);
@@ -365,6 +406,8 @@ int main(void)
 			a_dead_drafter_ends_the_wait_at_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			replies_to_a_predecessor_and_bad_ones_do_no_harm, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			drafts_bring_what_their_tokens_need, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			rings_that_somebody_overwrote_carry_drafts_again, setup, teardown),
 	};

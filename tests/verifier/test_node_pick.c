@@ -214,6 +214,31 @@ static void chances_follow_what_was_accepted(void **state)
 		assert_true(chance[i] >= 0 && chance[i] <= 1);
 }
 
+/* Layers of 24 experts lie across words. What is said of a layer replaces what is guessed of it, and
+ * only there. */
+static void what_is_said_of_a_layer_replaces_the_guess(void **state)
+{
+	enum { LAYERS = 10, EXPERTS = 24 };
+	uint64_t said[WORDS] = {0}, guess[WORDS] = {0}, to[WORDS] = {0}, alone[WORDS] = {0};
+
+	(void)state;
+	for (uint32_t i = 0; i < LAYERS; i++) {
+		uint32_t bit = i * EXPERTS + (i * 7 + 3) % EXPERTS, other = i * EXPERTS + i;
+		guess[bit / 64] |= UINT64_C(1) << bit % 64;
+		if (i % 3 == 2)
+			said[other / 64] |= UINT64_C(1) << other % 64;
+	}
+	to[0] = UINT64_C(1) << 20;
+	pick_join(LAYERS, EXPERTS, said, guess, to);
+	pick_join(LAYERS, EXPERTS, NULL, guess, alone);
+	assert_memory_equal(alone, guess, sizeof(guess));
+	for (uint32_t i = 0; i < LAYERS * EXPERTS; i++) {
+		const uint64_t *from = i / EXPERTS % 3 == 2 ? said : guess;
+		bool want = i == 20 || (from[i / 64] >> i % 64 & 1) != 0;
+		assert_int_equal(to[i / 64] >> i % 64 & 1, want);
+	}
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -222,6 +247,7 @@ int main(void)
 		TEST(experts_are_paid_once),
 		TEST(a_run_pays_for_its_first_token),
 		TEST(more_is_taken_the_more_a_token_is_worth),
+		TEST(what_is_said_of_a_layer_replaces_the_guess),
 		TEST(chances_follow_what_was_accepted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -194,6 +194,7 @@ static struct draft_budget budget_of(const struct pass_part *part)
 /* Sends a request for each part that wants a draft and has none. */
 static void ask(struct engine *engine, struct pass *pass, const struct pass_part *last)
 {
+	engine->select.asked = false;
 	for (uint32_t i = 0; last != NULL && i < pass->n_parts; i++) {
 		struct pass_part *part = &pass->parts[i];
 		struct engine_session *s = part->session;
@@ -202,8 +203,11 @@ static void ask(struct engine *engine, struct pass *pass, const struct pass_part
 			continue;
 		s->wanted = part->want;
 		follow_ask(&s->follow, part->n_tokens);
+		/* Which nodes are verified will be chosen by what they need. */
+		uint32_t needs = part->want.prices.token > 0 ? engine->select.pick.n_words : 0;
+		engine->select.asked |= needs > 0;
 		drafts_ask(&engine->drafts, s->index, s->uid, part->n_tokens, budget_of(part),
-			part == last);
+			needs, part == last);
 		part->wish = drafts_state(&engine->drafts, s->index, s->uid, part->n_tokens);
 	}
 }

@@ -20,7 +20,7 @@ int drafts_init(struct drafts *drafts, void *payload, size_t bytes, void *suppor
 	int rc = draft_attach(&drafts->rings, payload, bytes, err);
 	if (rc != 0)
 		return rc;
-	drafts->supports.words = supports;
+	drafts->supports = draft_supports_of(supports);
 	drafts->sequence = generation;
 	drafts->n_vocab = n_vocab;
 	drafts->tuning = tuning;
@@ -222,7 +222,7 @@ enum drafts_state drafts_state(
 }
 
 void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens,
-	struct draft_budget budget, bool last)
+	struct draft_budget budget, uint32_t needs_words, bool last)
 {
 	struct drafts_session *s = &drafts->sessions[page];
 	struct draft_request *request;
@@ -241,6 +241,7 @@ void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_t
 		.budget = budget,
 		.last = last,
 		.iteration = drafts->iteration,
+		.needs_words = needs_words,
 	};
 	ring_publish(&drafts->rings.requests);
 	uint64_t now_ns = clock_ns();
@@ -255,6 +256,7 @@ void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_t
 	s->asked_ns = now_ns;
 	s->n_tokens = n_tokens;
 	s->budget = budget;
+	s->reply.needs_words = needs_words;
 	s->n_taken = 0;
 	s->out = true;
 }

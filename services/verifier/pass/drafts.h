@@ -78,10 +78,10 @@ enum drafts_state {
 /* The state of the draft of a session that has n_tokens tokens. */
 enum drafts_state drafts_state(
 	const struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens);
-/* Asks for a draft behind n_tokens. page: index of the session page; budget.nodes > 0; last: this
- * request is the round's last one. */
+/* Asks for a draft behind n_tokens. page: index of the session page; budget.nodes > 0; needs_words: as
+ * in struct draft_request; last: this request is the round's last one. */
 void drafts_ask(struct drafts *drafts, uint32_t page, uint64_t uid, uint32_t n_tokens,
-	struct draft_budget budget, bool last);
+	struct draft_budget budget, uint32_t needs_words, bool last);
 /* Tells the drafter that the session has n_tokens, without asking for a draft. foresight: asks it
  * to report what it would have drafted. A draft from masks that is there is told, too, for hints. */
 void drafts_follow(

@@ -27,6 +27,31 @@ void pick_exit(struct pick *pick)
 	memset(pick, 0, sizeof(*pick));
 }
 
+/* The bits of a word of a set of experts that are among its bits first .. first + n - 1. */
+static uint64_t mask_of(uint32_t word, uint32_t first, uint32_t n)
+{
+	uint32_t begin = word * 64 > first ? word * 64 : first;
+	uint32_t end = word * 64 + 64 < first + n ? word * 64 + 64 : first + n;
+	uint64_t ones = end - begin == 64 ? UINT64_MAX : (UINT64_C(1) << (end - begin)) - 1;
+
+	return ones << begin % 64;
+}
+
+void pick_join(uint32_t n_layers, uint32_t n_experts, const uint64_t *said, const uint64_t *guess,
+	uint64_t *to)
+{
+	for (uint32_t i = 0; i < n_layers; i++) {
+		uint32_t first = i * n_experts, last = first + n_experts - 1;
+		const uint64_t *from = guess;
+
+		for (uint32_t w = first / 64; said != NULL && w <= last / 64; w++)
+			if ((said[w] & mask_of(w, first, n_experts)) != 0)
+				from = said;
+		for (uint32_t w = first / 64; w <= last / 64; w++)
+			to[w] |= from[w] & mask_of(w, first, n_experts);
+	}
+}
+
 /* The cost of a node when the experts in `have` are there for nothing. */
 static struct pick_node judge(const struct pick *pick, const struct policy_prices *prices,
 	const uint64_t *have, uint32_t i, float chance)

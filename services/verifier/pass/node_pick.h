@@ -62,6 +62,10 @@ static inline uint64_t *pick_needs(struct pick *pick, uint32_t node)
 {
 	return pick->needs + (size_t)node * pick->n_words;
 }
+/* Adds to a set what a token needs: of each layer what was said, if that names an expert, and else what
+ * is guessed. said: a set like the others, or NULL. */
+void pick_join(uint32_t n_layers, uint32_t n_experts, const uint64_t *said, const uint64_t *guess,
+	uint64_t *to);
 /* Chooses among the nodes of a checked draft, whose needs are set: fills kept and node, and adds
  * what the kept ones need to wanted. chance: [draft->n]. Returns how many are kept. */
 uint32_t pick_nodes(struct pick *pick, const struct policy_prices *prices,

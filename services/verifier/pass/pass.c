@@ -121,6 +121,8 @@ static bool prepare(struct engine *engine, struct pass *pass)
 		return false;
 	begin_hints(engine);
 	pass_draft(engine, pass);
+	/* A drafter that says what tokens need has to know what they needed. */
+	engine->feed.on |= engine->select.asked;
 	pass_select(engine, pass);
 	engine->feed.kept = engine->select.learns;
 	pass_share(engine, pass);

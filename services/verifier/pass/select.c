@@ -21,6 +21,9 @@ int select_init(struct select *select, const struct model *model, uint32_t n_moe
 		return error_set(err, ENOMEM, "no memory for what was judged of drafts");
 	if (n_moe == 0)
 		return pick_init(&select->pick, 0, err);
+	select->guess = calloc((n_moe * model->config.n_experts + 63) / 64, sizeof(*select->guess));
+	if (select->guess == NULL)
+		return error_set(err, ENOMEM, "no memory for the experts of a token");
 	int rc = expert_history_shape(&select->history, n_moe, model->config.n_experts,
 		model->config.n_experts_used, HISTORY_BYTES, err);
 	return rc != 0 ? rc : pick_init(&select->pick, expert_history_words(&select->history), err);
@@ -31,6 +34,7 @@ void select_exit(struct select *select)
 	expert_history_exit(&select->history);
 	pick_exit(&select->pick);
 	free(select->pages);
+	free(select->guess);
 	memset(select, 0, sizeof(*select));
 }
 
@@ -82,6 +86,20 @@ static void look_at_slots(struct engine *engine)
 	}
 }
 
+/* Adds what the token at a row of a draft needs; row 0: the newest committed one. before: the token in
+ * front of it, -1 = none. */
+static void add_token(struct select *select, const struct engine_session *s,
+	const struct draft_reply *draft, uint32_t row, int32_t before, int32_t token, uint64_t *at)
+{
+	uint32_t n_words = select->pick.n_words;
+	const uint64_t *said =
+		draft != NULL && draft->needs != NULL ? draft->needs + (size_t)row * n_words : NULL;
+
+	memset(select->guess, 0, n_words * sizeof(*select->guess));
+	expert_history_needs(&select->history, s->index, s->uid, before, token, select->guess);
+	pick_join(select->history.n_layers, select->history.n_experts, said, select->guess, at);
+}
+
 /* What the certain rows of the pass need: those of sessions that decode. */
 static void want_certain(struct engine *engine, const struct pass *pass)
 {
@@ -97,9 +115,11 @@ static void want_certain(struct engine *engine, const struct pass *pass)
 		uint32_t n = part->n_tokens;
 
 		if (part->decodes && !part->sits_out)
-			expert_history_needs(&select->history, part->session->index,
-				part->session->uid, n > 1 ? tokens[n - 2] : -1, tokens[n - 1],
-				pick->wanted);
+			add_token(select, part->session,
+				is_judged(engine, part)
+					? drafts_reply(&engine->drafts, part->session->index)
+					: NULL,
+				0, n > 1 ? tokens[n - 2] : -1, tokens[n - 1], pick->wanted);
 	}
 }
 
@@ -119,9 +139,8 @@ static void set_needs(struct select *select, const struct pass_part *part,
 		/* It cannot pay for its row, even with the best run behind it. */
 		if (select->chance[i] * PICK_RUN * prices->token < prices->row)
 			continue;
-		expert_history_needs(&select->history, s->index, s->uid,
-			parent < 0 ? newest : draft->node[parent].token, draft->node[i].token,
-			needs);
+		add_token(select, s, draft, 1 + i, parent < 0 ? newest : draft->node[parent].token,
+			draft->node[i].token, needs);
 	}
 }
 

@@ -5,7 +5,8 @@
  * other rows of the pass need. Drafts that were drawn (maximal coupling) are left as they are: to
  * keep a token or not depending on which one was drawn would change the distribution of the answer.
  *
- * Which experts a node needs is estimated from where such tokens went before (expert_history.h). The
+ * Which experts a node needs is estimated from where such tokens went before (expert_history.h), but
+ * in the layers for which the draft itself says it (draft_reply.needs). The
  * estimate learns from the passes with drafts, and from every eighth other one. Engine thread; any
  * thread may read what was judged last (select_read).
  */
@@ -45,10 +46,12 @@ struct select_page {
 struct select {
 	struct expert_history history; /* n_layers 0: a dense model */
 	struct pick pick;
+	uint64_t *guess; /* [pick.n_words] scratch */
 	struct chance_record pool[SELECT_COUPLINGS][SELECT_METHODS];
 	float chance[LIMIT_DRAFT_NODES];
 	bool learns; /* what the rows of this pass are routed to */
 	bool priced; /* a policy has given prices lately */
+	bool asked; /* the drafter was asked what the tokens of a draft need, in this pass */
 	struct select_view scratch;
 	struct select_page *pages; /* [LIMIT_SESSIONS]; one that is not written takes no memory */
 };
