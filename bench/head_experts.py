@@ -21,7 +21,7 @@ def shares(service):
 def measure():
     prompts = [json.loads(line)["input_ids"] for line in (ROOT / "models/golden/workload-outputs.jsonl").read_text().splitlines()[::EVERY]]
     lines = [f"{len(prompts)} prompts of four kinds, {TOKENS} tokens each, greedy, one at a time, {BUDGET} of the experts in memory. Shares of the",
-             "experts that a token used, in each layer, over about the last 512 tokens that were compared. A new service for each row.", "",
+             "experts that a token used, in each layer, over about the last 128 tokens that were compared. A new service for each kind of draft.", "",
              f"{'head':8}{'drafts':24}{'after':>10}  {'predicted by':14}by layer"]
     for method, model, head in HEADS:
         for name, shape in SHAPES:

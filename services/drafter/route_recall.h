@@ -16,7 +16,7 @@ enum {
 	ROUTE_NOTES = 2048, /* predictions that are remembered */
 	/* tokens after which a layer's routers may be believed, and over which recall is averaged */
 	ROUTE_LEAST = 32,
-	ROUTE_SPAN = 512,
+	ROUTE_SPAN = 128,
 	/* Routers that are not believed are applied in one of so many passes, for comparison: they are
 	 * read for it, of the shape of Qwen3-30B-A3B 48 MB. */
 	ROUTE_TRIAL = 16,
