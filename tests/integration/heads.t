@@ -230,6 +230,28 @@ for budget in ("all", "60%", "min"):
             found = until(lambda: not one() and int(details(service)["head_experts_cached"]) > before)
             tap.ok(found, f"budget {budget}: the head finds the slots of the cache's successor", details(service))
 
+# The verifier on a device, emulated: it copies the states from the device's memory, and drafts and answers are those of the CPU.
+for model, head, method, taps in ((path("target-llama"), path("eagle3-llama-own"), "eagle3", 3), (Path(folder.name) / "nextn-glm4moe.f32.gguf", None, "mtp", 1)):
+    few = 8
+    expected = {(m, i): reference(ids[i], few, sampling, seed=50 + i, model=model, extra=("--ignore-eos",))
+                for m, sampling in enumerate(modes) for i in (1, 2)}
+    seen = {}
+    for device in ("cpu", "simt"):
+        with Service(model=model, draft=head, options=("--threads", 2),
+                     sets=(f"verifier.device={device}", "verifier.prefill_chunk=16", "verifier.draft_wait=10s")) as service:
+            until(lambda: details(service).get("head") == method)
+            answers = {(m, i, bool(shape)): by_position(service, taps, 64, request(m, i, few, k=3, draft_method=method, **shape))
+                       for m, i in expected for shape in ({}, {"draft_nodes": 8, "draft_width": 3})}
+            seen[device] = answers
+            wrong = [f"{key}: {what}" for key, (r, _) in answers.items() if (what := difference(r, expected[key[:2]]))]
+            drafted = [sum(r["usage"][key] for r, _ in answers.values()) for key in ("drafted", "accepted")]
+            kernels = next(p for p in service.status() if p["name"] == "verifier")["details"]["kernels"]
+            tap.ok(not wrong and drafted[0] > 0 and ("the emulated GPU" in kernels) == (device == "simt"), f"{method}, device {device}: the reference's bytes",
+                   "\n".join(wrong[:5]) + str(drafted))
+    same = {key: [(r["usage"]["drafted"], r["usage"]["accepted"], found) for r, found in (seen[device][key] for device in seen)] for key in seen["cpu"]}
+    tap.ok(all(a[2] and a == b for a, b in same.values()), f"{method}: on the device the same states, and the same drafts accepted",
+           {key: [(d, a, sorted(f)) for d, a, f in pair] for key, pair in same.items() if pair[0] != pair[1]})
+
 # Nobody but the verifier may write to the region. Rubbish in it costs speed only, and the next drafter reads what is good.
 model, head = path("target-llama"), path("eagle3-llama-own")
 expected = references(model, TOKENS)
