@@ -247,6 +247,7 @@ static void passes_detail(struct worker *w, struct daemon_details *to)
 {
 	struct worker_head head;
 	struct worker_skip skip;
+	struct worker_device_state device;
 	const struct draft_model *m = w->model;
 	bool met = worker_head(w, &head);
 	worker_skip(w, &skip);
@@ -258,10 +259,12 @@ static void passes_detail(struct worker *w, struct daemon_details *to)
 		daemon_detail(to, "layer_skip", "%u of %u layers draft", skip.kept, skip.of);
 	if (!m && head.method == DRAFT_NONE && skip.kept == 0)
 		return;
+	worker_device_now(w, &device);
 	daemon_detail(to, "kernels", "%s",
-		m	    ? m->backend->variant
-		: skip.kept ? skip.passes.kernels
-			    : head.kernels);
+		device.there ? device.variant
+		: m	     ? m->host->variant
+		: skip.kept  ? skip.passes.kernels
+			     : head.kernels);
 	number_detail(to, "passes", head.passes + skip.passes.passes + (m ? m->passes : 0));
 	number_detail(to, "pass_tokens", head.tokens + skip.passes.tokens + (m ? m->tokens : 0));
 	number_detail(

@@ -35,7 +35,7 @@ struct worker_counts {
 
 /* The device that drafts (worker_device.h), as others see it. */
 struct worker_device_state {
-	const char *name; /* of the back end; NULL: there is none */
+	const char *name, *variant; /* of the back end; NULL: there is none */
 	struct draft_engine_needs needs; /* zeros: no model that it could compute */
 	bool there; /* the model is in its memory */
 	char refusal[400]; /* why the CPU drafts, although a device was set; "" */
@@ -128,7 +128,7 @@ void worker_taps(struct worker *worker, struct peer_taps *out);
  * False: that is not known yet. Any thread. */
 struct worker_head {
 	enum draft_method method;
-	const char *kernels;
+	const char *kernels; /* the CPU's */
 	uint64_t passes, tokens, evictions;
 	/* experts that it read where the expert-cache has them, and from the model's file */
 	uint64_t from_slots, from_file;

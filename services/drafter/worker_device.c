@@ -37,6 +37,7 @@ void worker_device_open(struct worker *w)
 					      : backend_cuda_create(&options, &d->backend, &why);
 	if (r == 0) {
 		d->state.name = d->backend->ops->name;
+		d->state.variant = d->backend->variant;
 		return;
 	}
 	d->backend = NULL;
@@ -61,7 +62,7 @@ void worker_device_close(struct worker *w)
 	if (d->backend)
 		d->backend->ops->destroy(d->backend);
 	d->backend = NULL;
-	d->state.name = NULL;
+	d->state.name = d->state.variant = NULL;
 	if (d->claim >= 0)
 		close(d->claim);
 	d->claim = -1;

@@ -398,7 +398,7 @@ void worker_head_of(const struct draft_model *m, struct worker_head *out)
 	if (m)
 		*out = (struct worker_head){
 			.method = m->method,
-			.kernels = m->backend->variant,
+			.kernels = m->host->variant,
 			.passes = m->passes,
 			.tokens = m->tokens,
 			.evictions = m->evictions,

@@ -81,6 +81,18 @@ check("small draft, K = 3", "small", "model", 3, "history")
 check("n-grams, K = 3", None, "ngram", 3, "history")
 check("no drafts, K = 0", None, "none", 0, "history", "gate-far")
 
+# A draft model on a device: what its layers read comes back to the CPU, whose routers make the hints.
+with Service(draft=DRAFTS["aligned"], options=BUDGET, sets=("verifier.draft_wait=10s", "verifier.gate_hints=off", "drafter.device=simt")) as service:
+    def drafter():
+        return next(p.get("details") or {} for p in service.status() if p["name"] == "drafter")
+
+    until(lambda: drafter().get("device") == "simt")
+    what = wrong(service.swarm(requests(3, "model")[:1]))
+    said, quality = drafter(), by_source(stats(service)["hint_quality"])
+    tap.ok(not what and said["device"] == "simt" and int(said["draft_hints"]) > 0, "drafted on a device: the reference's bytes", f"{what} {said}")
+    q = quality.get("draft")
+    tap.ok(q is not None and recall(q) > 1.5 * q["hinted"] / q["passes"] / EXPERTS, "its hints are better than chance", quality)
+
 # Nobody hints, or nobody has to.
 with Service(draft=DRAFTS["aligned"], options=BUDGET, sets=("verifier.gate_hints=off", "drafter.hints=off")) as service:
     what = wrong(service.swarm(requests(3, "model")))
