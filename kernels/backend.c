@@ -18,6 +18,7 @@ const char *backend_lacks(const struct backend_ops *ops)
 		bool has;
 	} steps[] = {
 		{"requantise", ops->requantise != NULL},
+		{"fast", ops->fast != NULL},
 		{"embed", ops->embed != NULL},
 		{"norm", ops->norm != NULL},
 		{"products", ops->products != NULL},

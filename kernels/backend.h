@@ -83,7 +83,13 @@ struct queue_limits {
 	uint32_t delta_channels, delta_d_k; /* 0: none */
 	uint32_t delta_drafts; /* drafts of one lane */
 	uint32_t pick_vocab; /* logits in a row that tokens are picked from; 0: no pick */
+	/* For steps with fast rows: rows of one run, and columns of the widest matrix; 0: no step
+	 * has any. */
+	uint32_t fast_rows, fast_cols;
 };
+
+/* Bytes of a text that names what the bits of fast products depend on. */
+#define BACKEND_FAST_NAME 128
 
 enum { GRAPH_REACH_MIN = 256 }; /* a power of two */
 
@@ -144,6 +150,12 @@ struct backend_ops {
 	 * size. Uses no queue; any thread. -ENOMEM. */
 	int (*requantise)(
 		struct backend *backend, const struct matrix *from, void *to, struct error *err);
+
+	/* Makes fast products possible (struct step_fast): loads the library that computes them.
+	 * Before the first queue that has limits for them. Writes to `name` what their bits depend on,
+	 * such as the versions of library and device. -ENOTSUP: the back end has none; -ENOENT: the
+	 * library is not installed. */
+	int (*fast)(struct backend *backend, char name[BACKEND_FAST_NAME], struct error *err);
 
 	/* Creates a queue for the calling thread. A queue allocates nothing after that. queue_bytes
 	 * returns how many bytes it takes in all, without the stacks of its threads. */

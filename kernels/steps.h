@@ -138,7 +138,25 @@ struct step_norm {
 	struct rows y, y_q8; /* out; y may be x */
 };
 
-/* One product of a step: y = w * x, for each row. */
+/* Rows of a step that are multiplied with F16 and BF16 weights in another arithmetic, which is the
+ * back end's own (backend_ops.fast): numerics.md does not define it. Each run is computed alone. The
+ * result of a row depends on its inputs, on its place in its run and on the run's length, but on no
+ * row outside the run. Weights of other types are multiplied as ever. */
+struct step_run {
+	uint32_t first, n;
+};
+struct step_fast {
+	const struct step_run *of; /* [n] ascending, without overlap */
+	uint32_t n;
+};
+
+/* True when fast products are possible with the matrix. */
+static inline bool matrix_fast(const struct matrix *w)
+{
+	return w->type == TENSOR_F16 || w->type == TENSOR_BF16;
+}
+
+/* One product of a step: y = w * x, for each row. Fast rows must not be kept. */
 struct step_product {
 	struct matrix w;
 	struct inputs x;
@@ -154,6 +172,7 @@ struct step_products {
 	const struct step_product *of; /* [n] */
 	uint32_t n;
 	bool alone; /* too little work to be divided among threads, as the caller knows */
+	struct step_fast fast;
 	struct step_next next;
 };
 
@@ -318,6 +337,7 @@ struct step_dense_ffn {
 	/* NULL: no row has additions; otherwise rows with a nonzero entry in gated, [in] uint8_t */
 	const struct ffn_adapt *adapt;
 	struct place gated;
+	struct step_fast fast; /* none of these rows has additions */
 	struct step_next next;
 };
 

@@ -59,6 +59,28 @@ static bool on_gpu(const struct engine_options *o)
 	return o->backend && (on_cuda(o) || strcmp(o->backend, "simt") == 0);
 }
 
+static bool is_fast(const struct engine_options *o)
+{
+	return o->arithmetic && strcmp(o->arithmetic, "fast") == 0;
+}
+
+static int check_arithmetic(const struct engine_options *o, struct error *err)
+{
+	if (o->arithmetic && !is_fast(o) && strcmp(o->arithmetic, "exact") != 0)
+		return error_set(err, EINVAL, "--arithmetic is \"%s\", allowed are exact and fast",
+			o->arithmetic);
+	if (is_fast(o) && !on_gpu(o))
+		return error_set(err, EINVAL,
+			"--arithmetic fast needs a GPU (--backend cuda): the CPU computes in the "
+			"exact "
+			"arithmetic alone");
+	if (is_fast(o) && o->prefill_chunk && o->prefill_chunk % FORWARD_FAST_CHUNK != 0)
+		return error_set(err, EINVAL,
+			"--prefill-chunk %u: with --arithmetic fast a multiple of %d is needed",
+			o->prefill_chunk, FORWARD_FAST_CHUNK);
+	return 0;
+}
+
 static int check_backend(const struct engine_options *o, struct error *err)
 {
 	if (o->backend && strcmp(o->backend, "cpu") != 0 && !on_gpu(o))
@@ -99,6 +121,8 @@ int engine_check_options(const struct engine_options *o, struct error *err)
 	int rc = engine_check_kernels(o->kernels, err);
 	if (rc == 0)
 		rc = check_backend(o, err);
+	if (rc == 0)
+		rc = check_arithmetic(o, err);
 	return rc < 0 ? rc : check_activations(o, err);
 }
 
@@ -259,6 +283,7 @@ static struct forward_limits limits_of(const struct engine *e, bool all_logits)
 		.n_drafts = n_logits,
 		.n_context = context_of(e),
 		.n_oracle = e->n_oracle,
+		.fast = e->n_fast > 0,
 	};
 }
 
@@ -334,6 +359,24 @@ static int open_backend(struct engine *e, struct error *err)
 	return backend_cpu_create(&options, &e->backend, err);
 }
 
+/* Decides how many tokens of the prompt are computed fast: whole chunks, behind which a token is left. */
+static int start_fast(struct engine *e, struct error *err)
+{
+	char name[BACKEND_FAST_NAME];
+
+	e->n_fast = 0;
+	if (!is_fast(&e->options))
+		return 0;
+	if (!forward_can_be_fast(e->model)) {
+		fprintf(stderr, "outrider-model: --arithmetic fast changes nothing: the model has "
+				"no F16 or BF16 "
+				"matrices that it is for\n");
+		return 0;
+	}
+	e->n_fast = forward_fast_tokens(e->n_prompt);
+	return e->backend->ops->fast(e->backend, name, err);
+}
+
 int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct error *err)
 {
 	const struct engine_options *o = &e->options;
@@ -352,7 +395,9 @@ int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct err
 	if (o->rows)
 		e->n_batch = o->rows;
 	struct kv_layout layout = plan_kv(e);
-	rc = map_weights(e, &weights, err);
+	rc = start_fast(e, err);
+	if (rc == 0)
+		rc = map_weights(e, &weights, err);
 	if (rc == 0)
 		rc = check_room(e, weights, kv_bytes(&layout), all_logits, err);
 	if (rc == 0)
@@ -396,6 +441,7 @@ static int run_chunk(
 			.logits = (all && first + i >= e->logits_from) ||
 				  (last && i == n - 1 && !e->sampling),
 			.cell = e->cells[i],
+			.fast = first + i < e->n_fast,
 		};
 	const struct pick_row pick = {
 		.params = e->sampling,

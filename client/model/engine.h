@@ -11,7 +11,7 @@
 struct kernels;
 
 struct engine_options {
-	const char *model, *backend, *kernels, *activations, *kv, *format;
+	const char *model, *backend, *arithmetic, *kernels, *activations, *kv, *format;
 	const char *tokens, *prompt;
 	uint32_t threads, context, prefill_chunk;
 	bool quiet, chat;
@@ -47,6 +47,9 @@ struct engine_options {
 			"slow, for tests; or cuda: a GPU; the results are the same"},            \
 		{"kernels", ARG_STRING, &(o)->kernels, 0, 0, "NAME",                             \
 			"scalar, avx2, avx512 or auto (default); the results are the same"},     \
+		{"arithmetic", ARG_STRING, &(o)->arithmetic, 0, 0, "NAME",                       \
+			"exact (default), or fast: prompts of F16 and BF16 models by the GPU's " \
+			"own library, with other bits"},                                         \
 		{"activations", ARG_STRING, &(o)->activations, 0, 0, "TYPE",                     \
 			"q8 (default), or f32: exact, slow reference kernels"},                  \
 		{"kv", ARG_STRING, &(o)->kv, 0, 0, "TYPE",                                       \
@@ -78,6 +81,7 @@ struct engine {
 	uint32_t *cells, n_batch; /* [n_batch] */
 	int32_t *tokens; /* [n_context] prompt and output */
 	uint32_t n_prompt, n_tokens, n_context;
+	uint32_t n_fast; /* tokens of the prompt that are computed fast (--arithmetic) */
 	uint32_t logits_from; /* engine_prefill of all: rows before this position are left out */
 	/* Set before engine_start: tokens of a pass with the hook `outputs` */
 	uint32_t n_oracle;

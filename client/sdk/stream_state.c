@@ -3,6 +3,7 @@
 
 #include "client/sdk/failure.h"
 #include "client/sdk/ready.h"
+#include "shared/base/arithmetic.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/given_up.h"
 #include "shared/ipc/peers.h"
@@ -174,11 +175,14 @@ static void handle_accepted(struct outrider_stream *stream, const Outrider__Acce
 	 * is no answer. */
 	if (stream->arrived > 0 && stream->arithmetic != 0 && accepted->arithmetic != 0 &&
 		stream->arithmetic != accepted->arithmetic) {
+		char names[2][ARITHMETIC_TEXT];
+
 		stream_send_cancel(stream);
 		fail(stream, ESTALE,
-			"this answer was begun with arithmetic %u, but the service came back with "
-			"arithmetic %u: it cannot go on after %u tokens",
-			stream->arithmetic, accepted->arithmetic, stream->arrived);
+			"this answer was begun with arithmetic %s, but the service came back with "
+			"arithmetic %s: it cannot go on after %u tokens",
+			arithmetic_text(stream->arithmetic, names[0]),
+			arithmetic_text(accepted->arithmetic, names[1]), stream->arrived);
 		return;
 	}
 	if (stream->arrived > 0 && stream->engine != accepted->engine && stream->engine != 0) {

@@ -12,6 +12,7 @@ static const char *const pin_names[] = {"auto", "no", "yes", NULL};
 const char *const verifier_kv_names[] = {"auto", "f32", "f16", "q8_0", "q16_0", NULL};
 static const char *const weights_names[] = {"auto", "packed", "mapped", NULL};
 static const char *const gates_names[] = {"auto", "on", "off", "near", NULL};
+static const char *const arithmetic_names[] = {"exact", "fast", NULL};
 static const char *const experts_names[] = {"auto", "mapped", "cached", NULL};
 
 #define AT(field) \
@@ -44,6 +45,13 @@ const struct config_key verifier_config_keys[] = {
 		"What happens when the GPU fails in use: cpu (the verifier starts again and goes "
 		"on with its sessions on the CPU), or end (they end with an error, and the "
 		"verifier starts again with the GPU).",
+		KNOB_AT_START, KNOB_GLOBAL},
+	{"", "arithmetic", CONFIG_ENUM, AT(arithmetic), 0, 0, arithmetic_names, "exact", NULL,
+		"fast: where a GPU computes, its own library (cuBLAS) multiplies prompts with F16 "
+		"and "
+		"BF16 weights. Other bits, still the same for every K, drafter and neighbour; "
+		"exact "
+		"answers do not go on.",
 		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "hybrid", CONFIG_ENUM, AT(hybrid), 0, 0, balance_rule_names, "off", NULL,
 		"Who computes experts that a device lacks: off, the device, after a copy; greedy, "

@@ -15,6 +15,7 @@ enum verifier_gates {
 enum verifier_experts { VERIFIER_EXPERTS_AUTO, VERIFIER_EXPERTS_MAPPED, VERIFIER_EXPERTS_CACHED };
 
 enum verifier_kv_memory { VERIFIER_KV_DEVICE, VERIFIER_KV_HOST };
+enum verifier_arithmetic { VERIFIER_ARITHMETIC_EXACT, VERIFIER_ARITHMETIC_FAST };
 enum verifier_device_lost { VERIFIER_DEVICE_LOST_CPU, VERIFIER_DEVICE_LOST_END };
 
 struct verifier_config {
@@ -23,6 +24,7 @@ struct verifier_config {
 	char device[64]; /* kernels/gpu/choice.h */
 	bool device_shared;
 	int device_lost; /* enum verifier_device_lost */
+	int arithmetic; /* enum verifier_arithmetic */
 	int hybrid; /* enum balance_rule */
 	int kernels; /* index in kernels_names */
 	int64_t threads; /* 0 = the cores on which this process may run, within its quota */
@@ -61,6 +63,10 @@ struct verifier_config {
 	 * whether there are at most four CPUs. */
 	int64_t sessions_allocated, prefill_allocated;
 	bool few_cpus;
+	/* Set when the model, and then the back end, are known: whether prompts are computed fast, and
+	 * the number of that arithmetic (shared/base/arithmetic.h; 0: the exact one). */
+	bool fast;
+	uint32_t fast_number;
 };
 
 extern const struct config_key verifier_config_keys[];

@@ -2,6 +2,7 @@
 #include "services/verifier/front/front.h"
 #include "services/verifier/state/device.h"
 
+#include "shared/base/arithmetic.h"
 #include "shared/base/clock.h"
 #include "shared/base/plural.h"
 #include "shared/base/units.h"
@@ -317,6 +318,7 @@ void admin_detail(void *arg, struct daemon_details *to)
 	uint32_t n[SESSION_DONE + 1] = {0};
 	uint64_t held = 0, drafted = 0, accepted = 0, recent_ns;
 	uint64_t total = atomic_load_explicit(&front->engine->output_total, memory_order_relaxed);
+	char arithmetic[ARITHMETIC_TEXT];
 	uint64_t recent = rate_grown(&front->rate, clock_ns(), total, &recent_ns);
 
 	for (uint32_t i = 0; i < LIMIT_SESSIONS; i++) {
@@ -332,6 +334,8 @@ void admin_detail(void *arg, struct daemon_details *to)
 	}
 	daemon_detail(to, "model", "%s", front->regions->header.model_path);
 	daemon_detail(to, "context", "%lld", (long long)front->config->context);
+	daemon_detail(to, "arithmetic", "%s",
+		arithmetic_text(verifier_config_arithmetic(front->config), arithmetic));
 	daemon_detail(to, "running", "%u", n[SESSION_PREFILL] + n[SESSION_RUNNING]);
 	daemon_detail(to, "waiting", "%u", n[SESSION_QUEUED]);
 	daemon_detail(to, "places", "%lld", (long long)front->config->sessions_max);

@@ -2,7 +2,7 @@
  * changes. */
 #include "services/verifier/front/front.h"
 
-#include "kernels/kernels.h"
+#include "shared/base/arithmetic.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 
@@ -95,14 +95,16 @@ static bool find_and_go_on(struct front *front, const struct bus_address *from, 
 static bool refuse_arithmetic(struct front *front, const struct bus_address *from,
 	uint64_t request_id, uint64_t uid, uint32_t have, uint32_t arithmetic)
 {
+	uint32_t own = verifier_config_arithmetic(front->config);
+	char names[2][ARITHMETIC_TEXT];
 	struct error err;
 
-	if (have == 0 || arithmetic == 0 || arithmetic == KERNELS_ARITHMETIC)
+	if (have == 0 || arithmetic == 0 || arithmetic == own)
 		return false;
 	int rc = error_set(&err, ESTALE,
-		"this answer was begun with arithmetic %u, but this verifier computes with "
-		"arithmetic %d: the answer cannot go on after %u tokens",
-		arithmetic, KERNELS_ARITHMETIC, have);
+		"this answer was begun with arithmetic %s, but this verifier computes with "
+		"arithmetic %s: the answer cannot go on after %u tokens",
+		arithmetic_text(arithmetic, names[0]), arithmetic_text(own, names[1]), have);
 	log_session(LOG_LEVEL_INFO, uid, 0, "refused: %s", err.text);
 	handlers_fail(front, from, request_id, uid, rc, &err);
 	return true;

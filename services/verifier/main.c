@@ -184,6 +184,8 @@ static int load_model(struct verifier *v, uint64_t kv_there, struct error *err)
 	v->device_claim = opened.claim;
 	memcpy(v->front.device_refused, opened.refused, sizeof(opened.refused));
 	if (rc == 0)
+		rc = device_open_fast(&v->config, v->model, v->backend, err);
+	if (rc == 0)
 		rc = device_open_host(&v->config, v->backend, &v->host, err);
 	if (rc == 0)
 		open_adapter(v, kv_there);

@@ -170,7 +170,7 @@ struct sessions_header {
 	 * predecessor's region named; these are the stamps of the files that it found. What clients
 	 * have of earlier answers is then of another model, whatever the fingerprint says. */
 	uint64_t other_stamps;
-	uint64_t arithmetic; /* KERNELS_ARITHMETIC of the process that computed the answers */
+	uint64_t arithmetic; /* in which the answers were computed (shared/base/arithmetic.h) */
 	uint64_t tokenizer_fingerprint; /* a drafter with another tokenizer is refused by this */
 	char model_path
 		[1024]; /* absolute; the drafter reads the target's routers and tokenizer from it */

@@ -127,7 +127,7 @@ static inline void rig_chain(struct rig *rig, struct kv_seq *seq, const int32_t 
 		assert_int_equal(kv_take(&rig->kv, seq, m, cells), 0);
 		for (uint32_t i = 0; i < m; i++)
 			batch[i] = (struct batch_token){seq, ids[first + i], seq->n + i,
-				(int32_t)i - 1, logits != NULL, cells[i], false};
+				(int32_t)i - 1, logits != NULL, cells[i], false, false};
 		assert_int_equal(forward_run(rig->forward, batch, m), 0);
 		for (uint32_t i = 0; i < m && logits; i++)
 			memcpy(logits + (size_t)(first + i) * rig->n_vocab,

@@ -107,7 +107,7 @@ static void check_sessions(struct rig *rig, const int32_t *ids, const float *exp
 			if (i >= next[s])
 				continue;
 			batch[n] = (struct batch_token){&seqs[s], ids[done[s] + i], done[s] + i,
-				i ? last[s] : -1, true, cells[s][i], false};
+				i ? last[s] : -1, true, cells[s][i], false, false};
 			last[s] = (int32_t)n++;
 		}
 	}
@@ -140,7 +140,7 @@ static void check_verification(struct rig *rig, const int32_t *ids, const float 
 			if (i > right)
 				id = (int32_t)(rig_random(&random) % rig->n_vocab);
 			batch[i] = (struct batch_token){
-				&seq, id, seq.n + i, (int32_t)i - 1, true, cells[i], false};
+				&seq, id, seq.n + i, (int32_t)i - 1, true, cells[i], false, false};
 		}
 		assert_int_equal(forward_run(rig->forward, batch, k + 1), 0);
 		for (uint32_t i = 0; i <= right; i++)
@@ -178,7 +178,7 @@ static void check_tree(struct rig *rig, const int32_t *ids, const float *expecte
 			}
 			uint32_t position = parent < 0 ? TREE_ROOT : batch[parent].position + 1;
 			batch[i] = (struct batch_token){
-				&seq, id, position, parent, true, cells[i], false};
+				&seq, id, position, parent, true, cells[i], false, false};
 		}
 		assert_int_equal(forward_run(rig->forward, batch, TREE), 0);
 		float *rows = malloc((size_t)TREE * rig->n_vocab * sizeof(*rows));
@@ -274,7 +274,7 @@ static void an_accepted_branch_becomes_the_sequence(void **state)
 	assert_int_equal(kv_take(&rig.kv, &seq, 6, cells), 0);
 	for (uint32_t i = 0; i < 6; i++)
 		batch[i] = (struct batch_token){&seq, i < 3 ? 1 : ids[8 + i - 3], 8 + i % 3,
-			i % 3 ? (int32_t)i - 1 : -1, true, cells[i], false};
+			i % 3 ? (int32_t)i - 1 : -1, true, cells[i], false, false};
 	assert_int_equal(forward_run(rig.forward, batch, 6), 0);
 	kv_commit(&rig.kv, &seq, cells + 3, 3, cells, 3);
 	float *got = malloc((size_t)N * rig.n_vocab * sizeof(*got));
@@ -296,8 +296,8 @@ static void contradictory_batches_are_refused(void **state)
 	rig_seq(&rig, &seq);
 	rig_seq(&rig, &other);
 	assert_int_equal(kv_take(&rig.kv, &seq, 4, cells), 0);
-	struct batch_token good[2] = {
-		{&seq, 1, 0, -1, true, cells[0], false}, {&seq, 2, 1, 0, true, cells[1], false}};
+	struct batch_token good[2] = {{&seq, 1, 0, -1, true, cells[0], false, false},
+		{&seq, 2, 1, 0, true, cells[1], false, false}};
 	struct batch_token bad[2];
 	assert_int_equal(forward_run(rig.forward, good, 2), 0);
 	assert_int_equal(forward_run(rig.forward, good, 0), -EINVAL);
@@ -443,8 +443,9 @@ static void the_order_in_which_experts_arrive_changes_no_bit(void **state)
 	late.broken = true;
 	late.ends = 0;
 	assert_int_equal(kv_take(&rig.kv, &seq, 1, &cell), 0);
-	assert_int_equal(forward_run(rig.forward,
-				 &(struct batch_token){&seq, 1, seq.n, -1, true, cell, false}, 1),
+	assert_int_equal(
+		forward_run(rig.forward,
+			&(struct batch_token){&seq, 1, seq.n, -1, true, cell, false, false}, 1),
 		-EIO);
 	assert_int_equal(late.ends, 1);
 	kv_commit(&rig.kv, &seq, NULL, 0, &cell, 1);

@@ -86,7 +86,7 @@ static void run_rows(struct rig *rig, struct kv_seq *seq, const struct states *s
 		assert_int_equal(kv_take(&rig->kv, seq, m, cells), 0);
 		for (uint32_t i = 0; i < m; i++) {
 			batch[i] = (struct batch_token){seq, tokens[first + i], seq->n + i,
-				(int32_t)i - 1, true, cells[i], false};
+				(int32_t)i - 1, true, cells[i], false, false};
 			memcpy(rows.taps + i * width, states->of[seq->n + i],
 				width * sizeof(*rows.taps));
 		}
@@ -106,7 +106,7 @@ static void run_drafted(struct rig *rig, struct kv_seq *seq, int32_t token, stru
 	uint32_t cell, d = rig->model->config.n_embd;
 	assert_int_equal(kv_take(&rig->kv, seq, 1, &cell), 0);
 	memcpy(rows.states, row->out, d * sizeof(*rows.states));
-	const struct batch_token one = {seq, token, seq->n, -1, true, cell, false};
+	const struct batch_token one = {seq, token, seq->n, -1, true, cell, false, false};
 	assert_int_equal(forward_run(rig->forward, &one, 1), 0);
 	kv_commit(&rig->kv, seq, &cell, 1, NULL, 0);
 	row->logits = forward_logits(rig->forward, 0);

@@ -17,6 +17,7 @@
 enum { PAGES = 24, CELLS = PAGES * KV_PAGE_CELLS, SEQS = 6, RECORDS = SEQS, CONTEXT = 300 };
 
 #define DOMAIN 5
+#define IN_DOMAIN(d) (&(const struct kv_domains){(d), (d), 0})
 
 /* What a sequence ought to be. In memory that a killed process leaves behind. */
 struct list {
@@ -321,7 +322,7 @@ static void append(struct world *w, uint32_t s)
 	list->n = seq->n + n_accepted;
 	mark(w);
 	kv_commit(&w->kv, seq, accepted, n_accepted, rejected, n_rejected);
-	kv_prefix_enter(&w->kv, seq, DOMAIN, list->tokens);
+	kv_prefix_enter(&w->kv, seq, IN_DOMAIN(DOMAIN), list->tokens);
 	snapshots_take(&w->kv, seq, n % 2 == 0 ? &w->last[s] : NULL);
 	mark(w);
 	list->kept = seq->n;
@@ -330,7 +331,8 @@ static void append(struct world *w, uint32_t s)
 /* Takes over what is there of these tokens. */
 static uint32_t prefix(struct world *w, uint32_t s, const int32_t *tokens, uint32_t n)
 {
-	uint32_t tip, found = kv_prefix_find(&w->kv, &w->seqs[s], DOMAIN, tokens, n, &tip);
+	uint32_t tip,
+		found = kv_prefix_find(&w->kv, &w->seqs[s], IN_DOMAIN(DOMAIN), tokens, n, &tip);
 	assert_true(kv_prefix_share(&w->kv, &w->seqs[s], tip));
 	assert_int_equal(w->seqs[s].n, found);
 	return found;
@@ -431,7 +433,7 @@ static void succeed(struct world *w, bool torn)
 		if (w->lists[s].owner == 0)
 			continue;
 		check_content(w, &w->seqs[s], &w->lists[s]);
-		kv_prefix_enter(&w->kv, &w->seqs[s], DOMAIN, w->lists[s].tokens);
+		kv_prefix_enter(&w->kv, &w->seqs[s], IN_DOMAIN(DOMAIN), w->lists[s].tokens);
 	}
 }
 
@@ -663,7 +665,7 @@ static void fill(struct world *w, uint32_t s, uint32_t n)
 		each_word(w, cells[i], content(list, list->n), true, true);
 	}
 	kv_commit(&w->kv, &w->seqs[s], cells, n, NULL, 0);
-	kv_prefix_enter(&w->kv, &w->seqs[s], DOMAIN, list->tokens);
+	kv_prefix_enter(&w->kv, &w->seqs[s], IN_DOMAIN(DOMAIN), list->tokens);
 }
 
 static void whole_pages_are_shared_and_the_rest_is_copied(void **state)
@@ -784,7 +786,13 @@ static void pages_are_kept_until_they_are_needed(void **state)
 	/* Another domain finds nothing. */
 	start(&w, 0);
 	assert_int_equal(
-		kv_prefix_find(&w.kv, &w.seqs[0], DOMAIN + 1, second.tokens, 192, &tip), 0);
+		kv_prefix_find(&w.kv, &w.seqs[0], IN_DOMAIN(DOMAIN + 1), second.tokens, 192, &tip),
+		0);
+	/* Nor does another one from a position on. */
+	const struct kv_domains later = {DOMAIN, DOMAIN + 1, 64},
+				earlier = {DOMAIN + 1, DOMAIN, 64};
+	assert_int_equal(kv_prefix_find(&w.kv, &w.seqs[0], &later, second.tokens, 192, &tip), 64);
+	assert_int_equal(kv_prefix_find(&w.kv, &w.seqs[0], &earlier, second.tokens, 192, &tip), 0);
 	/* A successor finds all of it. */
 	die(&w);
 	memset(w.seqs, 0, sizeof(w.seqs));
@@ -832,7 +840,7 @@ static void talk(struct world *w, int32_t nth)
 		each_word(w, cells[i], content(list, list->n), true, true);
 	}
 	kv_commit(&w->kv, &w->seqs[0], cells, 97, NULL, 0);
-	kv_prefix_enter(&w->kv, &w->seqs[0], DOMAIN, list->tokens);
+	kv_prefix_enter(&w->kv, &w->seqs[0], IN_DOMAIN(DOMAIN), list->tokens);
 	stop(w, 0);
 }
 
@@ -901,7 +909,8 @@ static void what_is_computed_twice_is_kept_once(void **state)
 					each_word(&w, cells[i], content(list, at), true, true);
 				}
 				kv_commit(&w.kv, &w.seqs[s], cells, more, NULL, 0);
-				kv_prefix_enter(&w.kv, &w.seqs[s], DOMAIN, w.lists[s].tokens);
+				kv_prefix_enter(
+					&w.kv, &w.seqs[s], IN_DOMAIN(DOMAIN), w.lists[s].tokens);
 				check_counts(&w);
 			}
 		}

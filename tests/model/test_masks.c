@@ -49,12 +49,12 @@ static void run_pass(
 	assert_int_equal(kv_take(&rig->kv, seq, rows, cells), 0);
 	for (uint32_t i = 0; i < n; i++)
 		batch[i] = (struct batch_token){
-			seq, anchors[i], seq->n + i, (int32_t)i - 1, true, cells[i], false};
+			seq, anchors[i], seq->n + i, (int32_t)i - 1, true, cells[i], false, false};
 	for (uint32_t i = 0; i < n; i++)
 		for (uint32_t j = 0; j < k; j++) {
 			uint32_t at = n + i * k + j;
 			batch[at] = (struct batch_token){seq, BATCH_MASK(j), seq->n + i + j + 1,
-				(int32_t)(j == 0 ? i : at - 1), false, cells[at], false};
+				(int32_t)(j == 0 ? i : at - 1), false, cells[at], false, false};
 		}
 	assert_int_equal(forward_run(rig->forward, batch, rows), 0);
 	kv_commit(&rig->kv, seq, cells, 1, cells + 1, rows - 1);
@@ -282,7 +282,7 @@ static void masks_without_an_adapter_are_refused(void **state)
 	rig_open(&rig, TARGET, NULL, 1, KV_F32);
 	rig_seq(&rig, &seq);
 	assert_int_equal(kv_take(&rig.kv, &seq, 1, &cell), 0);
-	const struct batch_token one = {&seq, BATCH_MASK(0), 0, -1, true, cell, false};
+	const struct batch_token one = {&seq, BATCH_MASK(0), 0, -1, true, cell, false, false};
 	assert_int_equal(forward_run(rig.forward, &one, 1), -EINVAL);
 	kv_seq_exit(&rig.kv, &seq);
 	rig_close(&rig);

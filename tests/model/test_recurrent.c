@@ -269,7 +269,7 @@ static void check_sequences(struct rig *rig, const int32_t *ids, const float *ex
 	for (uint32_t i = 0; i < TOKENS; i++) {
 		for (uint32_t s = 0; s < SEQS; s++) {
 			batch[n] = (struct batch_token){&seqs[s], ids[done[s] + i], done[s] + i,
-				i ? last[s] : -1, true, cells[s][i], i > s};
+				i ? last[s] : -1, true, cells[s][i], i > s, false};
 			last[s] = (int32_t)n++;
 		}
 	}
@@ -409,7 +409,7 @@ static void a_pass_before_the_replay_is_refused(void **state)
 	kv_commit(&rig.kv, &seq, cells, 1, NULL, 0);
 	kv_commit(&rig.kv, &seq, cells + 1, 2, NULL, 0);
 	assert_int_equal(kv_take(&rig.kv, &seq, 1, cells), 0);
-	struct batch_token next = {&seq, ids[11], seq.n, -1, false, cells[0], false};
+	struct batch_token next = {&seq, ids[11], seq.n, -1, false, cells[0], false, false};
 	assert_int_equal(forward_run(rig.forward, &next, 1), -EINVAL);
 	/* What it would have replayed is gone now: the tokens are taken back. */
 	kv_commit(&rig.kv, &seq, NULL, 0, cells, 1);

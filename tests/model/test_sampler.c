@@ -399,7 +399,7 @@ static void a_token_costs_no_heap_allocation(void **state)
 		assert_int_equal(kv_take(&rig.kv, &seq, n, cells), 0);
 		for (uint32_t j = 0; j < n; j++)
 			batch[j] = (struct batch_token){&seq, j ? 5 : history[i], i + j,
-				(int32_t)j - 1, true, cells[j], j > 0};
+				(int32_t)j - 1, true, cells[j], j > 0, false};
 		assert_int_equal(forward_run(rig.forward, batch, n), 0);
 		history[i + 1] = sampler_pick(
 			&own, &params, forward_logits(rig.forward, 0), history, i + 1, i + 1, NULL);

@@ -90,7 +90,7 @@ static void append(struct rig *rig, struct kv_seq *seq, unsigned char byte)
 	for (size_t i = 0; i < bytes; i++)
 		content[i] = (unsigned char)(byte + i % 7);
 	assert_int_equal(kv_content_append(&rig->kv, seq, order, content), 0);
-	kv_prefix_enter(&rig->kv, seq, DOMAIN, tokens);
+	kv_prefix_enter(&rig->kv, seq, &(const struct kv_domains){DOMAIN, DOMAIN, 0}, tokens);
 	free(content);
 }
 

@@ -367,6 +367,40 @@ static void a_prompt_that_finds_no_budget_waits_without_taking_a_place(void **st
 	assert_int_equal(e[1].session->index, 3);
 }
 
+static void fast_chunks_are_not_cut(void **state)
+{
+	const struct sched_limits fast = {
+		.sessions_max = 4, .prefill_chunk = 300, .rows = 16, .fast_chunk = 128};
+	struct sched_session s[] = {
+		{.n_tokens = 600, .n_kv = 0, .n_prompt = 600, .n_fast = 512, .page = 32},
+		{.n_tokens = 200, .n_kv = 128, .n_prompt = 200, .n_fast = 128},
+		{.n_tokens = 200, .n_kv = 0, .n_prompt = 200, .n_fast = 128},
+		{.n_tokens = 9, .n_kv = 8, .n_prompt = 3},
+	};
+	struct sched_entry e[4];
+
+	(void)state;
+	/* Two chunks; the other one's exact rest, as far as there is room; no room for a chunk. */
+	assert_int_equal(planned(s, 4, &fast, e), 3);
+	assert_int_equal(e[0].n, 256);
+	assert_int_equal(e[1].n, 44);
+	assert_true(e[2].decodes);
+	/* The last chunk, and what follows it. */
+	s[0].n_kv = 384;
+	s[1].n_kv = 199;
+	assert_int_equal(planned(s, 4, &fast, e), 3);
+	assert_true(e[0].n == 216 && e[0].emits);
+	/* A place to stop within a chunk does not cut it, and does not hold it up. */
+	s[0].n_kv = 0;
+	s[0].stops[0] = 96;
+	assert_int_equal(planned(s, 1, &fast, e), 1);
+	assert_int_equal(e[0].n, 128);
+	s[0].stops[0] = 0;
+	s[0].stops[1] = 288;
+	assert_int_equal(planned(s, 1, &fast, e), 1);
+	assert_int_equal(e[0].n, 256);
+}
+
 static void positions_that_must_show_their_logits_again_go_in_small_steps(void **state)
 {
 	struct sched_session s = {.n_tokens = 90, .n_kv = 0, .recorded = true, .n_prompt = 40};
@@ -435,6 +469,7 @@ int main(void)
 		cmocka_unit_test(the_order_of_many_is_by_turn_and_age),
 		cmocka_unit_test(pages_of_those_that_stand_aside_go_before_those_of_others),
 		cmocka_unit_test(a_prompt_that_finds_no_budget_waits_without_taking_a_place),
+		cmocka_unit_test(fast_chunks_are_not_cut),
 		cmocka_unit_test(positions_that_must_show_their_logits_again_go_in_small_steps),
 		cmocka_unit_test(k_leaves_room_for_the_token_after_the_draft),
 		cmocka_unit_test(

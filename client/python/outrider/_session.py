@@ -21,6 +21,13 @@ LOOK_S = 0.5
 INCOMPLETE_MAX = 3
 
 _UINT32_MAX = (1 << 32) - 1
+_FAST = 1 << 31
+
+
+def _arithmetic_text(number: int) -> str:
+    """As shared/base/arithmetic.h has it."""
+    return f"fast-{number - _FAST:08x}" if number >= _FAST else str(number)
+
 
 
 class Link(Protocol):
@@ -207,8 +214,8 @@ class Session:
         # The first part of an answer in one arithmetic, or of one model, and the rest in another are no answer at all.
         if self.arrived and self._arithmetic and accepted.arithmetic and self._arithmetic != accepted.arithmetic:
             self._send_cancel()
-            self._fail(errno.ESTALE, f"this answer was begun with arithmetic {self._arithmetic}, but the service came back with "
-                       f"arithmetic {accepted.arithmetic}: it cannot go on after {self.arrived} tokens")
+            self._fail(errno.ESTALE, f"this answer was begun with arithmetic {_arithmetic_text(self._arithmetic)}, but the service "
+                       f"came back with arithmetic {_arithmetic_text(accepted.arithmetic)}: it cannot go on after {self.arrived} tokens")
             return
         if self.arrived and self._engine and self._engine != accepted.engine:
             self._send_cancel()

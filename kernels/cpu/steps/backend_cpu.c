@@ -53,6 +53,13 @@ static int cpu_import(struct backend *backend, int fd, size_t bytes, bool write,
 	return rc;
 }
 
+static int cpu_fast(struct backend *backend, char name[BACKEND_FAST_NAME], struct error *err)
+{
+	(void)backend;
+	(void)name;
+	return error_set(err, ENOTSUP, "the CPU computes in the exact arithmetic alone");
+}
+
 static int cpu_requantise(
 	struct backend *backend, const struct matrix *from, void *to, struct error *err)
 {
@@ -302,6 +309,7 @@ static const struct backend_ops cpu_ops = {
 	.memory = cpu_memory,
 	.failure = cpu_failure,
 	.requantise = cpu_requantise,
+	.fast = cpu_fast,
 	.queue = cpu_queue_create,
 	.queue_bytes = cpu_queue_bytes,
 	.queue_free = cpu_queue_free,

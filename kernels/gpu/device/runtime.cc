@@ -646,6 +646,11 @@ void stream_launched(struct stream *s, const char *name)
 	note(s, cudaGetLastError(), name);
 }
 
+void stream_failed(struct stream *s, const char *name)
+{
+	note(s, cudaErrorUnknown, name);
+}
+
 /* What they queued must have ended. */
 static void forget_graphs(struct stream *s)
 {

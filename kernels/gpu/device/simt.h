@@ -22,6 +22,8 @@ typedef dim3 simt_dim;
 cudaStream_t stream_cuda(struct stream *stream);
 /* Records the error of a launch, if there was one; stream_wait returns it. */
 void stream_launched(struct stream *stream, const char *name);
+/* Records that a library's function has failed. */
+void stream_failed(struct stream *stream, const char *name);
 
 template <class... P, class... A>
 static inline void simt_launch(struct stream *stream, const char *name, void (*kernel)(P...),

@@ -85,6 +85,11 @@ static int gpu_requantise(
 	return requantise(kernels_select(nullptr, err), from, to, err);
 }
 
+static int gpu_fast(struct backend *backend, char name[BACKEND_FAST_NAME], struct error *err)
+{
+	return library_load(runtime_of(backend), name, err);
+}
+
 /* ---- Queues. ---- */
 
 static void layout(struct gpu_queue *q, struct gpu_carve *c)
@@ -93,6 +98,7 @@ static void layout(struct gpu_queue *q, struct gpu_carve *c)
 	gpu_ffn_layout(q, c);
 	gpu_pick_layout(q, c);
 	gpu_adapt_layout(q, c);
+	gpu_fast_layout(q, c);
 }
 
 static size_t layout_bytes(const struct queue_limits *limits)
@@ -116,6 +122,8 @@ static void gpu_queue_free(struct queue *queue)
 {
 	struct gpu_queue *q = gpu_queue(queue);
 
+	if (q->library)
+		library_close(q->library);
 	if (q->stream)
 		stream_destroy(q->stream);
 	gpu_pick_close(q);
@@ -158,8 +166,12 @@ static int gpu_queue_create(struct backend *backend, const struct queue_limits *
 	struct gpu_carve carve = {q->memory.device, 0};
 	layout(q, &carve);
 	gpu_mla_open(q);
-	*out = &q->queue;
-	return 0;
+	rc = gpu_fast_open(q, err);
+	if (rc < 0)
+		gpu_queue_free(&q->queue);
+	else
+		*out = &q->queue;
+	return rc;
 }
 
 static void gpu_set_spin(struct queue *q, uint64_t spin_ns)
@@ -291,6 +303,7 @@ static struct backend_ops table(const char *name)
 	ops.products = in_graph<gpu_products>;
 	ops.logits = in_graph<gpu_logits>;
 	ops.requantise = gpu_requantise;
+	ops.fast = gpu_fast;
 	ops.adapt = gpu_adapt;
 	ops.silu_norm = gpu_silu_norm;
 	return ops;

@@ -155,6 +155,54 @@ static void run_experts(struct gpu_queue *q, experts_args *a, const struct ffn *
 		run_additions(q, a, adds, n, true);
 }
 
+/* A product of a feed-forward that every row goes through, for rows that are fast: `one` has them. */
+static void fast_product(
+	struct gpu_queue *q, const experts_args *a, const struct matrix *w, unsigned matrix)
+{
+	const expert_one *e = a->of;
+	const struct step_run run = {e->first, e->n};
+	const struct dev_rows hidden = {
+		(unsigned char *)a->hidden[matrix == EXPERT_UP], a->width * sizeof(float), 0};
+	bool down = matrix == EXPERT_DOWN;
+
+	if (!matrix_fast(w)) {
+		product(q, a, w, matrix, 1, e->n);
+		return;
+	}
+	const struct matrix seen = dev_matrix(q, w);
+	gpu_fast_product(q, &seen, dev_piece(down ? hidden : a->x, run),
+		dev_piece(down ? a->y : hidden, run));
+}
+
+static void run_fast(struct gpu_queue *q, const experts_args *a, const struct ffn *ffn)
+{
+	fast_product(q, a, &ffn->gate, EXPERT_GATE);
+	fast_product(q, a, &ffn->up, EXPERT_UP);
+	experts_launch_activate(q->stream, a, 1, a->of->n);
+	fast_product(q, a, &ffn->down, EXPERT_DOWN);
+}
+
+/* A feed-forward some of whose rows are fast. `one`: what is the same for all. */
+static void run_in_pieces(struct gpu_queue *q, const experts_args *all, const expert_one *one,
+	const struct step_dense_ffn *step)
+{
+	const struct ffn_additions adds = {&step->adapt, dev_array<const uint8_t>(step->gated)};
+
+	gpu_each_piece(&step->fast, step->y.n, [&](struct step_run run, bool is_fast) {
+		experts_args a = *all;
+		expert_one *piece = stream_array<expert_one>(q->stream, 1);
+
+		*piece = *one;
+		piece->first = piece->at = run.first;
+		piece->n = run.n;
+		a.of = piece;
+		if (is_fast)
+			run_fast(q, &a, &step->ffn);
+		else
+			run_experts(q, &a, &step->ffn, step->adapt ? &adds : nullptr, 1, run.n);
+	});
+}
+
 static const unsigned char *weights_of(const struct gpu_queue *q, const struct matrix *w)
 {
 	return (const unsigned char *)dev_matrix(q, w).data;
@@ -184,7 +232,10 @@ void gpu_dense_ffn(struct queue *queue, const struct step_dense_ffn *step)
 	a.of = one;
 	a.y = dev_rows(&step->y);
 	const struct ffn_additions adds = {&step->adapt, dev_array<const uint8_t>(step->gated)};
-	run_experts(q, &a, ffn, step->adapt ? &adds : nullptr, 1, step->y.n);
+	if (step->fast.n > 0 && (matrix_fast(w[0]) || matrix_fast(w[1]) || matrix_fast(w[2])))
+		run_in_pieces(q, &a, one, step);
+	else
+		run_experts(q, &a, ffn, step->adapt ? &adds : nullptr, 1, step->y.n);
 	if (step->x.buffer && step->y.n > 0) {
 		residual_args r = {ffn->down.rows, a.y, dev_rows(&step->x),
 			dev_floats(q, step->bias, ffn->down.rows)};

@@ -111,6 +111,26 @@ void gpu_product(struct gpu_queue *q, const struct product_call *call)
 	}
 }
 
+/* A product some of whose rows are fast. */
+static void product_in_pieces(
+	struct gpu_queue *q, const struct product_call *call, const struct step_fast *fast)
+{
+	const struct matrix w = dev_matrix(q, &call->w);
+
+	gpu_each_piece(fast, call->y.n, [&](struct step_run run, bool is_fast) {
+		struct product_call piece = *call;
+
+		piece.x = {dev_piece(call->x.f32, run), dev_piece(call->x.q8, run)};
+		piece.y = dev_piece(call->y, run);
+		if (piece.keep)
+			piece.keep += run.first;
+		if (is_fast)
+			gpu_fast_product(q, &w, piece.x.f32, piece.y);
+		else
+			gpu_product(q, &piece);
+	});
+}
+
 void gpu_products(struct queue *queue, const struct step_products *step)
 {
 	struct gpu_queue *q = gpu_queue(queue);
@@ -124,7 +144,10 @@ void gpu_products(struct queue *queue, const struct step_products *step)
 		call.y = dev_rows(&p->y);
 		call.keep = dev_array<const uint32_t>(p->keep);
 		call.kept = dev_rows(&p->kept);
-		gpu_product(q, &call);
+		if (step->fast.n > 0 && matrix_fast(&p->w))
+			product_in_pieces(q, &call, &step->fast);
+		else
+			gpu_product(q, &call);
 	}
 }
 

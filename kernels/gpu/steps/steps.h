@@ -11,6 +11,7 @@
 #include "simt.h"
 
 #include "kernels/gpu/kernels/rows.cuh"
+#include "kernels/gpu/library.h"
 #include "kernels/gpu/runtime.h"
 
 #include <cassert>
@@ -34,6 +35,8 @@ struct gpu_queue {
 	void *attention; /* of attend.cc and mla.cc */
 	unsigned char *ffn; /* of experts.cc */
 	float *between; /* of adapt.cc */
+	unsigned char *fast; /* of fast.cc */
+	struct library *library; /* null: there are no fast rows */
 };
 
 /* Divides q->memory; called twice: with base null it only counts. */
@@ -126,6 +129,35 @@ void gpu_adapt(struct queue *q, const struct step_adapt *step);
 void gpu_silu_norm(struct queue *q, const struct step_silu_norm *step);
 void gpu_embed_masks(struct gpu_queue *q, const struct step_embed *step);
 void gpu_adapt_layout(struct gpu_queue *q, struct gpu_carve *c);
+/* fast.cc: products by the device's library. open comes behind the layout. */
+void gpu_fast_layout(struct gpu_queue *q, struct gpu_carve *c);
+int gpu_fast_open(struct gpu_queue *q, struct error *err);
+/* y[i] = w * x[i], of float32 rows; w: as kernels see it, matrix_fast. The result depends on x.n. */
+void gpu_fast_product(
+	struct gpu_queue *q, const struct matrix *w, struct dev_rows x, struct dev_rows y);
+/* The rows of a step between its runs: calls fn for each piece that is not empty, in order. */
+template <class F> void gpu_each_piece(const struct step_fast *fast, uint32_t n, const F &fn)
+{
+	uint32_t at = 0;
+
+	for (uint32_t i = 0; i < fast->n; i++) {
+		const struct step_run run = fast->of[i];
+
+		assert(run.first >= at && run.n > 0 && run.n <= n - run.first);
+		if (run.first > at)
+			fn(step_run{at, run.first - at}, false);
+		fn(run, true);
+		at = run.first + run.n;
+	}
+	if (at < n)
+		fn(step_run{at, n - at}, false);
+}
+static inline struct dev_rows dev_piece(struct dev_rows rows, struct step_run run)
+{
+	if (!rows.at)
+		return rows;
+	return {rows.at + run.first * rows.stride, rows.stride, run.n};
+}
 /* pick.cc. open makes what a queue needs beside its layout, before that. */
 void gpu_pick(struct queue *q, const struct step_pick *step);
 void gpu_pick_layout(struct gpu_queue *q, struct gpu_carve *c);

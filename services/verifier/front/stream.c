@@ -1,7 +1,6 @@
 /* Tokens and text from the session page to the client. */
 #include "services/verifier/front/front.h"
 
-#include "kernels/kernels.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 
@@ -128,11 +127,11 @@ static int send_to(struct front *front, uint32_t index, Outrider__Envelope *enve
 static void fill_accepted(struct front *front, Outrider__Accepted *out)
 {
 	out->generation = daemon_generation(front->daemon);
-	out->arithmetic = KERNELS_ARITHMETIC;
-	out->engine = front->model->fingerprint ^ front->regions->header.other_stamps ^
-		      ((uint64_t)front->regions->kv_layout.type + 1 +
-			      ((uint64_t)KERNELS_ARITHMETIC << 8)) *
-			      0x9E3779B97F4A7C15u;
+	out->arithmetic = verifier_config_arithmetic(front->config);
+	out->engine =
+		front->model->fingerprint ^ front->regions->header.other_stamps ^
+		((uint64_t)front->regions->kv_layout.type + 1 + ((uint64_t)out->arithmetic << 8)) *
+			0x9E3779B97F4A7C15u;
 }
 
 void stream_accepted(struct front *front, uint32_t index)

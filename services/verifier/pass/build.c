@@ -109,6 +109,7 @@ static void add_rows(struct pass *pass, struct pass_part *part)
 			.position = position,
 			.parent = i == 0 ? -1 : (int32_t)(first + i - 1),
 			.cell = cells[first + i],
+			.fast = position < s->n_fast,
 		};
 	}
 	for (uint32_t i = 0; i < part->n_drafts; i++) {

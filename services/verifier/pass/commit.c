@@ -50,8 +50,8 @@ static void enter_prefixes(struct engine *engine, const struct pass *pass)
 		/* Keys and values that an expert budget changed are for no other session. Up to the
 		 * first draft there are none. */
 		if (!page->request.budgeted || !part->decodes)
-			kv_prefix_enter(&engine->kv, &part->session->seq,
-				page->request.prefix_domain, page->tokens);
+			kv_prefix_enter(&engine->kv, &part->session->seq, &part->session->domains,
+				page->tokens);
 	}
 }
 

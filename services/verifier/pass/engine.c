@@ -77,7 +77,7 @@ static int allocate(struct engine *engine, struct error *err)
 
 	struct pass *pass = &engine->pass;
 	pass->max = pass_limits(engine->tuning->sessions_max, engine->tuning->prefill_chunk,
-		o->config->context, o->config->budget_oracle);
+		o->config->context, o->config->budget_oracle, o->config->fast);
 	pass->max.adapter = o->adapter;
 	pass->parts = calloc(LIMIT_SESSIONS, sizeof(*pass->parts));
 	pass->batch = calloc(pass->max.n_batch, sizeof(*pass->batch));
@@ -168,6 +168,18 @@ int engine_create(const struct engine_options *options, struct engine **out, str
 	return rc;
 }
 
+/* Pages of exact tokens behind a fast beginning. */
+#define BEHIND_FAST UINT64_C(0x6661737420656e64)
+
+static void set_fast(const struct engine *engine, struct engine_session *s)
+{
+	uint64_t domain = s->page->request.prefix_domain;
+	bool fast = engine->o.config->fast;
+
+	s->n_fast = fast ? forward_fast_tokens(s->page->n_prompt) : 0;
+	s->domains = (struct kv_domains){domain, fast ? domain ^ BEHIND_FAST : domain, s->n_fast};
+}
+
 /* Prepares a session: its text and end from its tokens, and its KV pages if they are there. */
 static void enter(struct engine *engine, uint32_t index)
 {
@@ -182,6 +194,7 @@ static void enter(struct engine *engine, uint32_t index)
 	s->end_before = (enum session_end)atomic_load_explicit(&s->page->end, memory_order_relaxed);
 	s->live = true;
 	s->n_tokens = journal_n_tokens(s->page);
+	set_fast(engine, s);
 	s->last_snapshot = KV_NONE;
 	s->sched.index = index;
 	engine->order_stale = true;
@@ -193,7 +206,7 @@ static void enter(struct engine *engine, uint32_t index)
 static void recover_kv(struct engine *engine, struct engine_session *s, uint32_t limit)
 {
 	kv_adopt(&engine->kv, &s->seq, limit);
-	kv_prefix_enter(&engine->kv, &s->seq, s->page->request.prefix_domain, s->page->tokens);
+	kv_prefix_enter(&engine->kv, &s->seq, &s->domains, s->page->tokens);
 	/* It may find a snapshot when it starts. */
 	if (s->seq.n == 0)
 		kv_seq_exit(&engine->kv, &s->seq);

@@ -191,6 +191,7 @@ static inline struct sched_limits engine_limits(const struct engine *engine)
 		.sessions_max = engine->tuning->sessions_max,
 		.prefill_chunk = engine->tuning->prefill_chunk,
 		.rows = LIMIT_DRAFT_SHARE + 1,
+		.fast_chunk = FORWARD_FAST_CHUNK,
 	};
 }
 

@@ -53,15 +53,16 @@ static void choose_stops(const struct engine *engine, struct engine_session *s)
 {
 	struct sched_session *sched = &s->sched;
 	uint32_t n = s->sched.n_prompt, last = (n - 1) / KV_PAGE_CELLS * KV_PAGE_CELLS, i = 0;
+	uint32_t met = session_goes_on(s, s->n_met);
 
 	sched->stops[0] = sched->stops[1] = sched->page = 0;
 	if (engine->kv.snapshots.n == 0 || sched->n_kv >= n)
 		return;
 	bool states = engine->kv.states.layout.n_layers > 0;
 	sched->page = states ? KV_PAGE_CELLS : 0;
-	if (s->n_met >= sched->n_kv + STOP_TOKENS && s->n_met < last)
-		sched->stops[i++] = s->n_met;
-	if (states && last >= (i > 0 ? s->n_met : sched->n_kv / KV_PAGE_CELLS * KV_PAGE_CELLS) +
+	if (met >= sched->n_kv + STOP_TOKENS && met < last)
+		sched->stops[i++] = met;
+	if (states && last >= (i > 0 ? met : sched->n_kv / KV_PAGE_CELLS * KV_PAGE_CELLS) +
 				      STOP_TOKENS)
 		sched->stops[i] = last;
 }
@@ -84,6 +85,7 @@ static void look(struct engine *engine, struct engine_session *s, uint64_t now_n
 		.n_kv = s->seq.n,
 		.n_pages = s->seq.n_pages,
 		.n_prompt = s->page->n_prompt,
+		.n_fast = s->n_fast,
 		.paused = s->asleep || s->recall.on ||
 			  (session_n_out(s, s->n_tokens) >= credit + engine->tuning->ahead_max &&
 				  s->end_before == SESSION_END_NONE),
@@ -138,6 +140,38 @@ void pass_sweep(struct engine *engine, const struct pass *pass)
 		memory_order_relaxed);
 }
 
+/* Drops what a session has of a fast chunk that it has not whole: a predecessor's pages, or what came
+ * from disk, may end anywhere. */
+static void drop_part_of_chunk(struct engine *engine, struct engine_session *s)
+{
+	uint32_t n = session_goes_on(s, s->seq.n);
+
+	if (s->seq.owner == 0 || n == s->seq.n)
+		return;
+	/* It may forget more than it is told to. */
+	for (; n > 0 && n != s->seq.n; n = session_goes_on(s, s->seq.n))
+		kv_truncate(&engine->kv, &s->seq, n);
+	if (n == 0) {
+		kv_seq_exit(&engine->kv, &s->seq);
+		s->waits = false;
+	}
+	s->sched.n_kv = s->seq.n;
+	s->sched.n_pages = s->seq.n_pages;
+}
+
+/* How many of its first n tokens the session finds, and can go on behind; *tip: their last page. */
+static uint32_t find_prefix(
+	struct engine *engine, const struct engine_session *s, uint32_t n, uint32_t *tip)
+{
+	uint32_t found;
+
+	do {
+		found = kv_prefix_find(&engine->kv, &s->seq, &s->domains, s->page->tokens, n, tip);
+		n = session_goes_on(s, found);
+	} while (n != found && found > s->seq.n);
+	return found;
+}
+
 /* A session that is about to start takes over pages of other sessions that contain the beginning of
  * its tokens; until it starts, also those that appear later. */
 static void take_over_prefix(struct engine *engine, struct engine_session *s)
@@ -147,11 +181,9 @@ static void take_over_prefix(struct engine *engine, struct engine_session *s)
 	/* Its record could not be had: it begins with what it has. */
 	if (s->seq.owner != 0 && s->seq.own != KV_NONE)
 		return;
-	s->n_met = kv_prefix_pages(
-		&engine->kv, &s->seq, s->page->request.prefix_domain, s->page->tokens, n, &tip);
+	s->n_met = kv_prefix_pages(&engine->kv, &s->seq, &s->domains, s->page->tokens, n, &tip);
 	choose_stops(engine, s);
-	if (kv_prefix_find(&engine->kv, &s->seq, s->page->request.prefix_domain, s->page->tokens, n,
-		    &tip) == s->seq.n)
+	if (find_prefix(engine, s, n, &tip) == s->seq.n)
 		return;
 	if (s->seq.owner == 0 &&
 		kv_seq_init(&s->seq, s->uid, (uint32_t)engine->o.config->context) != 0)
@@ -166,6 +198,8 @@ static void take_over_prefix(struct engine *engine, struct engine_session *s)
 
 static void take_over_prefixes(struct engine *engine)
 {
+	for (uint32_t r = 0; engine->o.config->fast && r < engine->n_order; r++)
+		drop_part_of_chunk(engine, &engine->sessions[engine->order[r]->index]);
 	for (uint32_t r = 0; r < engine->n_order && r < engine->tuning->sessions_max; r++) {
 		struct engine_session *s = &engine->sessions[engine->order[r]->index];
 
@@ -234,6 +268,8 @@ uint32_t pass_plan(struct engine *engine, struct pass *pass)
 	put_in_order(engine, pass->start_ns);
 	limits.prefill_chunk = sched_chunk(&engine->cost,
 		sched_pass_ns_max(engine->order, engine->n_order, &limits), limits.prefill_chunk);
+	if (engine->o.config->fast && limits.prefill_chunk < FORWARD_FAST_CHUNK)
+		limits.prefill_chunk = FORWARD_FAST_CHUNK;
 	refuse_hopeless(engine, &limits, pass->start_ns);
 	pass->n_parts = sched_plan(engine->order, engine->n_order, &limits, plan);
 	for (uint32_t i = 0; i < pass->n_parts; i++) {

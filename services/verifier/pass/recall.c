@@ -16,10 +16,11 @@
 /* The id on disk of the page that ends with token n; 0: there is none. */
 static uint64_t id_before(struct engine *engine, const struct engine_session *s, uint32_t n)
 {
-	uint64_t domain = s->page->request.prefix_domain, id = 0;
+	uint64_t id = 0;
 
 	for (uint32_t at = 0; at < n; at += KV_PAGE_CELLS) {
-		id = prefix_disk_find(engine->disk.disk, id, domain, s->page->tokens + at);
+		id = prefix_disk_find(
+			engine->disk.disk, id, kv_domain_at(&s->domains, at), s->page->tokens + at);
 		if (id == 0)
 			break;
 	}
@@ -37,17 +38,20 @@ static bool find_state(struct engine *engine, struct engine_session *s, uint32_t
 {
 	struct recall *r = &s->recall;
 	struct prefix_disk *disk = engine->disk.disk;
-	uint64_t domain = s->page->request.prefix_domain, id = 0, state;
+	uint64_t id = 0, state;
 
 	r->until = 0;
 	for (uint32_t at = 0; at + KV_PAGE_CELLS <= n; at += KV_PAGE_CELLS) {
+		uint64_t domain = kv_domain_at(&s->domains, at);
+		uint32_t end = at + KV_PAGE_CELLS;
+
 		id = prefix_disk_find(disk, id, domain, s->page->tokens + at);
 		if (id == 0)
 			break;
 		state = prefix_disk_find(disk, id, domain, prefix_state_tokens);
-		if (state == 0)
+		if (state == 0 || session_goes_on(s, end) != end)
 			continue;
-		r->until = at + KV_PAGE_CELLS;
+		r->until = end;
 		r->state_id = state;
 	}
 	if (r->until <= s->seq.n)
@@ -72,7 +76,6 @@ static void ask_state(struct engine *engine, struct recall *r)
 static void ask(struct engine *engine, struct engine_session *s)
 {
 	struct recall *r = &s->recall;
-	uint64_t domain = s->page->request.prefix_domain;
 	uint32_t end = has_states(engine) ? r->until : session_prefix_tokens(s);
 
 	while (r->more && r->n < RECALL_AHEAD) {
@@ -80,8 +83,8 @@ static void ask(struct engine *engine, struct engine_session *s)
 		uint64_t id = 0;
 
 		if (at + KV_PAGE_CELLS <= end)
-			id = prefix_disk_find(
-				engine->disk.disk, r->last, domain, s->page->tokens + at);
+			id = prefix_disk_find(engine->disk.disk, r->last,
+				kv_domain_at(&s->domains, at), s->page->tokens + at);
 		r->more = id != 0;
 		if (id == 0)
 			break;
@@ -189,7 +192,7 @@ static void finish(struct engine *engine, struct engine_session *s)
 static bool is_right(const struct engine_session *s, const struct prefix_header *header)
 {
 	return header->before == s->recall.before &&
-	       header->domain == s->page->request.prefix_domain &&
+	       header->domain == kv_domain_at(&s->domains, s->recall.from) &&
 	       memcmp(header->tokens, s->page->tokens + s->recall.from, sizeof(header->tokens)) ==
 		       0;
 }
@@ -200,7 +203,6 @@ static bool append(struct engine *engine, struct engine_session *s)
 {
 	struct recall *r = &s->recall;
 	struct kv *kv = &engine->kv;
-	uint64_t domain = s->page->request.prefix_domain;
 	const struct prefix_header *header;
 	uint32_t tip;
 
@@ -211,14 +213,14 @@ static bool append(struct engine *engine, struct engine_session *s)
 	s->waits = true;
 	/* It gets another one when its pages are there, or loses them. */
 	snapshots_unpin(kv, &s->seq);
-	if (kv_prefix_pages(kv, &s->seq, domain, s->page->tokens, r->from + KV_PAGE_CELLS, &tip) >
-		r->from)
+	if (kv_prefix_pages(kv, &s->seq, &s->domains, s->page->tokens, r->from + KV_PAGE_CELLS,
+		    &tip) > r->from)
 		return kv_prefix_share(kv, &s->seq, tip) && s->seq.n > r->from;
 	if (s->seq.n != r->from || !is_right(s, header) ||
 		kv_content_append(
 			kv, &s->seq, header->order, prefix_buffer_content(r->buffer[0])) != 0)
 		return false;
-	kv_prefix_enter(kv, &s->seq, domain, s->page->tokens);
+	kv_prefix_enter(kv, &s->seq, &s->domains, s->page->tokens);
 	kv->pages[s->seq.cell[r->from] / KV_PAGE_CELLS].tag = r->id[0];
 	counter_add(&engine->disk.recalled_tokens, KV_PAGE_CELLS);
 	return s->seq.own == KV_NONE;
@@ -252,7 +254,7 @@ static bool take_state(struct engine *engine, struct engine_session *s, bool *wa
 		if (*waits)
 			return true;
 		bool right = rc == 0 && header->before == r->before &&
-			     header->domain == s->page->request.prefix_domain;
+			     header->domain == kv_domain_at(&s->domains, r->until - KV_PAGE_CELLS);
 		if (right)
 			right = recall_state_arrived(engine, r->snapshot);
 		else

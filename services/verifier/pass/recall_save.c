@@ -1,7 +1,6 @@
 /* Writes pages of the KV cache to disk: see recall.h. */
 #include "services/verifier/pass/recall.h"
 
-#include "kernels/kernels.h"
 #include "services/verifier/pass/engine.h"
 #include "shared/base/clock.h"
 #include "shared/base/counter.h"
@@ -34,7 +33,7 @@ int recall_open(struct engine *engine, struct error *err)
 		.content_bytes = kv_content_bytes(&engine->kv),
 		.shape = {.model = model->fingerprint,
 			.stamps = gguf_stamps(model->gguf),
-			.arithmetic = KERNELS_ARITHMETIC,
+			.arithmetic = verifier_config_arithmetic(config),
 			.kv_type = (uint32_t)layout->type,
 			.n_layers = layout->n_layers,
 			.n_kv_heads = layout->n_kv_heads,

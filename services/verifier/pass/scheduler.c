@@ -15,7 +15,18 @@ static uint32_t ends_well(const struct sched_session *s, uint32_t n)
 	return end - s->n_kv;
 }
 
-/* How many committed tokens to compute now; at least one if budget is. */
+/* The same, so that no fast chunk is cut: 0 where the budget has no room for one. */
+static uint32_t ends_whole(const struct sched_session *s, const struct sched_limits *limits,
+	uint32_t n, uint32_t budget)
+{
+	if (s->n_kv >= s->n_fast || s->n_kv + n >= s->n_fast)
+		return n;
+	uint32_t whole = n / limits->fast_chunk * limits->fast_chunk;
+
+	return whole == 0 && budget >= limits->fast_chunk ? limits->fast_chunk : whole;
+}
+
+/* How many committed tokens to compute now; 0 where the budget has no room for any. */
 static uint32_t chunk(
 	const struct sched_session *s, const struct sched_limits *limits, uint32_t budget)
 {
@@ -23,7 +34,7 @@ static uint32_t chunk(
 
 	if (n > budget)
 		n = budget;
-	n = ends_well(s, n);
+	n = ends_whole(s, limits, ends_well(s, n), budget);
 	/* There are few rows of logits, so output positions whose logits are wanted are computed in
 	 * small steps. The prompt before them is not, because its logits are not wanted. */
 	if (s->recorded && s->n_kv + n > s->n_prompt) {

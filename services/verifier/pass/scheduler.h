@@ -16,6 +16,9 @@ struct sched_session {
 	bool aside; /* its client is gone or takes nothing, so other sessions come first */
 	bool recorded; /* wants the logits of output positions also where they are computed again */
 	uint32_t n_prompt;
+	/* Its first n_fast tokens are computed in whole chunks of sched_limits.fast_chunk tokens, n_kv
+	 * being a multiple of that. */
+	uint32_t n_fast;
 	uint64_t client; /* sessions of one client have the same number; 0: not known */
 	int32_t priority; /* -LIMIT_PRIORITY..LIMIT_PRIORITY: the greater come first */
 	uint64_t begun_ns; /* when it was admitted */
@@ -38,6 +41,7 @@ struct sched_limits {
 	uint32_t sessions_max; /* entries of a batch */
 	uint32_t prefill_chunk; /* tokens of all prefilling entries together */
 	uint32_t rows; /* rows of logits of one session in a pass */
+	uint32_t fast_chunk; /* at most prefill_chunk; needed where a session has n_fast */
 };
 
 struct sched_ageing {

@@ -11,6 +11,8 @@
 #include "services/verifier/pass/sched_share.h"
 #include "services/verifier/pass/scheduler.h"
 #include "shared/model/kv/kv.h"
+#include "shared/model/kv/kv_prefix.h"
+#include "shared/model/pass/forward.h"
 #include "shared/model/text/tokenizer.h"
 #include "shared/spec/policy.h"
 
@@ -35,6 +37,10 @@ struct engine_session {
 	/* how many of them are not journalled yet, so that only the engine knows them */
 	uint32_t n_fresh;
 	struct kv_seq seq; /* owner 0: it holds no pages now */
+	/* How many of its tokens are fast (forward_fast_tokens), and under which domains its pages are
+	 * found: what is exact behind a fast beginning may be fast in a longer prompt. */
+	uint32_t n_fast;
+	struct kv_domains domains;
 	/* With recurrent layers: how many of its tokens have pages that others had before, when it
 	 * began; and the page of the snapshot that it made last while it decoded (snapshots.h). */
 	uint32_t n_met, last_snapshot;
@@ -61,6 +67,12 @@ struct engine_session {
 static inline uint32_t session_prefix_tokens(const struct engine_session *s)
 {
 	return (s->sched.recorded ? s->sched.n_prompt : s->sched.n_tokens) - 1;
+}
+
+/* Up to which of n tokens the session can go on: fast ones are computed in whole chunks. */
+static inline uint32_t session_goes_on(const struct engine_session *s, uint32_t n)
+{
+	return n < s->n_fast ? n / FORWARD_FAST_CHUNK * FORWARD_FAST_CHUNK : n;
 }
 
 /* How many of n_tokens committed tokens are output. */

@@ -2,10 +2,12 @@
 
 #include "kernels/gpu/choice.h"
 #include "kernels/kv_format.h"
+#include "kernels/kernels.h"
 #include "services/verifier/state/tuning.h"
 #include "shared/base/cpus.h"
 #include "shared/base/file.h"
 #include "shared/base/nodes.h"
+#include "shared/model/pass/forward.h"
 #include "shared/spec/kv_plan.h"
 #include "shared/spec/session.h"
 
@@ -29,6 +31,12 @@ static int check_relations(const struct verifier_config *config, struct error *e
 			"sessions_max %lld and queue_max %lld: together at most %d",
 			(long long)config->sessions_max, (long long)config->queue_max,
 			LIMIT_SESSIONS);
+	/* A chunk that is smaller would be computed again and again, and never end. */
+	if (config->arithmetic == VERIFIER_ARITHMETIC_FAST &&
+		config->prefill_chunk < FORWARD_FAST_CHUNK)
+		return error_set(err, EINVAL,
+			"prefill_chunk %lld: arithmetic = fast needs %d or more",
+			(long long)config->prefill_chunk, FORWARD_FAST_CHUNK);
 	int rc = has_budget(config)
 			 ? layer_limits_form("budget_experts", config->budget_experts, err)
 			 : 0;
@@ -78,6 +86,11 @@ int verifier_config_resolve(struct verifier_config *config, struct error *err)
 	int rc = gpu_choice_read(config->device, &choice, &device, err);
 	if (rc != 0)
 		return rc;
+	if (choice == GPU_CHOICE_CPU && config->arithmetic == VERIFIER_ARITHMETIC_FAST)
+		return error_set(err, EINVAL,
+			"arithmetic = fast needs a GPU (device), and device is cpu, which computes "
+			"in "
+			"the exact arithmetic alone");
 	if (config->threads == 0)
 		config->threads = cpus.threads;
 	/* Two unbound threads were seen to share one of two idle CPUs for seconds, at half the
@@ -153,6 +166,7 @@ int verifier_config_fit(
 	int rc = check_context(config->context, model, err);
 	if (rc < 0)
 		return rc;
+	config->fast = config->arithmetic == VERIFIER_ARITHMETIC_FAST && forward_can_be_fast(model);
 	if (config->kv_tokens == 0)
 		config->kv_tokens = kv_plan_tokens(config->sessions_max, config->context);
 	rc = verifier_config_check_budget(config, model, err);
@@ -184,6 +198,11 @@ int verifier_config_fits(const struct verifier_config *next, const struct verifi
 	if (next->kv_tokens == 0 || next->kv_tokens == now->kv_tokens)
 		return 0;
 	return check_kv_tokens(next->kv_tokens, context, err);
+}
+
+uint32_t verifier_config_arithmetic(const struct verifier_config *config)
+{
+	return config->fast_number != 0 ? config->fast_number : KERNELS_ARITHMETIC;
 }
 
 enum kv_type verifier_config_kv_type(

@@ -45,6 +45,10 @@ int verifier_config_read_budget(const struct verifier_config *config, const stru
 int verifier_config_check_budget(
 	const struct verifier_config *config, const struct model *model, struct error *err);
 
+/* The number of the arithmetic that answers are computed in (shared/base/arithmetic.h), once the back
+ * end is known. */
+uint32_t verifier_config_arithmetic(const struct verifier_config *config);
+
 /* The configured type, or kv_type_auto. */
 enum kv_type verifier_config_kv_type(
 	const struct verifier_config *config, const struct model *model);

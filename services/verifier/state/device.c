@@ -1,5 +1,6 @@
 #include "services/verifier/state/device.h"
 
+#include "kernels/arithmetic.h"
 #include "kernels/cpu/steps/backend_cpu.h"
 #include "kernels/gpu/backend.h"
 #include "kernels/gpu/choice.h"
@@ -52,8 +53,8 @@ static struct extent extent_of(const struct verifier_config *config)
 static uint64_t pass_bytes(const struct verifier_config *config, const struct model *model,
 	struct backend *backend, const struct extent *extent)
 {
-	const struct forward_limits limits = pass_limits(
-		extent->sessions, extent->chunk, extent->context, config->budget_oracle);
+	const struct forward_limits limits = pass_limits(extent->sessions, extent->chunk,
+		extent->context, config->budget_oracle, config->fast);
 
 	return forward_bytes(model, backend, &limits);
 }
@@ -91,12 +92,12 @@ static uint64_t both_bytes(const struct verifier_config *config, const struct mo
 
 /* A step to what takes less: fewer sessions, then shorter chunks of prompts, then a shorter context.
  * False: there is none. */
-static bool lessen(struct extent *extent)
+static bool lessen(struct extent *extent, int64_t chunk_min)
 {
 	if (extent->sessions > 1)
 		extent->sessions /= 2;
-	else if (extent->chunk > 16)
-		extent->chunk /= 2;
+	else if (extent->chunk > chunk_min)
+		extent->chunk = extent->chunk / 2 > chunk_min ? extent->chunk / 2 : chunk_min;
 	else if (extent->context > 256)
 		extent->context /= 2;
 	else
@@ -111,7 +112,8 @@ static void say_what_fits(const struct verifier_config *config, const struct mod
 {
 	struct extent e = extent_of(config);
 
-	while (both_bytes(config, model, backend, &e) > room && lessen(&e))
+	while (both_bytes(config, model, backend, &e) > room &&
+		lessen(&e, config->fast ? FORWARD_FAST_CHUNK : 16))
 		continue;
 	if (both_bytes(config, model, backend, &e) <= room)
 		snprintf(out, out_bytes,
@@ -176,7 +178,7 @@ int device_check_adapter(const struct verifier_config *config, const struct mode
 	struct error *err)
 {
 	struct forward_limits limits = pass_limits(config->sessions_max, config->prefill_chunk,
-		config->context, config->budget_oracle);
+		config->context, config->budget_oracle, config->fast);
 
 	if (backend->device == NULL)
 		return 0;
@@ -249,6 +251,35 @@ int device_open(const struct verifier_config *config, const struct model *model,
 		return open_cpu(config, &out->backend, err);
 	}
 	return rc == 0 ? 0 : error_set(err, -rc, "device = %s: %s", config->device, why.text);
+}
+
+int device_open_fast(struct verifier_config *config, const struct model *model,
+	struct backend *backend, struct error *err)
+{
+	char name[BACKEND_FAST_NAME], text[ARITHMETIC_TEXT];
+
+	if (config->arithmetic != VERIFIER_ARITHMETIC_FAST)
+		return 0;
+	if (!forward_can_be_fast(model)) {
+		log_notice(
+			"arithmetic = fast changes nothing for this model: it has no F16 or BF16 "
+			"weights that every token uses, and its answers are those of exact");
+		return 0;
+	}
+	if (backend->device == NULL) {
+		config->fast = false;
+		log_notice(
+			"arithmetic = fast: the CPU computes, and has the exact arithmetic alone; "
+			"answers that were begun fast do not go on");
+		return 0;
+	}
+	int rc = backend->ops->fast(backend, name, err);
+	if (rc != 0)
+		return error_prefix(err, rc, "arithmetic = fast");
+	config->fast_number = arithmetic_fast(name);
+	log_notice("arithmetic %s: prompts are multiplied by %s, in chunks of %d tokens",
+		arithmetic_text(config->fast_number, text), name, FORWARD_FAST_CHUNK);
+	return 0;
 }
 
 int device_open_host(const struct verifier_config *config, const struct backend *device,

@@ -34,6 +34,11 @@ int device_check_adapter(const struct verifier_config *config, const struct mode
 	const struct adapter *adapter, uint64_t kv_there, struct backend *backend,
 	struct error *err);
 
+/* The setting `arithmetic`, for a model and the back end that was made for it: sets config->fast and
+ * config->fast_number, and logs where it changes nothing. -ENOENT and others, as backend_ops.fast. */
+int device_open_fast(struct verifier_config *config, const struct model *model,
+	struct backend *backend, struct error *err);
+
 /* Makes the CPU's back end beside that of a device; *out is NULL where there is none. -EINVAL,
  * -ENOMEM. */
 int device_open_host(const struct verifier_config *config, const struct backend *device,

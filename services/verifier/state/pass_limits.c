@@ -5,7 +5,7 @@
 #include "shared/spec/kv_plan.h"
 
 struct forward_limits pass_limits(
-	int64_t sessions, int64_t prefill_tokens, int64_t context, bool oracle)
+	int64_t sessions, int64_t prefill_tokens, int64_t context, bool oracle, bool fast)
 {
 	uint32_t rows = kv_plan_rows(sessions, 0);
 
@@ -17,5 +17,6 @@ struct forward_limits pass_limits(
 		.n_context = (uint32_t)context,
 		.n_budgets = (uint32_t)sessions,
 		.n_oracle = oracle ? BUDGET_ORACLE_ROWS : 0,
+		.fast = fast,
 	};
 }

@@ -7,4 +7,4 @@
 /* The limits of passes with at most this many sessions and prompt tokens, where sessions have at
  * most `context` tokens. oracle: expert budgets may be ranked by it. */
 struct forward_limits pass_limits(
-	int64_t sessions, int64_t prefill_tokens, int64_t context, bool oracle);
+	int64_t sessions, int64_t prefill_tokens, int64_t context, bool oracle, bool fast);

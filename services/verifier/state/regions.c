@@ -1,8 +1,8 @@
 #include "services/verifier/state/regions.h"
 
-#include "kernels/kernels.h"
 #include "services/verifier/state/kv_memory.h"
 #include "services/verifier/state/packed.h"
+#include "shared/base/arithmetic.h"
 #include "shared/base/file.h"
 #include "shared/base/log.h"
 #include "shared/model/gguf/gguf_watch.h"
@@ -152,7 +152,7 @@ static int open_sessions(int *left, const struct verifier_config *config, const 
 		.model_fingerprint = model->fingerprint,
 		.file_fingerprint = model->file_fingerprint,
 		.model_stamps = gguf_stamps(model->gguf),
-		.arithmetic = KERNELS_ARITHMETIC,
+		.arithmetic = verifier_config_arithmetic(config),
 		.tokenizer_fingerprint = tokenizer_fingerprint,
 	};
 	size_t payload = sessions_bytes(want.n_sessions, want.n_context);
@@ -168,6 +168,7 @@ static int open_sessions(int *left, const struct verifier_config *config, const 
 	free(path);
 
 	struct sessions_header *found = &out->header;
+	char names[2][ARITHMETIC_TEXT];
 	if (adopt(left, SESSIONS_REGION, SESSIONS_LAYOUT, payload, &out->sessions) == 0) {
 		memcpy(found, region_payload(&out->sessions), sizeof(*found));
 		bool sound = is_sound(found);
@@ -182,11 +183,11 @@ static int open_sessions(int *left, const struct verifier_config *config, const 
 			return 0;
 		}
 		if (sound && !same)
-			log_notice("the predecessor's sessions were computed with arithmetic %llu, "
-				   "but this verifier computes with arithmetic %llu: they are not "
+			log_notice("the predecessor's sessions were computed with arithmetic %s, "
+				   "but this verifier computes with arithmetic %s: they are not "
 				   "taken over",
-				(unsigned long long)found->arithmetic,
-				(unsigned long long)want.arithmetic);
+				arithmetic_text((uint32_t)found->arithmetic, names[0]),
+				arithmetic_text((uint32_t)want.arithmetic, names[1]));
 		else
 			log_notice("%s: its sessions are not taken over",
 				sound ? "the predecessor served another model or context, or the "
@@ -362,7 +363,7 @@ static int open_kv(struct broker *broker, struct regions_left *left,
 {
 	struct kv_region_header want = {
 		.model_fingerprint = model->fingerprint,
-		.arithmetic = KERNELS_ARITHMETIC,
+		.arithmetic = verifier_config_arithmetic(config),
 		.layout = regions_kv_layout(config, model),
 		.device = kv_memory_device(config, backend),
 	};

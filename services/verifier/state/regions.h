@@ -22,7 +22,7 @@
  * lies in its memory instead (kv_memory.h). */
 struct kv_region_header {
 	uint64_t model_fingerprint;
-	uint64_t arithmetic; /* KERNELS_ARITHMETIC of the process that filled it */
+	uint64_t arithmetic; /* of the process that filled it (shared/base/arithmetic.h) */
 	struct kv_layout layout;
 	uint64_t device; /* kv_memory_device; 0: the store is here */
 	uint64_t number; /* random, of this region; the device's memory has it too */

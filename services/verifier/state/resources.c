@@ -58,8 +58,8 @@ static void experts_needs(const struct verifier_config *config, const struct mod
 static uint64_t buffers(const struct verifier_config *config, const struct model *model,
 	const struct adapter *adapter, struct backend *backend, int64_t sessions)
 {
-	struct forward_limits limits = pass_limits(
-		sessions, config->prefill_chunk, config->context, config->budget_oracle);
+	struct forward_limits limits = pass_limits(sessions, config->prefill_chunk, config->context,
+		config->budget_oracle, config->fast);
 
 	limits.adapter = adapter;
 	return own_bytes() + OWN_BYTES_MORE + router_copies_bytes(model) +
@@ -94,7 +94,7 @@ uint64_t resources_device(const struct verifier_config *config, const struct mod
 	const struct adapter *adapter, struct backend *backend)
 {
 	struct forward_limits limits = pass_limits(config->sessions_max, config->prefill_chunk,
-		config->context, config->budget_oracle);
+		config->context, config->budget_oracle, config->fast);
 	struct slots_geometry geometry;
 
 	if (backend->device == NULL)

@@ -163,7 +163,8 @@ void kv_prefix_leave(struct kv *kv, uint32_t page)
 
 /* Enters one page of the sequence, or takes over those that already hold its next tokens. False: its
  * pages hold what others do, but are used by others too. */
-static bool enter(struct kv *kv, struct kv_seq *seq, uint64_t domain, const int32_t *tokens)
+static bool enter(
+	struct kv *kv, struct kv_seq *seq, const struct kv_domains *domains, const int32_t *tokens)
 {
 	uint32_t first = seq->n_named, page = seq->cell[first] / KV_PAGE_CELLS, tip = KV_NONE;
 	uint32_t before = kv->pages[page].before, same;
@@ -171,10 +172,10 @@ static bool enter(struct kv *kv, struct kv_seq *seq, uint64_t domain, const int3
 	if (kv->prefixes->pages[page].is_filed)
 		return true;
 	for (uint32_t at = first; at < seq->n_shared; at += KV_PAGE_CELLS, before = tip = same)
-		if ((same = find(kv, before, domain, tokens + at)) == KV_NONE)
+		if ((same = find(kv, before, kv_domain_at(domains, at), tokens + at)) == KV_NONE)
 			break;
 	if (tip == KV_NONE) {
-		file(kv, page, domain, tokens + first);
+		file(kv, page, kv_domain_at(domains, first), tokens + first);
 		record(kv, page);
 		return true;
 	}
@@ -183,10 +184,11 @@ static bool enter(struct kv *kv, struct kv_seq *seq, uint64_t domain, const int3
 	return kv_merge(kv, seq, first, tip);
 }
 
-void kv_prefix_enter(struct kv *kv, struct kv_seq *seq, uint64_t domain, const int32_t *tokens)
+void kv_prefix_enter(
+	struct kv *kv, struct kv_seq *seq, const struct kv_domains *domains, const int32_t *tokens)
 {
 	while (kv->prefixes && seq->n_named < seq->n_shared)
-		if (!enter(kv, seq, domain, tokens))
+		if (!enter(kv, seq, domains, tokens))
 			/* What is behind a page that is not filed is not found either. */
 			seq->n_named = seq->n_shared;
 }
@@ -202,10 +204,10 @@ static bool can_begin(struct kv *kv, uint32_t page)
 	       (!kv_states(kv) || snapshots_find(kv, page) != SNAPSHOT_NONE);
 }
 
-uint32_t kv_prefix_find(struct kv *kv, const struct kv_seq *seq, uint64_t domain,
+uint32_t kv_prefix_find(struct kv *kv, const struct kv_seq *seq, const struct kv_domains *domains,
 	const int32_t *tokens, uint32_t n, uint32_t *tip)
 {
-	uint32_t found = kv_prefix_pages(kv, seq, domain, tokens, n, tip);
+	uint32_t found = kv_prefix_pages(kv, seq, domains, tokens, n, tip);
 	while (found > seq->n_shared && !can_begin(kv, *tip)) {
 		found -= KV_PAGE_CELLS;
 		*tip = kv->pages[*tip].before;
@@ -213,13 +215,13 @@ uint32_t kv_prefix_find(struct kv *kv, const struct kv_seq *seq, uint64_t domain
 	return found;
 }
 
-uint32_t kv_prefix_pages(struct kv *kv, const struct kv_seq *seq, uint64_t domain,
+uint32_t kv_prefix_pages(struct kv *kv, const struct kv_seq *seq, const struct kv_domains *domains,
 	const int32_t *tokens, uint32_t n, uint32_t *tip)
 {
 	uint32_t found = seq->n_shared, page;
 	*tip = seq->owner ? seq->tip : KV_NONE;
 	while (kv->prefixes && n >= found + KV_PAGE_CELLS &&
-		(page = find(kv, *tip, domain, tokens + found)) != KV_NONE) {
+		(page = find(kv, *tip, kv_domain_at(domains, found), tokens + found)) != KV_NONE) {
 		*tip = page;
 		found += KV_PAGE_CELLS;
 	}

@@ -163,7 +163,7 @@ void mixer_out(struct forward *f, const struct matrix *w, struct inputs in)
 {
 	const struct step_product product =
 		product_of(w, in, floats_of(f, f->out, f->model->config.n_embd));
-	struct step_products step = {.of = &product, .n = 1};
+	struct step_products step = {.of = &product, .n = 1, .fast = fast_of(f)};
 	next_ffn(f, &step.next);
 	f->queue->ops->products(f->queue, &step);
 	if (f->n_gated > 0)
@@ -186,7 +186,7 @@ static void project(struct forward *f, struct inputs in)
 		product_of(&layer->k, in, floats_of(f, f->k, kv_width)),
 		product_of(&layer->v, in, floats_of(f, f->v, kv_width)),
 	};
-	struct step_products step = {.of = products, .n = 3};
+	struct step_products step = {.of = products, .n = 3, .fast = fast_of(f)};
 	next_matrix(f, &layer->o, &step.next);
 	f->queue->ops->products(f->queue, &step);
 	if (f->n_gated == 0)

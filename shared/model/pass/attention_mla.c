@@ -30,7 +30,7 @@ static void project(struct forward *f, struct rows q, struct rows kv)
 		product_of(&layer->mla.kv_a, in, kv),
 		product_of(first, in, rank > 0 ? floats_of(f, f->q_a, rank) : q),
 	};
-	struct step_products step = {.of = products, .n = 2};
+	struct step_products step = {.of = products, .n = 2, .fast = fast_of(f)};
 	mixer_norm(f, matrix_quantised(first) || matrix_quantised(&layer->mla.kv_a));
 	next_matrix(f, rank > 0 ? &layer->q : &layer->o, &step.next);
 	f->queue->ops->products(f->queue, &step);
@@ -39,7 +39,7 @@ static void project(struct forward *f, struct rows q, struct rows kv)
 	norm_compressed_q(f);
 	const struct step_product product =
 		product_of(&layer->q, inputs_of(f, f->q_a, f->q_a_q8, rank), q);
-	step = (struct step_products){.of = &product, .n = 1};
+	step = (struct step_products){.of = &product, .n = 1, .fast = fast_of(f)};
 	next_matrix(f, &layer->o, &step.next);
 	f->queue->ops->products(f->queue, &step);
 }

@@ -237,7 +237,7 @@ static void project(struct forward *f, const struct delta_weights *w, const stru
 	} all[] = {{&w->qkv, s->in}, {&w->z, s->z}, {&w->mixed, s->mixed}, {&w->ba, s->ba},
 		{&w->alpha, s->alpha_beta}, {&w->beta, beta}};
 	struct step_product products[STEP_NEXT];
-	struct step_products step = {.of = products};
+	struct step_products step = {.of = products, .fast = fast_of(f)};
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		if (all[i].w->data)
 			products[step.n++] = product_of(all[i].w, in, all[i].y);

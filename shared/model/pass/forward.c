@@ -102,6 +102,7 @@ static void layout_tables(struct forward *f, struct carve *c)
 {
 	size_t T = f->limits.n_batch, E = f->model->config.n_experts;
 	CARVE(c, f->frequency, f->model->config.n_rot / 2);
+	CARVE(c, f->fast, f->limits.fast ? T : 0);
 	CARVE(c, f->on_main, T);
 	CARVE(c, f->has_main_child, T);
 	CARVE(c, f->seqs, T);
@@ -191,6 +192,8 @@ struct queue_limits forward_queue_limits(const struct forward *f)
 		.delta_d_k = delta->d_k,
 		.delta_drafts = f->limits.n_drafts,
 		.pick_vocab = f->limits.n_picks > 0 ? f->model->output.rows : 0,
+		.fast_rows = f->limits.fast ? FORWARD_FAST_CHUNK : 0,
+		.fast_cols = f->limits.fast ? fast_cols(f->model) : 0,
 	};
 }
 
@@ -477,6 +480,8 @@ int forward_begin(struct forward *forward, const struct batch_token *tokens, uin
 		rc = assign_picks(f);
 	if (rc == 0)
 		rc = masks_prepare(f);
+	if (rc == 0)
+		rc = fast_prepare(f);
 	if (rc == 0)
 		rc = attention_prepare(f);
 	if (rc == 0)

@@ -24,6 +24,9 @@ struct batch_token {
 	 * together before any draft, or not at all. At most n_drafts tokens of a pass are drafts.
 	 */
 	bool draft;
+	/* F16 and BF16 weights are multiplied in the back end's own arithmetic (struct step_fast), if
+	 * forward_limits.fast allows it: for tokens of a prompt, which are no drafts and no masks. */
+	bool fast;
 };
 
 /* In place of a token: the j-th mask of the adapter, j = 0, 1, .. draft_length - 1. Only such rows
@@ -54,6 +57,11 @@ struct forward_hooks {
 /* The most tokens of a pass that a back end may record as a graph, and replay. */
 enum { FORWARD_GRAPH_TOKENS = 64 };
 
+/* Fast tokens are computed in runs that end at multiples of this position. What a run gives depends on
+ * its tokens and on those before them alone: whoever wants the same bits again gives the same run,
+ * whole. */
+enum { FORWARD_FAST_CHUNK = 128 };
+
 struct forward_stats {
 	uint64_t unique_experts; /* summed over the layers of the last pass */
 	uint64_t attention_ns, moe_ns, output_ns, pick_ns, total_ns; /* of the last pass */
@@ -76,9 +84,21 @@ struct forward_limits {
 	uint32_t n_budgets; /* groups of rows that may have an expert budget */
 	uint32_t n_oracle; /* rows in all groups with BUDGET_ORACLE, each with n_experts results */
 	const struct adapter *adapter; /* for masks; borrowed; NULL: there are none */
+	bool fast; /* tokens may be fast: backend_ops.fast has succeeded */
 };
 /* This many rows share one reading of the output's weights. */
 #define FORWARD_PICKS 64
+
+/* Whether the model has matrices that fast tokens are multiplied with in another arithmetic: F16 or BF16
+ * ones, but for routers, whose choice turns small differences into large ones, and for experts. */
+bool forward_can_be_fast(const struct model *model);
+/* How many tokens of a prompt, from the first on, are fast where the answer must not depend on how it is
+ * computed: the whole chunks before its last token, which every pass takes as a whole. All others are
+ * exact: the rest of the prompt, and tokens of the answer, whether they are drafted or computed again. */
+static inline uint32_t forward_fast_tokens(uint32_t n_prompt)
+{
+	return n_prompt == 0 ? 0 : (n_prompt - 1) / FORWARD_FAST_CHUNK * FORWARD_FAST_CHUNK;
+}
 
 /* Makes a queue of the back end for the calling thread. Borrows everything. experts: may be NULL
  * for dense models. */

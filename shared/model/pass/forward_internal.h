@@ -51,6 +51,9 @@ struct forward {
 	uint32_t n_picks;
 	ticket end;
 
+	struct step_run *fast; /* [n_batch] the runs of fast tokens; in tables */
+	uint32_t n_fast;
+
 	/* Constants of the model: */
 	double *frequency; /* [n_rot / 2] radians per position */
 	double rope_magnitude; /* factor for cos and sin */
@@ -149,6 +152,11 @@ static inline struct inputs inputs_of(const struct forward *f, rows_at at, rows_
 	return (struct inputs){floats_of(f, at, width), q8_of(f, q8, width)};
 }
 
+static inline struct step_fast fast_of(const struct forward *f)
+{
+	return (struct step_fast){f->fast, f->n_fast};
+}
+
 static inline struct step_product product_of(const struct matrix *w, struct inputs x, struct rows y)
 {
 	return (struct step_product){.w = *w, .x = x, .y = y};
@@ -175,6 +183,11 @@ static inline void section_end(struct forward *f)
 {
 	f->queue->ops->graph_end(f->queue);
 }
+
+/* fast.c: the columns of the widest matrix of fast products; and the runs of the batch's fast tokens,
+ * -EINVAL when there may be none, or when one is a draft or a mask. */
+uint32_t fast_cols(const struct model *model);
+int fast_prepare(struct forward *f);
 
 /* next.c: the weights that follow a step: one matrix; the first of the layer's feed-forward; or the
  * first of a layer's mixer, and behind the last layer those of the output. */

@@ -24,7 +24,8 @@ static uint64_t key_of(const struct forward *f)
 
 void section_begin(struct forward *f)
 {
-	bool graph = often(f->n) && f->n_budgets == 0 && f->n_gated == 0 && f->section < 1u << 14;
+	bool graph = often(f->n) && f->n_budgets == 0 && f->n_gated == 0 && f->n_fast == 0 &&
+		     f->section < 1u << 14;
 	f->queue->ops->graph_begin(f->queue, graph ? key_of(f) : 0);
 	f->section++;
 }

@@ -63,6 +63,7 @@ static void dense_layer(struct forward *f)
 		.bias = layer->ffn_down_bias,
 		.adapt = masks_ffn(f, ADAPT_DENSE),
 		.gated = batch_place(f, f->gated),
+		.fast = fast_of(f),
 	};
 	if (f->hooks.layer) {
 		section_end(f);
@@ -168,6 +169,7 @@ static void run_shared(struct forward *f)
 		.y = floats_of(f, f->shared, n),
 		.adapt = masks_ffn(f, ADAPT_SHARED),
 		.gated = batch_place(f, f->gated),
+		.fast = fast_of(f),
 	};
 	f->queue->ops->dense_ffn(f->queue, &step);
 }

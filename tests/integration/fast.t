@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""arithmetic = fast: whole chunks of prompts with F16 and BF16 weights are multiplied by the GPU's own library, here by a stand-in that
+sums in an order of its own, which depends on each row's place. The bits are others than the exact ones, and still the same for every K,
+drafter, neighbour, chunk of a pass and beginning that was found, and after kill -9. Answers of one arithmetic do not go on in the other."""
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from forms import BF16, F16, F32, is_vector, narrowed, trimmed
+from gguf_file import Gguf
+from outrider_test import ROOT, SAMPLED, TARGET_Q4, Service, Tap, difference, program, reference, run, seeded, until
+
+GOLDEN = ROOT / "tests" / "data" / "golden" / "models"
+TOKENS = 6
+LONG = bool(os.environ.get("OUTRIDER_TEST_LONG"))
+FAST = ("--backend", "simt", "--arithmetic", "fast")
+tap = Tap()
+random = seeded()
+folder = tempfile.TemporaryDirectory(prefix="outrider-fast-")
+
+
+def narrow(name, kind):
+    """A golden model with the matrices that are not routers in 16 bits."""
+    g = Gguf(GOLDEN / f"{name}.f32.gguf")
+    for tensor, whole in g.tensors.items():
+        if whole[1] == F32 and len(whole[0]) > 1 and not is_vector(tensor, whole) and "ffn_gate_inp" not in tensor:
+            ne, _, data = trimmed(whole)
+            g.tensors[tensor] = ne, kind, narrowed(kind, data)
+    path = Path(folder.name) / f"{name}.{kind}.gguf"
+    g.write(path)
+    return path
+
+
+def logits(model, ids, *more):
+    done = run(program("outrider-model"), "logits", "--model", model, "--tokens", ",".join(map(str, ids)), "--logits-hash", "--all",
+               "--quiet", *more)
+    return done.stdout if done.returncode == 0 else done.stderr
+
+
+def words(n):
+    return [random.randrange(3, 60) for _ in range(n)]
+
+
+models = {"dense, F16": narrow("llama-dense", F16), "experts, BF16": narrow("qwen3moe", BF16), "recurrent, F16": narrow("qwen3next", F16),
+          "latent, BF16": narrow("deepseek2-v3", BF16)}
+long = words(140)
+for name, model in list(models.items())[:None if LONG else 2]:
+    exact, fast = (json.loads(logits(model, long, *a))["logits_hash"] for a in ((), FAST))
+    tap.ok(exact[0] != fast[0] and sum(a != b for a, b in zip(exact, fast)) > 128, f"{name}: other bits than exact", (exact[:2], fast[:2]))
+wide, short = (logits(models["dense, F16"], ids, *FAST, *more) for ids, more in ((long + long, ("--prefill-chunk", "256")), (long[:128], ())))
+tap.ok(wide == logits(models["dense, F16"], long + long, *FAST), "the same in passes of 128 and 256 tokens", wide[:300])
+tap.ok(short == logits(models["dense, F16"], long[:128]), "a prompt without a whole chunk is exact", short[:300])
+
+refused = run(program("outrider-model"), "logits", "--model", TARGET_Q4, "--tokens", "1", "--arithmetic", "fast")
+tap.ok(refused.returncode == 64 and "the CPU computes in the exact arithmetic alone" in refused.stderr, "the CPU has it not", refused.stderr)
+same = logits(TARGET_Q4, [5, 6], *FAST)
+tap.ok("fast changes nothing" in run(program("outrider-model"), "logits", "--model", TARGET_Q4, "--tokens", "5,6", *FAST).stderr
+       and same == logits(TARGET_Q4, [5, 6]), "of a quantised model it says that nothing changes", same)
+
+
+def check(*sets, env=None, model=models["dense, F16"]):
+    done = run(program("outrider-verifier"), "-n", "--model", model, *(w for s in ("arithmetic=fast", *sets) for w in ("--set", s)), env=env)
+    return done.returncode, done.stderr
+
+
+for what, (rc, said), word in (
+        ("device = cpu", check("device=cpu"), "arithmetic = fast needs a GPU (device)"),
+        ("a small prefill_chunk", check("device=simt", "prefill_chunk=127"), "prefill_chunk 127: arithmetic = fast needs 128 or more"),
+        ("no library", check("device=simt", env={"OUTRIDER_SIMT_LIBRARY": "missing"}), "arithmetic = fast: the library of the emulated GPU is missing")):
+    tap.ok(rc not in (0, 75) and word in said, f"{what} is refused", f"{rc} {said}")
+
+# Prompts that begin alike, of lengths around chunks and pages; and what a chat asks next: a prompt with the answer in it.
+same = words(160)
+ids = [same + words(110), same[:140], same[:129], same[:128], same + words(1)]
+SETS = ("verifier.device=simt", "verifier.context=512", "verifier.kv_tokens=2048", "verifier.prefill_chunk=200",
+        "verifier.sleep_after=100ms", "verifier.linger=100ms")
+
+
+def expect(model, prompt, i, *more):
+    return reference(prompt, TOKENS, SAMPLED if i % 2 else None, seed=3 + i, model=model, extra=("--ignore-eos", *more))
+
+
+def request(i, prompt, **more):
+    return {"tokens": prompt, "max_tokens": TOKENS, "seed": 3 + i, "k": random.choice((0, 2, 5)), "ignore_eos": True, "draft_method": "ngram",
+            "logits_hash": random.random() < 0.7, **(SAMPLED if i % 2 else {}), **more}
+
+
+def wrong(results, keys, expected):
+    return "\n".join(f"{i}: {what}" for i, r in zip(keys, results) if (what := difference(r, expected[i])))
+
+
+def detail(service, key):
+    return (next(p for p in service.status() if p["name"] == "verifier").get("details") or {}).get(key)
+
+
+def served(name, model):
+    """The same bytes for every K, neighbour, found beginning and kill; for the first model also what a change of the setting does."""
+    asked = list(ids)
+    expected = [expect(model, prompt, i, *FAST) for i, prompt in enumerate(asked)]
+    asked.append(asked[1] + expected[1]["tokens"] + words(120))
+    expected.append(expect(model, asked[5], 5, *FAST))
+    home = Path(folder.name) / model.stem
+    home.mkdir()
+    (home / "verifier.conf").write_text("arithmetic = fast\n")
+    with Service(model, sets=(*SETS, f"verifier.prefix_dir={home / 'kv'}"), options=("-v", "--config-dir", home)) as service:
+        keys = list(range(len(asked)))
+        found = wrong(service.swarm([request(i, asked[i]) for i in keys], concurrent=3), keys, expected)
+        keys = random.sample(keys, len(keys))
+        found += wrong(service.swarm([request(i, asked[i]) for i in keys]), keys, expected)
+        shared = [int(n) for n in re.findall(r"finds its first (\d+) tokens", service.whole_log())]
+        tap.ok(not found and any(n >= 128 for n in shared), f"{name}: the same bytes for every K, neighbour and beginning that is found",
+               f"{found}\n{shared}\n{service.log_text()[-1500:]}")
+        kills, answers, found = 0, 0, ""
+        while kills < (10 if LONG else 2):
+            keys = [random.randrange(len(asked)) for _ in range(4)]
+            results, killed = service.swarm_under_kills([request(i, asked[i]) for i in keys], "verifier", 2,
+                                                        lambda: time.sleep(random.uniform(0.05, 0.4)), concurrent=3)
+            kills, answers, found = kills + killed, answers + len(keys), found + wrong(results, keys, expected)
+        tap.ok(not found, f"{name}: verifier killed {kills} times during {answers} answers: the same bytes", f"{found}\n{service.log_text()[-1500:]}")
+        if model == models["dense, F16"]:
+            service.wait_ready()
+            changed(service, model, asked, expected)
+
+
+def changed(service, model, asked, expected):
+    """The next verifier is exact, while an answer is being made."""
+    number = detail(service, "arithmetic")
+    done = service.ctl("knob", "set", "verifier.arithmetic=exact", "--next-start")
+    _, results = service.swarm_start([request(0, asked[0], max_tokens=200, k=0)])
+    until(lambda: any(s["state"] == "running" and 20 < s["output_tokens"] for s in service.ctl_json("sessions")["sessions"]), 30, every=0.02)
+    service.kill("verifier")
+    end, said = results()[0].get("error") or "", service.whole_log()
+    tap.ok(re.fullmatch(r"fast-[0-9a-f]{8}", number or "") and f"begun with arithmetic {number}" in end and "arithmetic 3" in end,
+           "an answer does not go on in another arithmetic", f"{done.stdout} {done.stderr} {number}\n{end}\n{said[-1500:]}")
+    tap.ok(f"sessions were computed with arithmetic {number}, but this verifier computes with arithmetic 3" in said, "nor does a predecessor's", said[-1500:])
+    exact = [expect(model, p, i) for i, p in enumerate(asked[:2])]
+    found = wrong(service.swarm([request(i, asked[i], logits_hash=True) for i in range(2)], concurrent=2), range(2), exact)
+    tap.ok(not found and all(e["logits_hash"] != x["logits_hash"] for e, x in zip(expected, exact)),
+           "what the fast one left in memory and on disk is not used", found)
+
+
+for name, model in models.items():
+    if LONG or name == "dense, F16":
+        served(name, model)
+
+with Service(TARGET_Q4, sets=("verifier.device=simt", "verifier.arithmetic=fast")) as service:
+    said = service.log_text()
+    result = service.swarm([{"tokens": [5, 6, 7], "max_tokens": 4, "logits_hash": True}])[0]
+    tap.ok("arithmetic = fast changes nothing for this model" in said and not difference(result, reference([5, 6, 7], 4, model=TARGET_Q4))
+           and str(detail(service, "arithmetic")) == "3", "a quantised model: the log says that nothing changes", said[-1500:])
+tap.done()
