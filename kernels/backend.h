@@ -83,9 +83,9 @@ struct queue_limits {
 	uint32_t delta_channels, delta_d_k; /* 0: none */
 	uint32_t delta_drafts; /* drafts of one lane */
 	uint32_t pick_vocab; /* logits in a row that tokens are picked from; 0: no pick */
-	/* For steps with fast rows: rows of one run, and columns of the widest matrix; 0: no step
-	 * has any. */
-	uint32_t fast_rows, fast_cols;
+	/* For steps with fast rows: rows of one run, and the most columns and rows of a matrix; 0:
+	 * no step has any. */
+	uint32_t fast_rows, fast_cols, fast_outputs;
 };
 
 /* Bytes of a text that names what the bits of fast products depend on. */

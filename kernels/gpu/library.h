@@ -4,7 +4,8 @@
  * and kernels/gpu/emulated/library.cc implement it.
  *
  * The same product gives the same bits each time, with one version of the library on one kind of
- * device. A product of another shape may sum in another order.
+ * device. A product of another shape, or at addresses that are aligned otherwise, may sum in another
+ * order.
  */
 #pragma once
 
@@ -16,8 +17,7 @@ struct library;
 struct library_product {
 	const void *w; /* [rows][cols] of `type`, row after row */
 	const uint16_t *x; /* [n][cols] of the same type */
-	float *y; /* [n][rows], y_stride floats apart: out */
-	size_t y_stride;
+	float *y; /* [n][rows] out */
 	uint32_t rows, cols, n;
 	uint32_t type; /* TENSOR_F16 or TENSOR_BF16 */
 	float scale; /* of every result */

@@ -25,7 +25,8 @@ static const struct queue_limits limits = {.products = 1,
 	.ffn_width = 96,
 	.ffn_plain = true,
 	.fast_rows = RUN,
-	.fast_cols = COLS};
+	.fast_cols = COLS,
+	.fast_outputs = COLS};
 
 static float draw(struct bed *b)
 {

@@ -153,10 +153,9 @@ void library_multiply(struct library *l, const struct library_product *p)
 	int rows = static_cast<int>(p->rows), cols = static_cast<int>(p->cols);
 	const float none = 0;
 
-	cublasStatus_t rc =
-		blas.gemm(l->handle, CUBLAS_OP_T, CUBLAS_OP_N, rows, static_cast<int>(p->n), cols,
-			&p->scale, p->w, type, cols, p->x, type, cols, &none, p->y, CUDA_R_32F,
-			static_cast<int>(p->y_stride), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+	cublasStatus_t rc = blas.gemm(l->handle, CUBLAS_OP_T, CUBLAS_OP_N, rows,
+		static_cast<int>(p->n), cols, &p->scale, p->w, type, cols, p->x, type, cols, &none,
+		p->y, CUDA_R_32F, rows, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
 	if (rc != CUBLAS_STATUS_SUCCESS)
 		stream_failed(l->stream, "cublasGemmEx");
 	stream_launched(l->stream, "cublasGemmEx");

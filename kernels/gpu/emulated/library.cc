@@ -81,7 +81,7 @@ KERNEL stand_in(struct library_product p)
 			sum = f_fma(value_of(p, w[k]), value_of(p, x[k]), sum);
 		total = f_add(total, sum);
 	}
-	p.y[token * p.y_stride + row] = f_mul(total, p.scale);
+	p.y[(size_t)token * p.rows + row] = f_mul(total, p.scale);
 }
 
 void library_multiply(struct library *l, const struct library_product *p)

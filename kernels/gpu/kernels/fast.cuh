@@ -1,7 +1,8 @@
 /*
  * What surrounds the products of the device's library (kernels/gpu/library.h): float32 rows become
- * rows of 16 bits, and results get back the power of two by which a row was multiplied for that. It
- * brings a row's greatest magnitude to 2^14..2^15 where the type is float16, whose range is small; with
+ * rows of 16 bits, and results get back the power of two by which a row was multiplied for that, on their
+ * way to where the step wants them: the library may choose another order of sums where its results are
+ * aligned otherwise, so they always begin at the same place. The power of two brings a row's greatest magnitude to 2^14..2^15 where the type is float16, whose range is small; with
  * bfloat16 the factor is 1.
  */
 #pragma once
@@ -79,12 +80,12 @@ KERNEL fast_narrow(fast_args a)
 		a.back[blockIdx.x] = back;
 }
 
-/* y *= back, row by row. */
-KERNEL fast_back(struct dev_rows y, uint32_t rows, const float *back)
+/* y = wide * back, row by row. */
+KERNEL fast_back(const float *wide, struct dev_rows y, uint32_t rows, const float *back)
 {
 	uint32_t i = blockIdx.x * FAST_THREADS + threadIdx.x;
-	float *at = float_row(y, blockIdx.y);
 
 	if (i < rows)
-		at[i] = f_mul(at[i], back[blockIdx.y]);
+		float_row(y, blockIdx.y)[i] =
+			f_mul(wide[(size_t)blockIdx.y * rows + i], back[blockIdx.y]);
 }

@@ -3,9 +3,10 @@
 
 #include "kernels/gpu/kernels/fast.cuh"
 
-/* The memory of q->fast, for limits.fast_rows rows of limits.fast_cols columns. */
+/* The memory of q->fast, for limits.fast_rows rows. */
 struct fast_memory {
-	uint16_t *narrow;
+	uint16_t *narrow; /* [fast_cols] each */
+	float *wide; /* [fast_outputs] each */
 	float *back;
 	unsigned char *library;
 };
@@ -16,6 +17,8 @@ static struct fast_memory memory_at(const struct queue_limits *limits, struct gp
 	struct fast_memory m = {};
 
 	m.narrow = (uint16_t *)gpu_carve(c, values * sizeof(uint16_t));
+	m.wide = (float *)gpu_carve(
+		c, (size_t)limits->fast_rows * limits->fast_outputs * sizeof(float));
 	m.back = (float *)gpu_carve(c, limits->fast_rows * sizeof(float));
 	m.library = gpu_carve(c, limits->fast_cols > 0 ? library_bytes() : 0);
 	return m;
@@ -48,7 +51,8 @@ void gpu_fast_product(
 	fast_args narrow = {};
 
 	assert(q->library && x.n == y.n && x.n <= q->limits.fast_rows &&
-		w->cols <= q->limits.fast_cols && matrix_fast(w));
+		w->cols <= q->limits.fast_cols && w->rows <= q->limits.fast_outputs &&
+		matrix_fast(w));
 	narrow.x = x;
 	narrow.narrow = memory.narrow;
 	narrow.back = memory.back;
@@ -58,15 +62,13 @@ void gpu_fast_product(
 		narrow);
 	p.w = w->data;
 	p.x = memory.narrow;
-	p.y = (float *)y.at;
-	p.y_stride = y.stride / sizeof(float);
+	p.y = memory.wide;
 	p.rows = w->rows;
 	p.cols = w->cols;
 	p.n = y.n;
 	p.type = w->type;
 	p.scale = w->scaled ? w->scale : 1;
 	library_multiply(q->library, &p);
-	if (w->type == TENSOR_F16)
-		LAUNCH(q->stream, fast_back, (simt_dim{blocks_of(w->rows, FAST_THREADS), y.n, 1}),
-			FAST_THREADS, 0, y, w->rows, memory.back);
+	LAUNCH(q->stream, fast_back, (simt_dim{blocks_of(w->rows, FAST_THREADS), y.n, 1}),
+		FAST_THREADS, 0, memory.wide, y, w->rows, memory.back);
 }

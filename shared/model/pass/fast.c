@@ -1,25 +1,28 @@
 /* Tokens that the back end may multiply in an arithmetic of its own. */
 #include "shared/model/pass/forward_internal.h"
 
-uint32_t fast_cols(const struct model *model)
+void fast_sizes(const struct model *model, uint32_t *cols, uint32_t *rows)
 {
-	uint32_t most = 0;
-
+	*cols = *rows = 0;
 	for (uint32_t i = 0; i < model->config.n_layers; i++) {
 		struct matrix *all[LAYER_MATRICES];
 
 		model_layer_matrices(&model->layers[i], all);
 		for (size_t j = 0; j < LAYER_MATRICES; j++)
 			if (all[j]->data && all[j] != &model->layers[i].router &&
-				matrix_fast(all[j]) && all[j]->cols > most)
-				most = all[j]->cols;
+				matrix_fast(all[j])) {
+				*cols = all[j]->cols > *cols ? all[j]->cols : *cols;
+				*rows = all[j]->rows > *rows ? all[j]->rows : *rows;
+			}
 	}
-	return most;
 }
 
 bool forward_can_be_fast(const struct model *model)
 {
-	return fast_cols(model) > 0;
+	uint32_t cols, rows;
+
+	fast_sizes(model, &cols, &rows);
+	return cols > 0;
 }
 
 /* Whether token i goes on with the run of the token before it. */

@@ -170,6 +170,9 @@ struct queue_limits forward_queue_limits(const struct forward *f)
 	const struct mla_config *mla = &config->mla;
 	const struct delta_config *delta = &config->delta;
 	const struct adapter *adapter = f->limits.adapter;
+	uint32_t cols = 0, rows = 0;
+	if (f->limits.fast)
+		fast_sizes(f->model, &cols, &rows);
 	return (struct queue_limits){
 		.products = config->n_experts > STEP_NEXT ? config->n_experts : STEP_NEXT,
 		/* Up to six products read the same rows: in a layer with a delta net. */
@@ -192,8 +195,9 @@ struct queue_limits forward_queue_limits(const struct forward *f)
 		.delta_d_k = delta->d_k,
 		.delta_drafts = f->limits.n_drafts,
 		.pick_vocab = f->limits.n_picks > 0 ? f->model->output.rows : 0,
-		.fast_rows = f->limits.fast ? FORWARD_FAST_CHUNK : 0,
-		.fast_cols = f->limits.fast ? fast_cols(f->model) : 0,
+		.fast_rows = cols > 0 ? FORWARD_FAST_CHUNK : 0,
+		.fast_cols = cols,
+		.fast_outputs = rows,
 	};
 }
 

@@ -184,9 +184,9 @@ static inline void section_end(struct forward *f)
 	f->queue->ops->graph_end(f->queue);
 }
 
-/* fast.c: the columns of the widest matrix of fast products; and the runs of the batch's fast tokens,
+/* fast.c: the most columns and rows of a matrix of fast products; and the runs of the batch's fast tokens,
  * -EINVAL when there may be none, or when one is a draft or a mask. */
-uint32_t fast_cols(const struct model *model);
+void fast_sizes(const struct model *model, uint32_t *cols, uint32_t *rows);
 int fast_prepare(struct forward *f);
 
 /* next.c: the weights that follow a step: one matrix; the first of the layer's feed-forward; or the
