@@ -413,6 +413,9 @@ static void output(struct forward *f)
 			n_new += !kept;
 		}
 		n += n_new;
+		/* All picks come at once then. */
+		if (f->n_padding > 0)
+			n = f->n_which;
 		if (n > 0)
 			output_logits(f, begin, n, begin == 0 ? 0 : f->n_kept, end == f->n_picks);
 		section_end(f);
@@ -432,7 +435,7 @@ static void call_residual_hook(struct forward *f)
 		return;
 	const struct rows x = floats_of(f, f->x, f->model->config.n_embd);
 	section_end(f);
-	f->hooks.residual(f->hooks.arg, f->layer, f->n, &x);
+	f->hooks.residual(f->hooks.arg, f->layer, f->n - f->n_padding, &x);
 	section_begin(f);
 }
 
@@ -496,6 +499,8 @@ int forward_begin(struct forward *forward, const struct batch_token *tokens, uin
 		f->n_budgets = 0;
 		return rc;
 	}
+	padding_begin(f);
+	f->stats.padding = f->n_padding;
 	moe_known_begin(f);
 	section_begin(f);
 	embed(f);

@@ -63,6 +63,7 @@ enum { FORWARD_GRAPH_TOKENS = 64 };
 enum { FORWARD_FAST_CHUNK = 128 };
 
 struct forward_stats {
+	uint32_t padding; /* rows that the last pass had beyond its tokens, for a graph */
 	uint64_t unique_experts; /* summed over the layers of the last pass */
 	uint64_t attention_ns, moe_ns, output_ns, pick_ns, total_ns; /* of the last pass */
 };

@@ -41,6 +41,7 @@ struct forward {
 	uint32_t layer;
 	uint32_t section; /* number of graphs begun */
 	uint32_t n_which; /* rows of logits in all */
+	uint32_t n_padding; /* of the n rows, how many come last and are nobody's (padding.c) */
 	uint32_t last_position; /* the greatest of its tokens */
 	/* No layer waits for the host: the queue knows where every expert lies (moe_known.c). */
 	bool whole;
@@ -183,6 +184,11 @@ static inline void section_end(struct forward *f)
 {
 	f->queue->ops->graph_end(f->queue);
 }
+
+/* padding.c: adds rows to the pass, of which the host is not told; the last of what prepares it. _uses: of
+ * the rows that chose an expert, how many are such. */
+void padding_begin(struct forward *f);
+uint32_t padding_uses(const struct forward *f, uint16_t expert);
 
 /* fast.c: the most columns and rows of a matrix of fast products; and the runs of the batch's fast tokens,
  * -EINVAL when there may be none, or when one is a draft or a mask. */

@@ -42,7 +42,7 @@ static void call_hook(struct forward *f, bool moe)
 {
 	const struct rows hidden = floats_of(f, f->h, f->model->config.n_embd);
 	if (f->hooks.layer)
-		f->hooks.layer(f->hooks.arg, f->layer, f->n, moe ? f->chosen : NULL,
+		f->hooks.layer(f->hooks.arg, f->layer, f->n - f->n_padding, moe ? f->chosen : NULL,
 			moe ? f->weights : NULL, &hidden);
 }
 
@@ -250,7 +250,8 @@ static int run_experts(struct forward *f)
 	uint32_t n_distinct = *f->n_uses, done = 0;
 	for (uint32_t i = 0; i < n_distinct; i++) {
 		f->distinct[i] = f->uses[i].expert;
-		f->distinct_tokens[i] = f->uses[i].n;
+		f->distinct_tokens[i] =
+			(uint16_t)(f->uses[i].n - padding_uses(f, f->uses[i].expert));
 	}
 	f->stats.unique_experts += n_distinct;
 	f->experts->cpu_can = cpu_too;
