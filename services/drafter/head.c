@@ -1,4 +1,5 @@
 #include "services/drafter/head.h"
+#include "services/drafter/head_blocks.h"
 
 #include "services/drafter/model_engine.h"
 #include "services/drafter/model_pass.h"
@@ -47,7 +48,7 @@ static int load_eagle3(struct draft_model *m, const char *path, const char *targ
 static int load_mtp(
 	struct draft_model *m, const char *target_path, uint64_t fingerprint, struct error *err)
 {
-	int r = head_load_nextn(target_path, &m->model, err);
+	int r = head_load_nextn(target_path, 0, &m->model, err);
 	if (r == 0 && m->model->file_fingerprint != fingerprint)
 		return error_set(
 			err, ESTALE, "%s is not the file that the verifier has", target_path);
@@ -123,6 +124,8 @@ static int open_parts(struct draft_model *m, const struct drafter_config *config
 		r = draft_engine_open(m, config, err);
 	if (r == 0)
 		r = allocate(m, err);
+	if (r == 0 && m->method == DRAFT_MTP)
+		r = head_blocks_open(m, header->model_path, err);
 	if (r == 0)
 		open_routes(m, header->model_path);
 	return r;
@@ -216,12 +219,21 @@ void head_got(struct draft_model *m, struct draft_session *s, uint32_t row)
 static void on_residual(void *arg, uint32_t layer, uint32_t n_tokens, const struct rows *x)
 {
 	struct draft_model *m = arg;
+	uint16_t chosen[DRAFT_MODEL_LOGITS] = {0};
+	uint32_t n = 0;
 	if (layer < m->model->config.n_layers)
 		return;
+	for (uint32_t i = 0; i < n_tokens && i < m->n_in_batch && n < DRAFT_MODEL_LOGITS; i++)
+		if (m->batch[i].logits)
+			chosen[n++] = (uint16_t)i;
+	bool away = m->backend != m->host;
+	if (away && !model_hints_fetch(m, x, chosen, n))
+		return;
 	head_routes_begin(&m->routes);
-	for (uint32_t i = 0; i < n_tokens && i < m->n_in_batch; i++) {
-		const void *state = x->buffer->host + x->offset + i * x->stride;
-		m->route[i] = m->batch[i].logits ? (int16_t)head_routes_add(&m->routes, state) : -1;
+	for (uint32_t i = 0; i < n; i++) {
+		const void *state = away ? m->seen_host.host + i * x->stride
+					 : x->buffer->host + x->offset + chosen[i] * x->stride;
+		m->route[chosen[i]] = (int16_t)head_routes_add(&m->routes, state);
 	}
 	head_routes_run(&m->routes);
 }
@@ -243,6 +255,17 @@ void head_hint(struct draft_model *m, struct draft_session *s, uint32_t row, int
 			m->batch[row].token, head_routes_of(&m->routes, m->route[row]));
 }
 
+/* Runs the pass once more if an expert was evicted while it was read. */
+static int run_soundly(struct draft_model *m, uint32_t n)
+{
+	int r = forward_run(m->forward, m->batch, n);
+	if (!m->head_experts.read || r < 0 || head_experts_sound(&m->head_experts))
+		return r;
+	r = forward_run(m->forward, m->batch, n);
+	(void)head_experts_sound(&m->head_experts);
+	return r;
+}
+
 int model_forward(struct draft_model *m, uint32_t n)
 {
 	int r = m->head ? head_fuse(m) : 0;
@@ -250,13 +273,17 @@ int model_forward(struct draft_model *m, uint32_t n)
 		prepare_routes(m);
 	else
 		model_hints_prepare(m);
-	if (r == 0)
-		r = forward_run(m->forward, m->batch, n);
-	if (!m->head_experts.read || r < 0 || head_experts_sound(&m->head_experts))
-		return r;
-	r = forward_run(m->forward, m->batch, n);
-	(void)head_experts_sound(&m->head_experts);
-	return r;
+	bool several = head_has_blocks(m);
+	if (r == 0 && (!several || head_blocks_need_first(m, n)))
+		r = run_soundly(m, n);
+	return r == 0 && several ? head_blocks_run(m, n) : r;
+}
+
+const float *model_row_logits(struct draft_model *m, uint32_t row)
+{
+	if (head_has_blocks(m))
+		return head_blocks_logits(m, row);
+	return head_logits(m, forward_logits(m->forward, row));
 }
 
 const float *head_logits(struct draft_model *m, const float *logits)

@@ -1,5 +1,6 @@
 #include "services/drafter/model.h"
 
+#include "services/drafter/head_blocks.h"
 #include "services/drafter/model_engine.h"
 #include "services/drafter/model_pass.h"
 #include "services/drafter/model_tree.h"
@@ -110,6 +111,7 @@ void draft_model_close(struct draft_model **model)
 	struct draft_model *m = *model;
 	if (!m)
 		return;
+	head_blocks_close(m);
 	draft_engine_close(m);
 	sampler_exit(&m->sampler);
 	tokenizer_free(&m->tokenizer);
@@ -142,6 +144,12 @@ static void rewind_head(struct draft_model *m, struct draft_session *s)
 {
 	uint32_t all = s->n > s->shift ? s->n - s->shift : 0;
 	uint32_t keep = s->n_true < all ? s->n_true : all > 0 ? all - 1 : 0;
+	if (s->has_seq && head_has_blocks(m) && s->seq.n > 0 && !head_blocks_rewind(m, s, keep)) {
+		uint32_t shift = s->shift;
+		draft_model_drop(s);
+		s->shift = shift;
+		return;
+	}
 	if (s->has_seq && s->seq.n > keep)
 		kv_truncate(&m->kv, &s->seq, keep);
 	s->n_true = keep;
@@ -164,6 +172,8 @@ void draft_model_rewind(struct draft_model *m, struct draft_session *s, uint32_t
 
 void draft_model_drop(struct draft_session *s)
 {
+	if (s->has_seq && s->drafter->blocks)
+		head_blocks_drop(s->drafter, s);
 	if (s->has_seq)
 		kv_seq_exit(&s->drafter->kv, &s->seq);
 	s->has_seq = false;

@@ -30,6 +30,8 @@ struct draft_model {
 	struct hidden_shape wanted;
 	float *logits; /* [config.n_vocab] or NULL */
 	bool *is_true; /* [n_batch] the row's state is the target's */
+	struct head_blocks
+		*blocks; /* nextn: with those behind the first (head_blocks.h); else NULL */
 	/* Which experts its tokens need, and of each row its index there, -1: none. */
 	struct head_routes routes;
 	int16_t *route; /* [n_batch] */

@@ -226,7 +226,7 @@ int model_pass_run(struct draft_model *m, model_pass_got *got)
 		if (r == 0 && m->head)
 			head_hint(m, s, last, s->tokens[m->batch[last].position + s->shift - 1]);
 		if (r == 0 && m->batch[last].logits)
-			got(m, s, head_logits(m, forward_logits(m->forward, last)));
+			got(m, s, model_row_logits(m, last));
 		first += count;
 	}
 	m->n_in_batch = 0;

@@ -14,8 +14,7 @@ static uint32_t choose(const struct draft_model *m, uint32_t n_tokens, uint16_t 
 	return n;
 }
 
-/* Copies the rows from the device. False: it has failed. */
-static bool fetch(
+bool model_hints_fetch(
 	struct draft_model *m, const struct rows *hidden, const uint16_t *chosen, uint32_t n)
 {
 	struct queue *q = forward_queue(m->forward);
@@ -37,7 +36,7 @@ static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_
 	static_assert(LIMIT_BATCH <= UINT16_MAX, "an index of a row fits");
 	(void)experts;
 	(void)weights;
-	if (n == 0 || (away && !fetch(m, hidden, chosen, n)))
+	if (n == 0 || (away && !model_hints_fetch(m, hidden, chosen, n)))
 		return;
 	for (uint32_t i = 0; i < n; i++) {
 		struct rows row = *hidden;

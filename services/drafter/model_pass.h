@@ -16,8 +16,14 @@ uint32_t model_pass_add(struct draft_model *m, struct draft_session *s, uint32_t
 bool model_pass_take(struct draft_model *m, struct draft_session *s, uint32_t n, uint32_t *cells);
 /* Lets the next pass make hints, if they are wanted and the model can make them. */
 void model_hints_prepare(struct draft_model *m);
+/* Copies the chosen n rows, at most DRAFT_MODEL_LOGITS, from the device that computes the model, one
+ * after the other to m->seen_host. False: it has failed. */
+bool model_hints_fetch(
+	struct draft_model *m, const struct rows *hidden, const uint16_t *chosen, uint32_t n);
 /* Runs the forward pass over the first n rows of the batch. 0 or -errno. */
 int model_forward(struct draft_model *m, uint32_t n);
+/* The logits of a row, over the target's tokens. Valid until the next call. */
+const float *model_row_logits(struct draft_model *m, uint32_t row);
 /* Whether the model makes hints itself while it drafts: a draft model whose layers are like the
  * target's. */
 static inline bool model_hints(const struct draft_model *m)
@@ -30,7 +36,8 @@ typedef void model_pass_got(struct draft_model *m, struct draft_session *s, cons
 int model_pass_run(struct draft_model *m, model_pass_got *got);
 
 /* Whether a draft within this budget is a tree. Layers that keep a recurrent state have one for a
- * sequence, not one for each of its branches: such models draft chains. */
+ * sequence, not one for each of its branches: such models draft chains, and so do heads
+ * with several blocks. */
 bool model_tree_wanted(const struct draft_model *m, struct draft_budget budget);
 /* Drafts a tree for each of n items, in passes for all of them, and appends it to the item's reply.
  * A reply stays empty where there is no memory, or the session lacks more tokens than a pass

@@ -10,6 +10,7 @@
 #include "services/drafter/model_tree.h"
 
 #include "services/drafter/head.h"
+#include "services/drafter/head_blocks.h"
 #include "services/drafter/model_pass.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
@@ -22,7 +23,8 @@ static_assert((int)TREE_WIDTH <= (int)SAMPLER_RANK_MAX, "all children of a node 
 
 bool model_tree_wanted(const struct draft_model *m, struct draft_budget budget)
 {
-	return budget.width > 1 && budget.nodes > 1 && m->kv.states.layout.n_layers == 0;
+	return budget.width > 1 && budget.nodes > 1 && m->kv.states.layout.n_layers == 0 &&
+	       !head_has_blocks(m);
 }
 
 void model_tree_settle(struct draft_model *m, struct draft_session *s)

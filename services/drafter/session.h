@@ -75,6 +75,7 @@ struct draft_session {
 	uint32_t n_true;
 	float *out;
 	uint64_t *state_row; /* [n_context] or NULL */
+	struct head_trail *trail; /* of a head with several blocks (head_blocks.h), or NULL */
 	uint32_t n_states;
 	struct chain *chain;
 	/* the draft model's newest tree (model_tree.h); NULL until it has drafted one */

@@ -597,8 +597,12 @@ static void tokens_need_what_the_routers_choose(void **state)
 {
 	int32_t ids[31];
 	(void)state;
-	for (int mtp = 0; mtp < 2; mtp++) {
-		struct fixture *f = make(mtp ? GLM : QWEN, mtp ? NULL : EAGLE_QWEN, plain, true);
+	for (int which = 0; which < 3; which++) {
+		bool mtp = which == 1, device = which == 2;
+		struct fixture *f = make(mtp ? GLM : QWEN, mtp ? NULL : EAGLE_QWEN,
+			device ? on_device : plain, true);
+		if (device)
+			assert_true(fake_place(&f->worker, true).there);
 		const struct draft_model *m = f->worker.head;
 		const struct head_routes *routing = &m->routes;
 		const struct model_config *c = &routing->target->config;
@@ -636,6 +640,125 @@ static void tokens_need_what_the_routers_choose(void **state)
 				n += (uint32_t)__builtin_popcountll(r.need[i][w]);
 			assert_int_equal(n, i < r.n ? each : 0);
 		}
+		end(f);
+	}
+}
+
+enum { BLOCKS_MAX = 3, BLOCKS_K = 6 };
+
+/* Several layers for drafts, each with its own keys and values, one row at a time and all of them
+ * anew for each draft: how a chain of them is meant. */
+struct chain_reference {
+	struct rig block[BLOCKS_MAX];
+	uint32_t n;
+	float out[BLOCKS_MAX][FAKE_CONTEXT][64]; /* state that a block gives for each token */
+};
+
+static void open_reference(struct chain_reference *r, const char *path, uint32_t n)
+{
+	struct error err = {""};
+	r->n = n;
+	for (uint32_t i = 0; i < n; i++) {
+		struct model *model;
+		if (head_load_nextn(path, i, &model, &err) < 0)
+			fail_msg("%s", err.text);
+		assert_true(model->config.n_embd == 64);
+		rig_open_head(&r->block[i], model, NULL);
+	}
+}
+
+/* The rows of a block for tokens first..last, each from the state for the token before. log: the
+ * target's states, for the first block. Returns the token that the last row drafts. */
+static int32_t run_reference(struct chain_reference *r, uint32_t block, const int32_t *tokens,
+	uint32_t n, uint32_t last, const struct hidden *log)
+{
+	struct rig *rig = &r->block[block];
+	struct forward_head_rows rows = forward_head_rows(rig->forward);
+	size_t bytes = 64 * sizeof(float);
+	struct kv_seq seq;
+	int32_t drafted = -1;
+	rig_seq(rig, &seq);
+	for (uint32_t t = block + 1; t <= last; t++) {
+		/* Behind the tokens that are there, one more for each block. */
+		bool own = t >= n + r->n - 1;
+		uint32_t cell;
+		if (block == 0 && t < n) {
+			assert_true(hidden_read(log, t - 1, rows.taps));
+			assert_int_equal(forward_head_fuse(rig->forward, 0, 1), 0);
+		} else {
+			memcpy(rows.states, r->out[own || block == 0 ? block : block - 1][t - 1],
+				bytes);
+		}
+		assert_int_equal(kv_take(&rig->kv, &seq, 1, &cell), 0);
+		const struct batch_token one = {
+			&seq, tokens[t], t - block - 1, -1, true, cell, false};
+		assert_int_equal(forward_run(rig->forward, &one, 1), 0);
+		kv_commit(&rig->kv, &seq, &cell, 1, NULL, 0);
+		memcpy(r->out[block][t], rows.out, bytes);
+		drafted = (int32_t)best(forward_logits(rig->forward, 0), rig->n_vocab);
+	}
+	kv_seq_exit(&rig->kv, &seq);
+	return drafted;
+}
+
+static void assert_chained(struct chain_reference *r, struct fixture *f, const int32_t *ids,
+	uint32_t n, const struct fake_drafted *got)
+{
+	int32_t tokens[FAKE_CONTEXT], drafted = -1;
+	memcpy(tokens, ids, n * sizeof(*tokens));
+	assert_int_equal(got->n, BLOCKS_K);
+	for (uint32_t step = 1; step <= BLOCKS_K; step++) {
+		uint32_t drafts = step < r->n ? step : r->n, last = n + step - 2;
+		for (uint32_t block = 0; block < drafts; block++) {
+			/* A block knows one drafted token more than the one before. */
+			uint32_t end = block + 1 == drafts ? last : n + block - 1;
+			drafted = run_reference(r, block, tokens, n, end, &f->source.log);
+		}
+		assert_int_equal(got->token[step - 1], drafted);
+		tokens[n + step - 1] = drafted;
+	}
+}
+
+/* With several layers the i-th one drafts the i-th token, and the last one those behind it: chains
+ * after a prompt, after drafts that were accepted and rejected, and asked for once more. */
+static void each_layer_drafts_a_token_of_its_own(void **state)
+{
+	static struct chain_reference r;
+	(void)state;
+	for (uint32_t n_blocks = 1; n_blocks <= BLOCKS_MAX; n_blocks++) {
+		int32_t ids[64], more[3];
+		uint32_t n = 21;
+		char path[64], command[256];
+		snprintf(path, sizeof(path), "/tmp/outrider-blocks-%d.gguf", (int)getpid());
+		snprintf(command, sizeof(command),
+			"python3 tests/tools/make_nextn_blocks.py " GLM " %s %u", path, n_blocks);
+		assert_int_equal(system(command), 0);
+		struct fixture *f = make(path, NULL, plain, true);
+		open_reference(&r, path, n_blocks);
+		assert_int_equal(unlink(path), 0);
+		struct session_page *page = begin(f, 1, 900, ids, n - 1);
+		run_target(&f->source, 1, 900, ids, n - 1);
+		for (uint32_t round = 0; round < 7; round++) {
+			struct fake_drafted drafted = fake_draft(&f->fake, 1, BLOCKS_K);
+			assert_int_equal(drafted.method, DRAFT_MTP);
+			assert_chained(&r, f, ids, n, &drafted);
+			/* Accepted: none, one, two and so on; then no new token at all. */
+			uint32_t n_more = round % 4;
+			for (uint32_t i = 0; i < n_more; i++)
+				more[i] = i + 1 < n_more ? drafted.token[i] : 7 + (int32_t)round;
+			memcpy(ids + n, more, n_more * sizeof(*ids));
+			fake_commit(page, more, n_more);
+			n += n_more;
+			if (n_more > 0)
+				run_target(&f->source, 1, 900, ids, n - 1);
+		}
+		/* Trees are left to heads with one layer. */
+		struct fake_drafted tree = fake_draft_tree(
+			&f->fake, 1, (struct draft_budget){.nodes = 12, .depth = 4, .width = 4});
+		for (uint32_t i = 0; n_blocks > 1 && i < tree.n; i++)
+			assert_int_equal(tree.parent[i], (int)i - 1);
+		for (uint32_t i = 0; i < n_blocks; i++)
+			rig_close(&r.block[i]);
 		end(f);
 	}
 }
@@ -693,6 +816,7 @@ int main(void)
 		cmocka_unit_test(sampled_drafts_keep_to_the_heads_tokens),
 		cmocka_unit_test(sessions_do_not_disturb_each_other),
 		cmocka_unit_test(tokens_need_what_the_routers_choose),
+		cmocka_unit_test(each_layer_drafts_a_token_of_its_own),
 		cmocka_unit_test(a_head_of_another_model_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -142,6 +142,16 @@ for target, head in PAIRS:
             tap.ok(not difference(automatic, expected[0, 2]) and int(details(service)["passes"]) > before + passes,
                    f"{name}: a request that names no method is drafted for by it", automatic)
 
+# Several layers for drafts in one file.
+model = Path(folder.name) / "three-layers.gguf"
+made = run(sys.executable, ROOT / "tests/tools/make_nextn_blocks.py", Path(folder.name) / "nextn-glm4moe.f32.gguf", model, 3)
+expected = references(model, TOKENS)
+with Service(model=model, options=("--threads", 2), sets=("verifier.prefill_chunk=16", "verifier.draft_wait=10s")) as service:
+    until(lambda: details(service).get("head") == "mtp")
+    drafted, accepted = sweep(service, "three layers", "mtp", expected, ((5, 0, 0), (4, 16, 4)))
+    tap.ok(made.returncode == 0 and drafted > 50, "three layers: they draft", (made, drafted, accepted))
+    tap.note(f"three layers: {accepted} of {drafted} drafted tokens accepted")
+
 # The demo model's heads, on prompts of each kind: drafts are accepted, and the answers are the model's own.
 prompts = [json.loads(line)["input_ids"] for line in (ROOT / "models/golden/workload-outputs.jsonl").read_text().splitlines()[::32]]
 plain = None

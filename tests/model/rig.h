@@ -101,6 +101,22 @@ static inline void rig_open(
 	rig_open_context(rig, path, kernels, threads, type, RIG_CONTEXT);
 }
 
+/* Makes a rig of a head that is loaded. */
+static inline void rig_open_head(struct rig *rig, struct model *model, const char *kernels)
+{
+	struct error err = {""};
+	memset(rig, 0, sizeof(*rig));
+	rig->model = model;
+	rig_backend(rig, kernels_select(kernels, &err), 2);
+	struct kv_layout layout = kv_layout_of(model, KV_F32, RIG_PAGES);
+	rig_kv(rig, &layout, true);
+	assert_int_equal(experts_mapped_init(&rig->experts, model, rig->backend, &err), 0);
+	if (forward_create(model, rig->backend, &rig->kv, &rig->experts.source,
+		    &rig_limits(RIG_CONTEXT), &rig->forward, &err) < 0)
+		fail_msg("%s", err.text);
+	rig->n_vocab = model->output.rows;
+}
+
 static inline void rig_close(struct rig *rig)
 {
 	forward_destroy(&rig->forward);

@@ -51,22 +51,6 @@ static void run_target(struct rig *target, struct states *states, const int32_t 
 	kv_seq_exit(&target->kv, &seq);
 }
 
-/* Makes a rig of a head that is loaded. */
-static void open_head(struct rig *rig, struct model *model, const char *kernels)
-{
-	struct error err = {""};
-	memset(rig, 0, sizeof(*rig));
-	rig->model = model;
-	rig_backend(rig, kernels_select(kernels, &err), 2);
-	struct kv_layout layout = kv_layout_of(model, KV_F32, RIG_PAGES);
-	rig_kv(rig, &layout, true);
-	assert_int_equal(experts_mapped_init(&rig->experts, model, rig->backend, &err), 0);
-	if (forward_create(model, rig->backend, &rig->kv, &rig->experts.source,
-		    &rig_limits(RIG_CONTEXT), &rig->forward, &err) < 0)
-		fail_msg("%s", err.text);
-	rig->n_vocab = model->output.rows;
-}
-
 /* Rows of the head from the target's states of positions seq->n.., with the tokens behind them.
  * The logits and the state of the last one are kept. */
 struct row {
@@ -219,7 +203,7 @@ static struct model *load_head(const char *folder, const char *name, const struc
 	struct model *head;
 	snprintf(path, sizeof(path), "%s/%s.f32.gguf", folder, name);
 	int rc = strncmp(name, "eagle3", 6) == 0 ? head_load_eagle3(path, target, &head, &err)
-						 : head_load_nextn(path, &head, &err);
+						 : head_load_nextn(path, 0, &head, &err);
 	if (rc < 0)
 		fail_msg("%s", err.text);
 	return head;
@@ -235,7 +219,7 @@ static void check_head(const char *folder, const char *name, const char *kernels
 	json_t *golden = load_json(path);
 	head_target(folder, golden, path, sizeof(path));
 	rig_open(&target, path, kernels, 2, KV_F32);
-	open_head(&rig, load_head(folder, name, target.model), kernels);
+	rig_open_head(&rig, load_head(folder, name, target.model), kernels);
 	assert_true(json_array_size(json_object_get(golden, "prompts")) >= 4);
 	json_array_foreach(json_object_get(golden, "prompts"), i, prompt)
 		check_prompt(&target, &rig, prompt, target.model->config.delta.n_layers > 0);
@@ -289,7 +273,7 @@ static void rows_do_not_depend_on_how_they_come(void **state)
 			h == 0 ? FOLDER "/target-llama.f32.gguf"
 			       : FOLDER "/nextn-deepseek2.f32.gguf",
 			NULL, 2, KV_F32);
-		open_head(&rig, load_head(FOLDER, heads[h], target.model), NULL);
+		rig_open_head(&rig, load_head(FOLDER, heads[h], target.model), NULL);
 		states.head = rig.model->head;
 		states.target = target.model;
 		rig_ids(7, target.n_vocab, ids, 33);
@@ -420,9 +404,9 @@ static void a_model_without_such_a_layer_has_no_head(void **state)
 	struct model *head;
 	(void)state;
 	assert_int_equal(
-		head_load_nextn(FOLDER "/target-qwen3moe.f32.gguf", &head, &err), -ENODATA);
+		head_load_nextn(FOLDER "/target-qwen3moe.f32.gguf", 0, &head, &err), -ENODATA);
 	assert_null(head);
-	assert_int_equal(head_load_nextn(FOLDER "/nothing.gguf", &head, &err), -ENOENT);
+	assert_int_equal(head_load_nextn(FOLDER "/nothing.gguf", 0, &head, &err), -ENOENT);
 }
 
 int main(void)

@@ -250,16 +250,16 @@ static int load_nextn_output(struct loader *l, uint32_t block)
 	return rc ? rc : load_matrix(l, c->n_vocab, c->n_embd, &m->output);
 }
 
-static int load_nextn(struct loader *l, struct layer *layers)
+static int load_nextn(struct loader *l, uint32_t block, struct layer *layers)
 {
 	struct model *m = l->model;
 	struct model_config *c = &m->config;
 	struct head *head = m->head;
-	const uint32_t block = c->n_layers, d = c->n_embd;
+	const uint32_t d = c->n_embd;
 	head->kind = HEAD_NEXTN;
 	head->n_state = d;
 	head->n_taps = 1;
-	head->taps[0] = block;
+	head->taps[0] = c->n_layers;
 	int rc = load_read_vocabulary(l);
 	name_tensor(l, "output_norm.weight");
 	if (!rc)
@@ -363,7 +363,7 @@ int head_load_eagle3(
 	return rc ? gguf_error_prefix(err, rc, path) : 0;
 }
 
-int head_load_nextn(const char *path, struct model **out, struct error *err)
+int head_load_nextn(const char *path, uint32_t index, struct model **out, struct error *err)
 {
 	struct gguf *gguf;
 	bool *used;
@@ -378,14 +378,15 @@ int head_load_nextn(const char *path, struct model **out, struct error *err)
 	}
 	struct loader l = {.model = m, .gguf = m->gguf, .err = err, .used = used};
 	rc = model_read_config(m->gguf, &m->config, err);
-	name_tensor(&l, "blk.%u.nextn.eh_proj.weight", m->config.n_layers);
-	if (!rc && (m->config.n_blocks == m->config.n_layers || !has_tensor(&l))) {
+	uint32_t block = m->config.n_layers + index;
+	name_tensor(&l, "blk.%u.nextn.eh_proj.weight", block);
+	if (!rc && (block >= m->config.n_blocks || block >= LIMIT_LAYERS || !has_tensor(&l))) {
 		free(used);
 		model_free(&m);
 		return error_set(err, ENODATA, "%s: the model has no layer that drafts", path);
 	}
 	if (!rc)
-		rc = load_nextn(&l, m->layers);
+		rc = load_nextn(&l, block, m->layers);
 	free(used);
 	rc = end(m, rc, out, err);
 	return rc ? gguf_error_prefix(err, rc, path) : 0;

@@ -38,8 +38,9 @@ struct head {
  * target has. */
 int head_load_eagle3(
 	const char *path, const struct model *target, struct model **out, struct error *err);
-/* Loads the first block of this kind from the target's own file. -ENODATA when the file has none. */
-int head_load_nextn(const char *path, struct model **out, struct error *err);
+/* Loads a block of this kind from the target's own file; index 0: the first. -ENODATA when the file
+ * has no such block. */
+int head_load_nextn(const char *path, uint32_t index, struct model **out, struct error *err);
 /* True when the file is an EAGLE-3 head. */
 bool head_is_eagle3(const struct gguf *gguf);
 
