@@ -198,15 +198,18 @@ static void device_text(const Outrider__CacheDevice *d)
 	if (!d)
 		return;
 	if (d->drafter_bytes > 0)
-		snprintf(drafter, sizeof drafter, ", %s for the drafter",
+		snprintf(drafter, sizeof drafter, "%s for the drafter, ",
 			UNITS_SIZE(d->drafter_bytes));
 	say("device", "%s, budget %s: %u slots of %.2f MiB, %u in use, %u pinned%s", d->name,
 		d->budget, d->slots, ctl_mib(d->slot_bytes), d->in_use, d->pinned,
 		d->all_pinned ? "; every expert stays there" : "");
-	say("", "%s of %s for experts, %s for the verifier%s%s, %s in reserve; %s free now",
-		units_size(d->slots * d->slot_bytes, a), units_size(d->memory_bytes, b),
-		units_size(d->verifier_bytes, c), d->verifier_said ? "" : " (estimated)", drafter,
-		units_size(d->reserve_bytes, e), units_size(d->free_bytes, (char[UNITS_BYTES]){0}));
+	say("",
+		"%s of %s for experts, %s%s for the verifier%s, of which the KV cache has %s; all "
+		"may take %s, %s in reserve; %s free now",
+		units_size(d->slots * d->slot_bytes, a), units_size(d->memory_bytes, b), drafter,
+		units_size(d->verifier_bytes, c), d->verifier_said ? "" : " (estimated)",
+		UNITS_SIZE(d->kv_bytes), UNITS_SIZE(d->limit_bytes),
+		units_size(d->reserve_bytes, e), UNITS_SIZE(d->free_bytes));
 	say("",
 		"%" PRIu64 " hits, %" PRIu64 " being copied, %" PRIu64 " misses: %s hits; %" PRIu64
 		" layer%s waited for a slot, %.1f ms in all",

@@ -123,7 +123,9 @@ static json_t *device_json(const Outrider__CacheDevice *d)
 	put(to, "memory_bytes", d->memory_bytes);
 	put(to, "free_bytes", d->free_bytes);
 	put(to, "budget_bytes", d->slots * d->slot_bytes);
+	put(to, "limit_bytes", d->limit_bytes);
 	put(to, "verifier_bytes", d->verifier_bytes);
+	put(to, "kv_bytes", d->kv_bytes);
 	json_object_set_new(to, "verifier_said", json_boolean(d->verifier_said));
 	put(to, "drafter_bytes", d->drafter_bytes);
 	put(to, "reserve_bytes", d->reserve_bytes);

@@ -301,6 +301,18 @@ int knob_add_assignment(struct ctl *ctl, const char *command, char *argument,
 	return knob_add_wish(ctl, command, argument, argument, equals + 1, in, wishes);
 }
 
+/* The device's memory is shared by the verifier and the expert-cache, and one of them has its
+ * settings. */
+static const struct knob_process *owner(const char *argument, const struct knob_process *in)
+{
+	static const char *const shared[] = {"device_memory=", "device_kv="};
+
+	for (size_t i = 0; in && i < sizeof shared / sizeof shared[0]; i++)
+		if (strncmp(argument, shared[i], strlen(shared[i])) == 0)
+			return knob_process_of(PEER_VERIFIER);
+	return in;
+}
+
 static int set(
 	struct ctl *ctl, const char *command, int argc, char **argv, const struct knob_process *in)
 {
@@ -308,7 +320,7 @@ static int set(
 	int status = argc > 0 ? 0 : ctl_fail(EX_USAGE, "%s: expected KNOB=VALUE", command);
 
 	for (int i = 0; status == 0 && i < argc; i++)
-		status = knob_add_assignment(ctl, command, argv[i], in, &wishes);
+		status = knob_add_assignment(ctl, command, argv[i], owner(argv[i], in), &wishes);
 	return status ? status : knob_make(ctl, &wishes);
 }
 

@@ -81,6 +81,8 @@ static void on_detail(void *arg, struct daemon_details *to)
 			(unsigned long long)service->device_share.memory);
 		daemon_detail(to, "device_verifier_bytes", "%llu",
 			(unsigned long long)service->device_share.needs);
+		daemon_detail(to, "device_limit_bytes", "%llu",
+			(unsigned long long)service->device_share.limit);
 		daemon_detail(to, "device_verifier_from", "%s",
 			service->device_share.said ? "verifier" : "estimate");
 		daemon_detail(to, "device_drafter_bytes", "%llu",
@@ -122,6 +124,7 @@ static void on_state(void *arg)
 		return;
 	live_follow(service);
 	live_drafter_follow(service);
+	live_drafter_tell(service);
 	live_device_follow(service);
 	live_device_again(service);
 }
@@ -164,7 +167,9 @@ static void on_peer(void *arg, const struct peer *peer)
 		.there = told->there,
 		.files = told->files,
 		.device = told->device,
-		.device_there = told->device_there};
+		.device_there = told->device_there,
+		.device_kv = told->device_kv,
+		.device_most = told->device_most};
 	slots_say_needs(service->store.slots.header, &needs);
 }
 

@@ -59,6 +59,8 @@ static void find_share(
 	service->backend->ops->memory(service->backend, &memory);
 	device_share_find(service->backend, &memory, said ? needs->device : default_needs(service),
 		drafter, saturate_add(there, service->drafter.there), had, out);
+	device_share_limit(out, said ? needs->device_most : 0);
+	out->kv = said ? needs->device_kv : 0;
 	out->said = said;
 }
 
@@ -217,6 +219,9 @@ int live_device_open(struct service *service, struct error *err)
 		service, service->config.device_budget, 0, &n_slots, &service->device_share, err);
 	if (status != 0)
 		return status;
+	/* Before the verifier has told what it takes, nobody knows what is left. */
+	if (budget_is_auto(service->config.device_budget) && !service->device_share.said)
+		n_slots = slots_min(&service->geometry);
 	/* The predecessor may have ended while it had the fewest for a moment. */
 	service->device_wanted =
 		before > slots_min(&service->geometry) && before < n_slots ? before : n_slots;
@@ -308,6 +313,7 @@ void live_device_follow(struct service *service)
 	live_device_more(service, config);
 	if (service->device == NULL || !service->needs.said || service->needs.of.device == 0 ||
 		(before->said && before->needs == service->needs.of.device &&
+			before->said_most == service->needs.of.device_most &&
 			before->drafter == live_drafter_bytes(service)))
 		return;
 	int status = live_device_slots(

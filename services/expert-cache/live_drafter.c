@@ -104,3 +104,13 @@ void live_drafter_follow(struct service *service)
 	d->granted = status == 0;
 	answer(service, status == 0, why.text);
 }
+
+void live_drafter_tell(struct service *service)
+{
+	uint64_t bytes = live_drafter_bytes(service);
+	if (service->drafter_told == bytes)
+		return;
+	service->drafter_told = bytes;
+	const struct peer_settings settings = {.has_needs = 1, .needs = {.device = bytes}};
+	registry_tell(service->daemon, PEER_VERIFIER, &settings);
+}

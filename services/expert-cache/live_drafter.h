@@ -12,6 +12,8 @@ void live_drafter_asks(struct service *service, const struct peer_needs *needs);
 void live_drafter_left(struct service *service);
 /* From time to time, before live_device_follow: answers. */
 void live_drafter_follow(struct service *service);
+/* From time to time: tells the verifier what the drafter's part is, when it has become another. */
+void live_drafter_tell(struct service *service);
 /* Bytes that count as taken. */
 static inline uint64_t live_drafter_bytes(const struct service *service)
 {

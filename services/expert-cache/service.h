@@ -59,6 +59,7 @@ struct service {
 		device_wanted; /* slots that the device's budget means; it may have fewer for now */
 	struct device_share device_share; /* as counted in the device's budget */
 	struct drafter_part drafter;
+	uint64_t drafter_told; /* bytes of it that the verifier knows of */
 	int device_fd, device_memory_fd; /* a predecessor's, until they are taken over; -1 */
 	struct reader *reader;
 	struct transfer transfer;

@@ -163,6 +163,8 @@ static bool fill_device(const struct service *service, Outrider__CacheStats *sta
 	to->memory_bytes = memory.bytes;
 	to->free_bytes = memory.free;
 	to->verifier_bytes = service->device_share.needs;
+	to->kv_bytes = service->device_share.kv;
+	to->limit_bytes = service->device_share.limit;
 	to->verifier_said = service->device_share.said;
 	to->drafter_bytes = live_drafter_bytes(service);
 	to->reserve_bytes = service->device_share.reserve;

@@ -7,6 +7,7 @@
 #include "shared/spec/kv_plan.h"
 
 static const char *const device_lost_names[] = {"cpu", "end", NULL};
+static const char *const auto_names[] = {"auto", NULL};
 static const char *const kv_memory_names[] = {"device", "host", NULL};
 static const char *const pin_names[] = {"auto", "no", "yes", NULL};
 const char *const verifier_kv_names[] = {"auto", "f32", "f16", "q8_0", "q16_0", NULL};
@@ -113,12 +114,24 @@ const struct config_key verifier_config_keys[] = {
 		"Capacity of the KV cache, for all sessions together. 0: for each of sessions_max, "
 		"the smaller of context and 2048, plus 48 for a draft in flight; at least context "
 		"plus 48.",
-		KNOB_AT_START, KNOB_MODEL},
+		KNOB_LIVE, KNOB_MODEL},
 	{"", "kv_memory", CONFIG_ENUM, AT(kv_memory), 0, 0, kv_memory_names, "device", NULL,
 		"Where the KV cache lies when a GPU computes: device, in its memory, of which less "
 		"is left for experts; host, in the machine's, which the GPU reads over its link "
 		"with every token.",
 		KNOB_AT_START, KNOB_MODEL},
+	{"", "device_memory", CONFIG_STRING, AT(device_memory), 0, 0, auto_names, "auto",
+		"auto, above 0% to 100%, or bytes as 12G",
+		"The most of a GPU's memory that the service takes: weights, passes, KV cache, "
+		"draft model, and for experts the rest. A share of it, bytes, or auto: all but a "
+		"16th.",
+		KNOB_LIVE, KNOB_GLOBAL},
+	{"", "device_kv", CONFIG_STRING, AT(device_kv), 0, 0, auto_names, "auto",
+		"auto, above 0% to 100%, or bytes as 2G",
+		"Memory of a GPU for the KV cache: bytes, or a share of device_memory as 30%. "
+		"auto: "
+		"as kv_tokens says.",
+		KNOB_LIVE, KNOB_MODEL},
 	{"", "prefix_tokens", CONFIG_INT, AT(prefix_tokens), -1,
 		(double)KV_PAGES_MAX *KV_PAGE_CELLS, NULL, "-1", "tokens",
 		"The most tokens of ended sessions that stay in the KV cache, for prompts that "

@@ -37,6 +37,7 @@ struct verifier_config {
 	bool admit; /* false: no new session is started */
 	int64_t kv_tokens; /* 0 = chosen from sessions_max and context */
 	int kv_memory; /* enum verifier_kv_memory */
+	char device_memory[32], device_kv[32]; /* kv_size.h */
 	int64_t prefix_tokens; /* -1 = no limit */
 	int64_t prefix_states; /* bytes */
 	bool prefix_windows;
@@ -59,9 +60,10 @@ struct verifier_config {
 	int64_t ahead_max;
 	char pool_spin[LIMIT_NAME], draft_spin[LIMIT_NAME],
 		expert_spin[LIMIT_NAME]; /* "auto" or a time: tuning_of */
-	/* Set by verifier_config_resolve: for what numbers memory is allocated (0: not yet), and
-	 * whether there are at most four CPUs. */
-	int64_t sessions_allocated, prefill_allocated;
+	/* For what numbers memory is allocated (0: not yet), and whether there are at most four CPUs:
+	 * set by verifier_config_resolve. kv_allocated: the tokens of the KV cache that there is, or is
+	 * to be made; set by verifier_config_fit and kv_size_fit, and with each change of it. */
+	int64_t sessions_allocated, prefill_allocated, kv_allocated;
 	bool few_cpus;
 	/* Set when the model, and then the back end, are known: whether prompts are computed fast, and
 	 * the number of that arithmetic (shared/base/arithmetic.h; 0: the exact one). */

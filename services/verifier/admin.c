@@ -259,7 +259,9 @@ static void kernels_detail(const struct front *front, struct daemon_details *to)
 			"by CUDA's IPC: when the verifier ends, the KV cache is computed again");
 	daemon_detail(to, "device_kv_bytes", "%llu",
 		(unsigned long long)device_kv_bytes(front->config, front->model, backend));
-	daemon_detail(to, "device_bytes", "%llu", (unsigned long long)front->needs.device);
+	daemon_detail(to, "device_bytes", "%llu", (unsigned long long)front->needs.device_there);
+	if (front->kv.wanted != 0)
+		daemon_detail(to, "kv_tokens_wanted", "%lld", (long long)front->kv.wanted);
 }
 
 /* The adapter, or why there is none, and how many drafts from masks were accepted, by position. */
@@ -391,5 +393,5 @@ void admin_detail(void *arg, struct daemon_details *to)
 	detail_adapter(front, to);
 	detail_classes(front, to);
 	detail_disk(front, to);
-	daemon_detail(to, "kv_tokens", "%lld", (long long)front->config->kv_tokens);
+	daemon_detail(to, "kv_tokens", "%lld", (long long)front->config->kv_allocated);
 }

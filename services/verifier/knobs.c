@@ -1,28 +1,36 @@
 /* The settings that may change while the verifier runs: the front reads its own where they are, the
  * engine gets a snapshot. */
 #include "services/verifier/front/front.h"
+#include "services/verifier/front/kv_change.h"
 
 #include "shared/base/options.h"
 #include "shared/ipc/daemon_knobs.h"
 
+#include <stdlib.h>
+
 static int rehearse(void *arg, const void *next, struct error *err)
 {
 	const struct front *front = arg;
+	int rc = verifier_config_check_budget(next, front->model, err);
 
-	return verifier_config_check_budget(next, front->model, err);
+	return rc == 0 ? kv_change_check(front, next, err) : rc;
 }
 
 static int apply(void *arg, const void *next, struct error *err)
 {
 	struct front *front = arg;
-	struct tuning *tuning;
+	struct tuning *tuning = NULL;
 	int rc = rehearse(arg, next, err);
 
 	if (rc != 0)
 		return rc;
 	rc = tuning_create(next, &tuning, err);
 	if (rc == 0)
+		rc = kv_change_apply(front, next, err);
+	if (rc == 0)
 		engine_tune(front->engine, tuning);
+	else
+		free(tuning);
 	return rc;
 }
 

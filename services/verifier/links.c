@@ -1,6 +1,7 @@
 /* The connections to the other processes: the drafter connects to our broker, we connect to the
  * expert cache and the policy-controller. */
 #include "services/verifier/front/front.h"
+#include "services/verifier/front/kv_change.h"
 
 #include "kernels/kernels.h"
 #include "shared/base/log.h"
@@ -49,8 +50,18 @@ static void say_needs(struct front *front, uint64_t there)
 			.there = there,
 			.files = needs->files,
 			.device = needs->device,
-			.device_there = needs->device_there}};
+			.device_there = needs->device_there,
+			.device_kv = needs->device_kv,
+			.device_most = needs->device_most}};
 	registry_tell(front->daemon, PEER_CACHE, &settings);
+}
+
+void links_say_needs(struct front *front)
+{
+	if (cache_wanted(front))
+		say_needs(front, front->kv.under_way
+					 ? front->needs.there
+					 : regions_there(front->regions, front->packed));
 }
 
 /* The two regions are of no use without each other. */
@@ -104,6 +115,7 @@ static void got_device(struct front *front, int fd, int memory_fd)
 	assert(region.header != NULL);
 	broker_keep(front->broker, &region);
 	broker_keep_fd(front->broker, DEVICE_MEMORY, own);
+	kv_change_beside(front, region_payload(&region));
 	engine_use_device(front->engine, &region, own);
 	front->has_device = true;
 }
@@ -116,6 +128,7 @@ static void no_device(struct front *front)
 	if (front->has_device)
 		engine_use_device(front->engine, &none, -1);
 	front->has_device = false;
+	kv_change_beside(front, NULL);
 }
 
 static void got_digest(struct front *front, int fd)
@@ -139,6 +152,9 @@ static void got_digest(struct front *front, int fd)
 void links_needs(struct front *front)
 {
 	const struct slots_needs *needs = &front->needs;
+
+	if (front->kv.under_way)
+		return;
 	uint64_t there = regions_there(front->regions, front->packed);
 	uint64_t grown = there > needs->there ? there - needs->there : needs->there - there;
 
@@ -215,8 +231,7 @@ static void take_taps(struct front *front, const struct peer_taps *taps)
 	}
 	broker_offer(front->broker, &front->regions->hidden);
 	front->needs.rest += front->regions->hidden.bytes - before;
-	if (cache_wanted(front))
-		say_needs(front, regions_there(front->regions, front->packed));
+	links_say_needs(front);
 	fill_hidden(front, &shape);
 	log_info("the drafter gets hidden states: %u taps, %u tokens", shape.n_taps, shape.n_rows);
 }
@@ -337,6 +352,8 @@ static void on_change(void *arg, const struct peer *peer)
 {
 	struct front *front = arg;
 
+	if (strcmp(peer->name, PEER_CACHE) == 0)
+		front->kv.drafter = peer->card.settings.needs.device;
 	if (strcmp(peer->name, PEER_DRAFTER) != 0)
 		return;
 	if (peer->standing == PEER_REGISTERED)

@@ -309,6 +309,7 @@ static int start(struct verifier *v, struct error *err)
 	/* All of it has been allocated. */
 	front->needs.device = front->needs.device_there =
 		resources_device(&v->config, v->model, v->adapter, v->backend);
+	front->needs.device_kv = device_kv_bytes(&v->config, v->model, v->backend);
 	broker_offer(front->broker, &v->regions.sessions);
 	/* Before the draft rings, which refer to it: a drafter that has only the rings sends empty
 	 * drafts. */

@@ -73,7 +73,9 @@ void peer_settings_read(const Outrider__PeerSettings *from, struct peer_settings
 		.there = needs->there,
 		.files = needs->files,
 		.device = needs->device,
-		.device_there = needs->device_there};
+		.device_there = needs->device_there,
+		.device_kv = needs->device_kv,
+		.device_most = needs->device_most};
 }
 
 static int read_layouts(const Outrider__PeerCard *from, struct peer_card *out, struct error *err)
@@ -161,6 +163,8 @@ void peer_settings_write(const struct peer_settings *settings, struct peer_setti
 	out->needs.files = needs->files;
 	out->needs.device = needs->device;
 	out->needs.device_there = needs->device_there;
+	out->needs.device_kv = needs->device_kv;
+	out->needs.device_most = needs->device_most;
 	out->settings.needs = &out->needs;
 }
 

@@ -33,7 +33,7 @@ struct peer_state {
 
 /* The fields of PeerNeeds in proto/peer.proto. */
 struct peer_needs {
-	uint64_t weights, kv, rest, there, files, device, device_there;
+	uint64_t weights, kv, rest, there, files, device, device_there, device_kv, device_most;
 };
 
 /* PeerTaps; n 0: none. */

@@ -49,7 +49,7 @@
 #include "shared/model/pass/experts.h"
 
 #define EXPERTS_REGION "experts"
-#define EXPERTS_LAYOUT 13
+#define EXPERTS_LAYOUT 14
 #define HINTS_REGION "hints"
 #define HINTS_LAYOUT 2
 
@@ -90,8 +90,10 @@ struct slots_needs {
 	uint64_t there;
 	/* gguf_files of its model, because experts of another are useless to it; 0: not sent */
 	uint64_t files;
-	/* of the device's memory: weights, passes and spare slots; and what it already had of that */
-	uint64_t device, device_there;
+	/* of the device's memory: weights, passes, spare slots and KV cache; what it already had of
+	 * that; and the KV cache alone */
+	uint64_t device, device_there, device_kv;
+	uint64_t device_most; /* that the whole service may take of it; 0: all */
 };
 /* of each number, so that sums of all do not overflow */
 #define SLOTS_NEEDS_BYTES_MAX ((uint64_t)1 << 60)

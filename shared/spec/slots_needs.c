@@ -32,5 +32,7 @@ bool slots_needs_said(const struct slots_header *header, struct slots_needs *out
 	out->files = said.files;
 	out->device = at_most(said.device, SLOTS_NEEDS_BYTES_MAX);
 	out->device_there = at_most(said.device_there, out->device);
+	out->device_kv = at_most(said.device_kv, out->device);
+	out->device_most = said.device_most;
 	return true;
 }

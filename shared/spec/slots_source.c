@@ -541,6 +541,8 @@ void experts_cached_tune(struct experts_cached *cached, uint64_t spin_ns, uint64
 
 void experts_cached_queue(struct experts_cached *cached, struct queue *q)
 {
+	if (cached->q != NULL && cached->q != q)
+		slots_release_held(cached);
 	cached->q = q;
 }
 

@@ -231,6 +231,38 @@ with Service(TARGET_Q4, draft, [*DEVICE, *SMALL], env=ONE) as service:
     tap.ok(refused.returncode and "device_budget: 60.0 MiB for experts, but the emulated GPU has 56.0 MiB, of which the verifier takes" in
            refused.stderr and "is the largest allowed" in refused.stderr, "more than fits is refused, with what fits", refused.stderr)
 
+    # One budget: the KV cache grows at the experts' cost and gives memory back, while answers are computed.
+    def held():
+        now = device(service)
+        kv = next(p for p in service.status() if p["name"] == "verifier")["details"]
+        return now["slots"], int(kv["device_kv_bytes"]), "kv_tokens_wanted" in kv, now
+
+    def share_out(change, right):
+        done = service.ctl("cache", "set", *change)
+        return [] if done.returncode == 0 and until(lambda: right(*held())) else [f"{change} {done} {held()}"]
+    want, asked = requests(2)
+    process, results = service.swarm_start(asked, concurrent=2)
+    def fits(now):
+        return now["slots"] * now["slot_bytes"] + now["verifier_bytes"] + now["drafter_bytes"] <= now["limit_bytes"] == 50 << 20
+    wrong = share_out(["device_memory=50M", "device_kv=8M"], lambda slots, kv, waits, now: 7 << 20 < kv <= 8 << 20 and not waits and fits(now))
+    few = held()[0]
+    wrong += share_out(["device_kv=10M"], lambda slots, kv, waits, now: slots < few and 9 << 20 < kv == now["kv_bytes"] and not waits and fits(now))
+    wrong += share_out(["device_kv=16%"], lambda slots, kv, waits, now: slots > few - 30 and kv <= 8 << 20 and fits(now))
+    wrong = wrong or differences(results(), want)
+    tap.ok(not wrong, "KV cache against experts, live: the same bytes", wrong)
+    log = service.whole_log()
+    tap.ok("once the expert-cache has given up room for them" in log and "sessions are computed again" in log and
+           "all may take 50.0 MiB" in " ".join(service.ctl("cache", "stats").stdout.split()), "and who holds what is shown", log[-1500:])
+    refused = [service.ctl("cache", "set", change) for change in ("device_memory=20M", "device_kv=30M", "device_kv=1M", "device_kv=much")]
+    tap.ok(all(r.returncode == 65 for r in refused) and "for weights and passes, 18.2 MiB for the draft model and" in refused[1].stderr and
+           "too small for one session" in refused[2].stderr, "parts that cannot be are refused, with who needs what", refused)
+    service.ctl("cache", "set", "device_memory=auto")
+    until(lambda: service.ctl("cache", "set", "device_budget=50%").returncode == 0)
+    until(lambda: device(service)["slots"] == 96)
+    refused = service.ctl("cache", "set", "device_memory=49M", "device_kv=10M")
+    tap.ok(refused.returncode == 65 and "experts (device_budget = 50%)" in refused.stderr, "slots with a budget of their own do not give way",
+           f"{refused} {device(service)}")
+
 # A copy takes a fiftieth of a second: there is always one in flight.
 with Service(TARGET_Q4, sets=[*DEVICE, "expert-cache.device_budget=33%"], env=slow("2e6")) as service:
     request = {"tokens": ids[0][:3], "max_tokens": 1}

@@ -30,6 +30,21 @@ void device_share_find(const struct backend *backend, const struct backend_memor
 	};
 }
 
+void device_share_limit(struct device_share *share, uint64_t most)
+{
+	uint64_t left;
+
+	share->said_most = most;
+	share->limit = saturate_sub(share->memory, share->reserve);
+	if (most != 0 && most < share->limit)
+		share->limit = most;
+	left = saturate_sub(share->limit, share->needs);
+	share->most = left < share->most ? left : share->most;
+	share->both = left < share->both ? left : share->both;
+	share->whole = saturate_sub(share->most, share->drafter);
+	share->bytes = saturate_sub(share->both, share->drafter);
+}
+
 int device_share_check(
 	const struct device_share *share, uint64_t bytes, uint64_t automatic, struct error *err)
 {

@@ -19,6 +19,9 @@ struct device_share {
 	bool said;
 	uint64_t drafter; /* what it may take */
 	uint64_t reserve;
+	uint64_t kv; /* of needs: the KV cache, if that was told */
+	uint64_t said_most; /* as it was told: device_share_limit */
+	uint64_t limit; /* of the memory, for the whole service: all but the reserve, or less */
 	/* left for experts and the drafter: of all the memory, and of what is free now, at most that */
 	uint64_t most, both;
 	uint64_t whole, bytes; /* the same without the drafter's */
@@ -28,6 +31,9 @@ struct device_share {
  * memory->free does not include. Nor does it include `had`, the bytes that the slots have. */
 void device_share_find(const struct backend *backend, const struct backend_memory *memory,
 	uint64_t needs, uint64_t drafter, uint64_t there, uint64_t had, struct device_share *out);
+
+/* The service may take `most` of the memory; 0: all but the reserve. */
+void device_share_limit(struct device_share *share, uint64_t most);
 
 /* Refuses slots that can never fit: -ENOMEM. An estimate of the verifier's needs refuses nothing that
  * the device could hold alone. bytes: of the slots; automatic: of those that auto gives. */

@@ -1,4 +1,5 @@
 #include "services/verifier/front/front.h"
+#include "services/verifier/front/kv_change.h"
 #include "services/verifier/state/device.h"
 
 #include "shared/base/clock.h"
@@ -570,6 +571,7 @@ void front_tick(void *arg)
 		sleep_patience(front, SLEEP_TOLD));
 	admission_resume(front);
 	links_needs(front);
+	kv_change_tick(front);
 	links_state(front);
 }
 

@@ -43,11 +43,21 @@ struct front_session {
 
 struct options;
 
+/* The KV cache in another size, and the device's memory that it is one part of. */
+struct kv_change {
+	int64_t wanted; /* tokens, once there is room for them; 0: no change waits */
+	bool under_way; /* the engine has `change`, and the regions */
+	struct engine_kv_change change;
+	uint64_t slots; /* bytes of the expert-cache's slots on the device */
+	uint64_t drafter; /* bytes that the drafter may take there, as the expert-cache says */
+	char slots_budget[LIMIT_NAME]; /* the setting that they follow */
+};
+
 struct front {
 	struct daemon *daemon;
 	char **argv; /* of the program, which may run anew (state/device.h) */
 	uint32_t lost_ticks; /* since the device was lost */
-	const struct verifier_config *config;
+	struct verifier_config *config; /* kv_change.c notes the size of the KV cache there */
 	const struct model *model;
 	const struct adapter *adapter; /* NULL: there is none, for this reason if one was wanted */
 	char adapter_refusal[512];
@@ -87,6 +97,7 @@ struct front {
 	uint64_t experts_uid, hints_uid;
 	/* the needs that the expert cache was told last; set before the links are made */
 	struct slots_needs needs;
+	struct kv_change kv; /* kv_change.c */
 	uint64_t there; /* the verifier's memory at the last tick */
 	uint32_t there_ticks; /* for how many ticks it has been the same */
 	struct region policy_region;
@@ -255,3 +266,5 @@ int links_broker_open(struct front *front, struct error *err);
 void links_state(struct front *front);
 /* Call from time to time: tells the expert cache how much memory the verifier has by now. */
 void links_needs(struct front *front);
+/* Tells it all of front->needs. */
+void links_say_needs(struct front *front);

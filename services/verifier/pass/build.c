@@ -21,13 +21,7 @@ static void put_out(struct engine *engine, struct sched_session *victim)
 
 	log_session(LOG_LEVEL_INFO, s->uid, engine->iteration,
 		"gives up its KV pages to a session before it");
-	kv_seq_exit(&engine->kv, &s->seq);
-	recall_end(engine, s);
-	/* The next sweep looks at it: a session with an expert budget cannot go on. */
-	atomic_fetch_or_explicit(&engine->changed[s->index / 64], UINT64_C(1) << s->index % 64,
-		memory_order_relaxed);
-	s->waits = false;
-	victim->n_pages = victim->n_kv = 0;
+	engine_lose_kv(engine, s);
 	if (s->part != NULL)
 		s->part->put_out = true;
 }

@@ -105,7 +105,7 @@ static int allocate(struct engine *engine, struct error *err)
 	return rc;
 }
 
-static int create_kv(struct engine *engine, struct error *err)
+int engine_create_kv(struct engine *engine, struct error *err)
 {
 	const struct engine_options *o = &engine->o;
 	const struct regions *regions = o->regions;
@@ -116,9 +116,16 @@ static int create_kv(struct engine *engine, struct error *err)
 		away ? kv_init(&engine->kv, regions->kv_mem, o->kv_store, layout, fresh, err)
 		     : kv_init_memory(&engine->kv, o->backend, regions->kv_mem, layout, fresh, err);
 
-	if (rc == 0)
-		kv_check(&engine->kv);
-	return rc == 0 ? snapshots_sums_apart(&engine->kv, err) : rc;
+	if (rc != 0)
+		return rc;
+	kv_check(&engine->kv);
+	rc = snapshots_sums_apart(&engine->kv, err);
+	if (rc == 0 && kv_prefix_init(&engine->kv) != 0)
+		rc = error_set(err, ENOMEM, "no memory to look up prefixes of sessions");
+	if (rc != 0)
+		return rc;
+	kv_keep_max(&engine->kv, engine->tuning->prefix_pages);
+	return recall_open(engine, err);
 }
 
 int engine_create(const struct engine_options *options, struct engine **out, struct error *err)
@@ -141,13 +148,7 @@ int engine_create(const struct engine_options *options, struct engine **out, str
 	if (rc == 0)
 		rc = allocate(engine, err);
 	if (rc == 0)
-		rc = create_kv(engine, err);
-	if (rc == 0 && kv_prefix_init(&engine->kv) != 0)
-		rc = error_set(err, ENOMEM, "no memory to look up prefixes of sessions");
-	if (rc == 0)
-		kv_keep_max(&engine->kv, engine->tuning->prefix_pages);
-	if (rc == 0)
-		rc = recall_open(engine, err);
+		rc = engine_create_kv(engine, err);
 	if (rc == 0)
 		rc = create_experts(engine, err);
 	if (rc == 0)
@@ -279,6 +280,17 @@ uint64_t engine_kept_tokens(struct engine *engine)
 	for (uint32_t i = 0; i < engine->n_live; i++)
 		n += engine_live(engine, i)->seq.n;
 	return n;
+}
+
+void engine_lose_kv(struct engine *engine, struct engine_session *s)
+{
+	kv_seq_exit(&engine->kv, &s->seq);
+	recall_end(engine, s);
+	/* The next sweep looks at it: a session with an expert budget cannot go on. */
+	atomic_fetch_or_explicit(&engine->changed[s->index / 64], UINT64_C(1) << s->index % 64,
+		memory_order_relaxed);
+	s->waits = false;
+	s->sched.n_pages = s->sched.n_kv = 0;
 }
 
 void engine_finish(struct engine *engine, struct engine_session *s, enum session_end end)
@@ -547,6 +559,7 @@ uint32_t engine_step(struct engine *engine)
 	if (engine->stop)
 		return 0;
 	take_tuning(engine);
+	engine_take_kv(engine);
 	uint32_t n = pass_run(engine);
 	if (n > 0)
 		counter_add(&engine->progress, 1);

@@ -52,6 +52,14 @@ struct engine_options {
 	void *arg;
 };
 
+struct engine_kv_change {
+	struct regions *regions;
+	struct verifier_config config;
+	bool done; /* under the engine's lock */
+	int rc;
+	struct error err;
+};
+
 enum { ENGINE_CHANGED_WORDS = (LIMIT_SESSIONS + 63) / 64 };
 
 struct engine {
@@ -108,6 +116,9 @@ struct engine {
 	bool wake_wanted;
 	uint64_t woken_ns;
 
+	/* A change of the KV cache's size that the front waits for; NULL: none. */
+	_Atomic(struct engine_kv_change *) kv_change;
+
 	/* Read by the front without ordering, as hints. */
 	_Atomic uint64_t iterations_total, output_total, progress;
 	/* prompt tokens that sessions found in the KV cache; tokens kept there now */
@@ -158,6 +169,13 @@ void engine_recovered(struct engine *engine);
 uint64_t engine_kept_tokens(struct engine *engine);
 /* Settings that hold from the next iteration on. Takes `tuning` over. */
 void engine_tune(struct engine *engine, struct tuning *tuning);
+/* Makes the KV cache anew in the size of change->config, between two passes. Until it is done the change,
+ * which stays the caller's, and its regions belong to the engine. All sessions go on: their tokens are
+ * computed again, or read from disk. change->rc: -EBUSY: sessions with an expert budget could not go on;
+ * -ENOMEM: there is no memory. The former size is in force then. */
+void engine_resize_kv(struct engine *engine, struct engine_kv_change *change);
+/* Waits so long; true when it is done. */
+bool engine_resized_kv(struct engine *engine, const struct engine_kv_change *change, uint64_t ns);
 /* Makes the engine look at slots[index] now, because its credit has changed or it was cancelled. */
 void engine_changed(struct engine *engine, uint32_t index);
 /* Makes the engine run a pass now, because something has changed about all sessions. */
@@ -199,6 +217,13 @@ static inline struct sched_limits engine_limits(const struct engine *engine)
  * front may free and reuse page and slot. engine_tidy must run before commands are taken again: it
  * removes the ended ones from live[] and wakes the front once for all of them. */
 void engine_finish(struct engine *engine, struct engine_session *s, enum session_end end);
+/* Engine thread. A session loses its KV pages. When there is room it is computed again, to the same tokens.
+ */
+void engine_lose_kv(struct engine *engine, struct engine_session *s);
+/* Engine thread, or before it starts: makes engine->kv, and what belongs to it, of the regions. */
+int engine_create_kv(struct engine *engine, struct error *err);
+/* Engine thread, between two passes: carries out engine_resize_kv (resize.c). */
+void engine_take_kv(struct engine *engine);
 /* Engine thread. Whether a session with an expert budget has lost the keys and values of its answer.
  * To compute them again would give others: which experts were left out depended on the drafts of
  * each pass. engine_end_lost ends such a session with an error. */

@@ -169,6 +169,7 @@ int verifier_config_fit(
 	config->fast = config->arithmetic == VERIFIER_ARITHMETIC_FAST && forward_can_be_fast(model);
 	if (config->kv_tokens == 0)
 		config->kv_tokens = kv_plan_tokens(config->sessions_max, config->context);
+	config->kv_allocated = config->kv_tokens;
 	rc = verifier_config_check_budget(config, model, err);
 	return rc < 0 ? rc : check_kv_tokens(config->kv_tokens, config->context, err);
 }

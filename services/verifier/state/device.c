@@ -6,6 +6,7 @@
 #include "kernels/gpu/choice.h"
 #include "kernels/kernels.h"
 #include "services/verifier/state/kv_memory.h"
+#include "services/verifier/state/kv_size.h"
 #include "services/verifier/state/pass_limits.h"
 #include "shared/base/again.h"
 #include "shared/base/log.h"
@@ -46,7 +47,7 @@ struct extent {
 static struct extent extent_of(const struct verifier_config *config)
 {
 	return (struct extent){
-		config->sessions_max, config->prefill_chunk, config->context, config->kv_tokens};
+		config->sessions_max, config->prefill_chunk, config->context, config->kv_allocated};
 }
 
 /* Memory of the device for passes. Tables that the host has are counted in. */
@@ -126,14 +127,20 @@ static void say_what_fits(const struct verifier_config *config, const struct mod
 }
 
 /* What is free of the device's memory, and what a predecessor's KV cache has of it: that is taken
- * over, or given up before another is made. */
-static uint64_t room_of(const struct backend *backend, uint64_t kv_there)
+ * over, or given up before another is made. At most what device_memory allows. */
+static uint64_t room_of(
+	const struct verifier_config *config, const struct backend *backend, uint64_t kv_there)
 {
 	struct backend_memory memory;
+	struct error err;
+	uint64_t most;
 
 	backend->ops->memory(backend, &memory);
 	uint64_t taken = memory.bytes - memory.free;
-	return memory.free + (kv_there < taken ? kv_there : taken);
+	uint64_t room = memory.free + (kv_there < taken ? kv_there : taken);
+	bool is_limited = strcmp(config->device_memory, "auto") != 0 &&
+			  kv_size_most(config, backend, &most, &err) == 0;
+	return is_limited && most < room ? most : room;
 }
 
 /* Whether the device has memory for the weights, the KV cache and the largest pass. */
@@ -151,7 +158,7 @@ static int check_memory(const struct verifier_config *config, const struct model
 	if (config->experts != VERIFIER_EXPERTS_MAPPED)
 		experts = 0;
 	backend->ops->memory(backend, &memory);
-	memory.free = room_of(backend, kv_there);
+	memory.free = room_of(config, backend, kv_there);
 	if (weights + experts + kv + pass <= memory.free)
 		return 0;
 	if (weights + experts >= memory.free)
@@ -165,11 +172,12 @@ static int check_memory(const struct verifier_config *config, const struct model
 		"%s; "
 		"%s",
 		backend->device->name, UNITS_SIZE(memory.free), UNITS_SIZE(memory.bytes),
-		memory.free < memory.bytes - memory.bytes / OWN_PART
+		strcmp(config->device_memory, "auto") != 0 ? " (device_memory)"
+		: memory.free < memory.bytes - memory.bytes / OWN_PART
 			? " (other programs have the rest)"
 			: "",
 		UNITS_SIZE(weights + experts + kv + pass), UNITS_SIZE(weights), UNITS_SIZE(experts),
-		(long long)config->kv_tokens, UNITS_SIZE(kv), (long long)config->sessions_max,
+		(long long)config->kv_allocated, UNITS_SIZE(kv), (long long)config->sessions_max,
 		(long long)config->prefill_chunk, UNITS_SIZE(pass), fits);
 }
 
@@ -190,7 +198,7 @@ int device_check_adapter(const struct verifier_config *config, const struct mode
 	limits.adapter = adapter;
 	uint64_t more =
 		adapter_place_bytes(adapter, model) + forward_bytes(model, backend, &limits) - pass;
-	uint64_t room = room_of(backend, kv_there);
+	uint64_t room = room_of(config, backend, kv_there);
 	if (without + more <= room)
 		return 0;
 	return error_set(err, ENOMEM,
@@ -199,7 +207,7 @@ int device_check_adapter(const struct verifier_config *config, const struct mode
 		UNITS_SIZE(room));
 }
 
-static int open_gpu(const struct verifier_config *config, const struct model *model,
+static int open_gpu(struct verifier_config *config, const struct model *model,
 	enum gpu_choice choice, const char *device, uint64_t kv_there, const char *runtime_dir,
 	struct device_opened *out, struct error *err)
 {
@@ -212,6 +220,8 @@ static int open_gpu(const struct verifier_config *config, const struct model *mo
 	if (rc == 0 && runtime_dir != NULL)
 		rc = device_claim(backend->device->uuid, backend->device->name, runtime_dir,
 			PEER_VERIFIER, config->device_shared, &out->claim, err);
+	if (rc == 0)
+		rc = kv_size_tokens(config, model, backend, &config->kv_allocated, err);
 	if (rc == 0)
 		rc = check_memory(config, model, backend, kv_there, err);
 	if (rc == 0) {
@@ -226,7 +236,7 @@ static int open_gpu(const struct verifier_config *config, const struct model *mo
 	return rc;
 }
 
-int device_open(const struct verifier_config *config, const struct model *model, uint64_t kv_there,
+int device_open(struct verifier_config *config, const struct model *model, uint64_t kv_there,
 	const char *runtime_dir, struct device_opened *out, struct error *err)
 {
 	const char *lost = getenv(LOST), *device;

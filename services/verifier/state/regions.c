@@ -315,9 +315,9 @@ struct kv_layout regions_kv_layout(const struct verifier_config *config, const s
 {
 	const struct kv_plan plan = {
 		.type = verifier_config_kv_type(config, model),
-		.sessions = config->sessions_max,
-		.prefill = config->prefill_chunk,
-		.tokens = config->kv_tokens,
+		.sessions = config->sessions_allocated,
+		.prefill = config->prefill_allocated,
+		.tokens = config->kv_allocated,
 		.windows_whole = config->prefix_windows,
 		.states_bytes = (uint64_t)config->prefix_states,
 	};
@@ -357,22 +357,60 @@ static int make_kv(const struct kv_region_header *want, size_t payload, struct b
 				 : 0;
 }
 
-static int open_kv(struct broker *broker, struct regions_left *left,
-	const struct verifier_config *config, const struct model *model, struct backend *backend,
-	struct resources_needs *needs, struct regions *out, struct error *err)
+static struct kv_region_header wanted_kv(const struct verifier_config *config,
+	const struct model *model, const struct backend *backend)
 {
-	struct kv_region_header want = {
+	return (struct kv_region_header){
 		.model_fingerprint = model->fingerprint,
 		.arithmetic = verifier_config_arithmetic(config),
 		.layout = regions_kv_layout(config, model),
 		.device = kv_memory_device(config, backend),
 	};
-	size_t payload = sizeof(want) + kv_map_bytes(&want.layout) +
-			 (want.device == 0 ? kv_store_bytes(&want.layout) : 0);
+}
+
+static size_t kv_payload(const struct kv_region_header *want)
+{
+	return sizeof(*want) + kv_map_bytes(&want->layout) +
+	       (want->device == 0 ? kv_store_bytes(&want->layout) : 0);
+}
+
+static void close_kv(struct regions *regions)
+{
+	if (regions->kv_store.backend != NULL)
+		regions->kv_store.backend->ops->free(&regions->kv_store);
+	if (regions->kv.header != NULL && regions->kv_store_fd >= 0)
+		close(regions->kv_store_fd);
+	if (regions->kv.header != NULL)
+		region_close(&regions->kv);
+	regions->kv_store = (struct buffer){0};
+	regions->kv_store_fd = -1;
+	regions->kv = (struct region){.fd = -1};
+}
+
+int regions_remake_kv(struct regions *regions, const struct verifier_config *config,
+	const struct model *model, struct backend *backend, struct error *err)
+{
+	const struct kv_region_header want = wanted_kv(config, model, backend);
+
+	close_kv(regions);
+	regions->kv_recovered = false;
+	regions->kv_layout = want.layout;
+	int rc = make_kv(&want, kv_payload(&want), backend, regions, err);
+	if (rc != 0)
+		close_kv(regions);
+	return rc;
+}
+
+static int open_kv(struct broker *broker, struct regions_left *left,
+	const struct verifier_config *config, const struct model *model, struct backend *backend,
+	struct resources_needs *needs, struct regions *out, struct error *err)
+{
+	const struct kv_region_header want = wanted_kv(config, model, backend);
+	size_t payload = kv_payload(&want);
 
 	if (kv_bytes(&want.layout) == 0)
 		return error_set(err, ENOMEM, "KV cache of %lld tokens (kv_tokens) is too large",
-			(long long)config->kv_tokens);
+			(long long)config->kv_allocated);
 	bool was_left = left->kv >= 0 || left->kv_memory >= 0;
 	out->kv_layout = want.layout;
 	out->kv_recovered = adopt_kv(left, &want, payload, backend, out);
@@ -393,7 +431,7 @@ static int open_kv(struct broker *broker, struct regions_left *left,
 	rc = make_kv(&want, payload, backend, out, err);
 	return rc == 0 ? 0
 		       : error_prefix(err, rc, "KV cache of %lld tokens (kv_tokens)",
-				 (long long)config->kv_tokens);
+				 (long long)config->kv_allocated);
 }
 
 int regions_open(struct broker *broker, struct regions_left *left,
@@ -459,12 +497,7 @@ void regions_needs(const struct regions *regions, const struct region *packed,
 
 void regions_close(struct regions *regions)
 {
-	if (regions->kv_store.backend != NULL)
-		regions->kv_store.backend->ops->free(&regions->kv_store);
-	if (regions->kv.header != NULL && regions->kv_store_fd >= 0)
-		close(regions->kv_store_fd);
-	if (regions->kv.header != NULL)
-		region_close(&regions->kv);
+	close_kv(regions);
 	if (regions->hidden.header != NULL)
 		region_close(&regions->hidden);
 	if (regions->supports.header != NULL)

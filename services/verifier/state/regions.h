@@ -72,6 +72,10 @@ int regions_open(struct broker *broker, struct regions_left *left,
  * copy if its header is not NULL. */
 void regions_needs(const struct regions *regions, const struct region *packed,
 	const struct model *model, struct slots_needs *out);
+/* Makes the KV cache anew, with the settings' size, in place of the one that is there, which nobody uses
+ * any more. On failure there is none. */
+int regions_remake_kv(struct regions *regions, const struct verifier_config *config,
+	const struct model *model, struct backend *backend, struct error *err);
 /* Makes a region for the hidden states of `shape` in place of the one that is there. */
 int regions_make_hidden(
 	struct regions *regions, const struct hidden_shape *shape, struct error *err);

@@ -73,7 +73,7 @@ void resources_needs(const struct verifier_config *config, const struct model *m
 	uint32_t places = verifier_config_places(config);
 	uint64_t sessions = sessions_bytes(places, (uint32_t)config->context);
 	uint64_t own_page = journal_page_bytes((uint32_t)config->context);
-	double one = (double)kv_plan_tokens_min(config->context) / (double)config->kv_tokens;
+	double one = (double)kv_plan_tokens_min(config->context) / (double)config->kv_allocated;
 
 	*out = (struct resources_needs){
 		.kv = kv_bytes,
@@ -160,7 +160,7 @@ int resources_check(const struct verifier_config *config, const struct resources
 		"cache takes %s, kv_tokens = %lld, sessions_max = %lld; one session %s of it, its "
 		"page and buffers %s%s)",
 		(least + LEAST_BYTES_MORE + MIB - 1) / MIB, limit.where, UNITS_SIZE(limit.bytes),
-		UNITS_SIZE(needs->kv), (long long)config->kv_tokens,
+		UNITS_SIZE(needs->kv), (long long)config->kv_allocated,
 		(long long)config->sessions_max, UNITS_SIZE(needs->kv_one),
 		UNITS_SIZE(needs->buffers_one), others);
 }
@@ -200,8 +200,9 @@ int resources_memory(const struct verifier_config *config, const struct model *m
 			"%lld, sessions_max = %lld), but %s has %s: the kernel would end "
 			"processes; set a smaller context, kv_tokens or sessions_max, or give it "
 			"more",
-			UNITS_SIZE(most(needs)), UNITS_SIZE(kv_bytes), (long long)config->kv_tokens,
-			(long long)config->sessions_max, limit.where, UNITS_SIZE(limit.bytes));
+			UNITS_SIZE(most(needs)), UNITS_SIZE(kv_bytes),
+			(long long)config->kv_allocated, (long long)config->sessions_max,
+			limit.where, UNITS_SIZE(limit.bytes));
 	/* Weights whose pages were reclaimed are read from the file again: it runs, but at the
 	 * speed of the disk. */
 	if (kv_more + dense > limit.available)

@@ -13,33 +13,33 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aoutrider/_proto/peer.proto\x12\x08outrider\",\n\nPeerLayout\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x0e\n\x06layout\x18\x02 \x01(\r\"=\n\tPeerState\x12\"\n\x05stage\x18\x01 \x01(\x0e\x32\x13.outrider.PeerStage\x12\x0c\n\x04text\x18\x02 \x01(\t\"z\n\tPeerNeeds\x12\x0f\n\x07weights\x18\x01 \x01(\x04\x12\n\n\x02kv\x18\x02 \x01(\x04\x12\x0c\n\x04rest\x18\x03 \x01(\x04\x12\r\n\x05there\x18\x04 \x01(\x04\x12\r\n\x05\x66iles\x18\x05 \x01(\x06\x12\x0e\n\x06\x64\x65vice\x18\x06 \x01(\x04\x12\x14\n\x0c\x64\x65vice_there\x18\x07 \x01(\x04\")\n\x08PeerTaps\x12\x0e\n\x06layers\x18\x01 \x03(\r\x12\r\n\x05model\x18\x02 \x01(\x06\"<\n\tPeerShare\x12\r\n\x05\x61sked\x18\x01 \x01(\x04\x12\x0f\n\x07granted\x18\x02 \x01(\x08\x12\x0f\n\x07refusal\x18\x03 \x01(\t\"x\n\x0cPeerSettings\x12\"\n\x05needs\x18\x01 \x01(\x0b\x32\x13.outrider.PeerNeeds\x12 \n\x04taps\x18\x02 \x01(\x0b\x32\x12.outrider.PeerTaps\x12\"\n\x05share\x18\x03 \x01(\x0b\x32\x13.outrider.PeerShare\"\xf4\x01\n\x08PeerCard\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\r\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x12\n\narithmetic\x18\x06 \x01(\r\x12\r\n\x05model\x18\x07 \x01(\x06\x12%\n\x07layouts\x18\x08 \x03(\x0b\x32\x14.outrider.PeerLayout\x12\"\n\x05state\x18\t \x01(\x0b\x32\x13.outrider.PeerState\x12(\n\x08settings\x18\n \x01(\x0b\x32\x16.outrider.PeerSettings\"0\n\x0cPeerRegister\x12 \n\x04\x63\x61rd\x18\x01 \x01(\x0b\x32\x12.outrider.PeerCard\"2\n\x0ePeerRegistered\x12 \n\x04\x63\x61rd\x18\x01 \x01(\x0b\x32\x12.outrider.PeerCard\"Z\n\nPeerChange\x12\"\n\x05state\x18\x01 \x01(\x0b\x32\x13.outrider.PeerState\x12(\n\x08settings\x18\x02 \x01(\x0b\x32\x16.outrider.PeerSettings*\xaf\x01\n\tPeerStage\x12\x13\n\x0fPEER_STAGE_NONE\x10\x00\x12\x16\n\x12PEER_STAGE_LOADING\x10\x01\x12\x14\n\x10PEER_STAGE_READY\x10\x02\x12\x17\n\x13PEER_STAGE_DEGRADED\x10\x03\x12\x17\n\x13PEER_STAGE_DRAINING\x10\x04\x12\x17\n\x13PEER_STAGE_STOPPING\x10\x05\x12\x14\n\x10PEER_STAGE_ENDED\x10\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aoutrider/_proto/peer.proto\x12\x08outrider\",\n\nPeerLayout\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x0e\n\x06layout\x18\x02 \x01(\r\"=\n\tPeerState\x12\"\n\x05stage\x18\x01 \x01(\x0e\x32\x13.outrider.PeerStage\x12\x0c\n\x04text\x18\x02 \x01(\t\"\xa2\x01\n\tPeerNeeds\x12\x0f\n\x07weights\x18\x01 \x01(\x04\x12\n\n\x02kv\x18\x02 \x01(\x04\x12\x0c\n\x04rest\x18\x03 \x01(\x04\x12\r\n\x05there\x18\x04 \x01(\x04\x12\r\n\x05\x66iles\x18\x05 \x01(\x06\x12\x0e\n\x06\x64\x65vice\x18\x06 \x01(\x04\x12\x14\n\x0c\x64\x65vice_there\x18\x07 \x01(\x04\x12\x11\n\tdevice_kv\x18\x08 \x01(\x04\x12\x13\n\x0b\x64\x65vice_most\x18\t \x01(\x04\")\n\x08PeerTaps\x12\x0e\n\x06layers\x18\x01 \x03(\r\x12\r\n\x05model\x18\x02 \x01(\x06\"<\n\tPeerShare\x12\r\n\x05\x61sked\x18\x01 \x01(\x04\x12\x0f\n\x07granted\x18\x02 \x01(\x08\x12\x0f\n\x07refusal\x18\x03 \x01(\t\"x\n\x0cPeerSettings\x12\"\n\x05needs\x18\x01 \x01(\x0b\x32\x13.outrider.PeerNeeds\x12 \n\x04taps\x18\x02 \x01(\x0b\x32\x12.outrider.PeerTaps\x12\"\n\x05share\x18\x03 \x01(\x0b\x32\x13.outrider.PeerShare\"\xf4\x01\n\x08PeerCard\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\r\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x12\n\narithmetic\x18\x06 \x01(\r\x12\r\n\x05model\x18\x07 \x01(\x06\x12%\n\x07layouts\x18\x08 \x03(\x0b\x32\x14.outrider.PeerLayout\x12\"\n\x05state\x18\t \x01(\x0b\x32\x13.outrider.PeerState\x12(\n\x08settings\x18\n \x01(\x0b\x32\x16.outrider.PeerSettings\"0\n\x0cPeerRegister\x12 \n\x04\x63\x61rd\x18\x01 \x01(\x0b\x32\x12.outrider.PeerCard\"2\n\x0ePeerRegistered\x12 \n\x04\x63\x61rd\x18\x01 \x01(\x0b\x32\x12.outrider.PeerCard\"Z\n\nPeerChange\x12\"\n\x05state\x18\x01 \x01(\x0b\x32\x13.outrider.PeerState\x12(\n\x08settings\x18\x02 \x01(\x0b\x32\x16.outrider.PeerSettings*\xaf\x01\n\tPeerStage\x12\x13\n\x0fPEER_STAGE_NONE\x10\x00\x12\x16\n\x12PEER_STAGE_LOADING\x10\x01\x12\x14\n\x10PEER_STAGE_READY\x10\x02\x12\x17\n\x13PEER_STAGE_DEGRADED\x10\x03\x12\x17\n\x13PEER_STAGE_DRAINING\x10\x04\x12\x17\n\x13PEER_STAGE_STOPPING\x10\x05\x12\x14\n\x10PEER_STAGE_ENDED\x10\x06\x62\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'outrider._proto.peer_pb2', globals())
 if _descriptor._USE_C_DESCRIPTORS == False:
 
   DESCRIPTOR._options = None
-  _PEERSTAGE._serialized_start=942
-  _PEERSTAGE._serialized_end=1117
+  _PEERSTAGE._serialized_start=983
+  _PEERSTAGE._serialized_end=1158
   _PEERLAYOUT._serialized_start=40
   _PEERLAYOUT._serialized_end=84
   _PEERSTATE._serialized_start=86
   _PEERSTATE._serialized_end=147
-  _PEERNEEDS._serialized_start=149
-  _PEERNEEDS._serialized_end=271
-  _PEERTAPS._serialized_start=273
-  _PEERTAPS._serialized_end=314
-  _PEERSHARE._serialized_start=316
-  _PEERSHARE._serialized_end=376
-  _PEERSETTINGS._serialized_start=378
-  _PEERSETTINGS._serialized_end=498
-  _PEERCARD._serialized_start=501
-  _PEERCARD._serialized_end=745
-  _PEERREGISTER._serialized_start=747
-  _PEERREGISTER._serialized_end=795
-  _PEERREGISTERED._serialized_start=797
-  _PEERREGISTERED._serialized_end=847
-  _PEERCHANGE._serialized_start=849
-  _PEERCHANGE._serialized_end=939
+  _PEERNEEDS._serialized_start=150
+  _PEERNEEDS._serialized_end=312
+  _PEERTAPS._serialized_start=314
+  _PEERTAPS._serialized_end=355
+  _PEERSHARE._serialized_start=357
+  _PEERSHARE._serialized_end=417
+  _PEERSETTINGS._serialized_start=419
+  _PEERSETTINGS._serialized_end=539
+  _PEERCARD._serialized_start=542
+  _PEERCARD._serialized_end=786
+  _PEERREGISTER._serialized_start=788
+  _PEERREGISTER._serialized_end=836
+  _PEERREGISTERED._serialized_start=838
+  _PEERREGISTERED._serialized_end=888
+  _PEERCHANGE._serialized_start=890
+  _PEERCHANGE._serialized_end=980
 # @@protoc_insertion_point(module_scope)

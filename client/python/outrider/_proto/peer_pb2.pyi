@@ -54,8 +54,10 @@ class PeerLayout(_message.Message):
     def __init__(self, region: _Optional[str] = ..., layout: _Optional[int] = ...) -> None: ...
 
 class PeerNeeds(_message.Message):
-    __slots__ = ["device", "device_there", "files", "kv", "rest", "there", "weights"]
+    __slots__ = ["device", "device_kv", "device_most", "device_there", "files", "kv", "rest", "there", "weights"]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_KV_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_MOST_FIELD_NUMBER: _ClassVar[int]
     DEVICE_THERE_FIELD_NUMBER: _ClassVar[int]
     FILES_FIELD_NUMBER: _ClassVar[int]
     KV_FIELD_NUMBER: _ClassVar[int]
@@ -63,13 +65,15 @@ class PeerNeeds(_message.Message):
     THERE_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     device: int
+    device_kv: int
+    device_most: int
     device_there: int
     files: int
     kv: int
     rest: int
     there: int
     weights: int
-    def __init__(self, weights: _Optional[int] = ..., kv: _Optional[int] = ..., rest: _Optional[int] = ..., there: _Optional[int] = ..., files: _Optional[int] = ..., device: _Optional[int] = ..., device_there: _Optional[int] = ...) -> None: ...
+    def __init__(self, weights: _Optional[int] = ..., kv: _Optional[int] = ..., rest: _Optional[int] = ..., there: _Optional[int] = ..., files: _Optional[int] = ..., device: _Optional[int] = ..., device_there: _Optional[int] = ..., device_kv: _Optional[int] = ..., device_most: _Optional[int] = ...) -> None: ...
 
 class PeerRegister(_message.Message):
     __slots__ = ["card"]
