@@ -8,9 +8,11 @@
 #include "shared/base/checksum.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
+#include "shared/base/utf8.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -270,19 +272,28 @@ static void charge(struct exchange *exchange, uint64_t tokens)
 		limits_take_tokens(&exchange->key->left, tokens);
 }
 
-static bool take_text(struct choice *choice, const struct outrider_event *event)
+static bool add_text(struct choice *choice, const char *text, size_t bytes)
 {
 	struct exchange *exchange = choice->exchange;
 
-	if (!logprobs_add(choice, event))
-		return false;
 	if (choice->parser)
-		return parse_text(choice, event->text, event->text_bytes) &&
-		       (event->type != OUTRIDER_EVENT_DONE || parse_end(choice));
+		return parse_text(choice, text, bytes);
 	if (exchange->params.stream)
-		return answer_chunk(exchange, choice, event->text, event->text_bytes);
-	text_add(&choice->text, event->text, event->text_bytes);
+		return answer_chunk(exchange, choice, text, bytes);
+	text_add(&choice->text, text, bytes);
 	return !choice->text.failed;
+}
+
+/* A model may say bytes that are no UTF-8, or end within a character; JSON has no place for those. */
+static bool take_text(struct choice *choice, const struct outrider_event *event)
+{
+	size_t bytes;
+	char *text = utf8_clean(event->text, event->text_bytes, &bytes);
+	bool taken = text && logprobs_add(choice, event) && add_text(choice, text, bytes);
+
+	free(text);
+	return taken &&
+	       (!choice->parser || event->type != OUTRIDER_EVENT_DONE || parse_end(choice));
 }
 
 static void take_done(struct choice *choice, const struct outrider_event *event)

@@ -62,6 +62,16 @@ def check_shapes(gateway):
     ok(status == 200 and "the" not in answer["choices"][0]["text"], "a stop string ends it", answer)
     status, answer = gateway.post("/v1/completions", {"prompt": "x", "max_tokens": 4, "temperature": 0, "logit_bias": {"300": 100}})
     ok(status == 200, "a bias is taken", answer)
+    # Half a character, three times: JSON has no place for such bytes.
+    half = gateway.post("/tokenize", {"content": "\u00ff"})[1]["tokens"][0]
+    bad = []
+    for path, asked in (("/v1/completions", {"prompt": "x"}), ("/v1/chat/completions", {"messages": QUESTION})):
+        body = {**asked, "max_tokens": 3, "temperature": 0, "logit_bias": {str(half): 100}}
+        status, answer = gateway.post(path, body)
+        said = [c.get("text") or c["message"]["content"] for c in answer.get("choices", ())]
+        if status != 200 or said != ["\ufffd" * 3] or text_of(gateway.events(path, body)) != said[0]:
+            bad.append((path, status, answer, gateway.events(path, body)))
+    ok(not bad, "bytes that are no UTF-8 become U+FFFD, streamed or not", bad)
     name = TARGET.name.removesuffix(".gguf")
     listed = json.loads(gateway.get("/v1/models")[2])["data"]
     ok([m["id"] for m in listed] == [name] and gateway.chat(model=name, max_tokens=1)[0] == 200, "the model has the name of its file", listed)
