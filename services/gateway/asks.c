@@ -60,20 +60,33 @@ static void give(struct asks *asks, struct ask *ask)
 	(void)!write(asks->fd, &one, sizeof one);
 }
 
+static int put(struct asks *asks, struct ask *ask, struct outrider **client)
+{
+	int code = *client ? 0 : outrider_connect(asks->runtime_dir, client);
+
+	if (code == 0)
+		code = outrider_set_wait(*client, ASKS_TIMEOUT_MS, ASKS_TIMEOUT_MS);
+	if (code == 0)
+		code = ask->run(ask, *client);
+	if (code < 0)
+		snprintf(ask->sentence, sizeof ask->sentence, "%s", outrider_error());
+	return code;
+}
+
 static void *run(void *arg)
 {
 	struct asks *asks = arg;
 	struct outrider *client = NULL;
+	struct watch_news news;
 	struct ask *ask;
 
 	while ((ask = take(asks)) != NULL) {
-		ask->code = client ? 0 : outrider_connect(asks->runtime_dir, &client);
-		if (ask->code == 0)
-			ask->code = outrider_set_wait(client, ASKS_TIMEOUT_MS, ASKS_TIMEOUT_MS);
-		if (ask->code == 0)
-			ask->code = ask->run(ask, client);
-		if (ask->code < 0)
-			snprintf(ask->sentence, sizeof ask->sentence, "%s", outrider_error());
+		watch_read_anew(&asks->gateway->watch, &news);
+		ask->code = news.ready ? put(asks, ask, &client) : -ECONNREFUSED;
+		if (!news.ready)
+			snprintf(ask->sentence, sizeof ask->sentence,
+				"the service does not take requests yet: the verifier is %s",
+				news.state);
 		give(asks, ask);
 	}
 	outrider_close(&client);
@@ -169,18 +182,11 @@ void asks_stop(struct asks *asks)
 bool ask_put(struct exchange *exchange, struct ask *ask)
 {
 	struct asks *asks = &exchange->gateway->asks;
-	struct watch_news news;
 	bool room;
 
-	watch_read(&exchange->gateway->watch, &news);
-	if (!ask || !news.ready) {
-		ask_free(ask);
-		return ask ? fault_set(&exchange->fault, 503, NULL, "not_ready",
-				     "the service does not take requests yet: the verifier is %s",
-				     news.state)
-			   : fault_set(&exchange->fault, 500, NULL, "internal_error",
-				     "no memory for the request");
-	}
+	if (!ask)
+		return fault_set(
+			&exchange->fault, 500, NULL, "internal_error", "no memory for the request");
 	ask->exchange = exchange;
 	ask->next = NULL;
 	pthread_mutex_lock(&asks->mutex);

@@ -16,11 +16,22 @@ enum { SETTLE_S = 2 };
 
 enum { TIMEOUT_MS = 500, PERIOD_MS = 1000, PERIOD_MS_LOADING = 100 };
 
+/* Returns the look's number. */
+static uint64_t begin(struct watch *watch)
+{
+	pthread_mutex_lock(&watch->mutex);
+	uint64_t number = ++watch->begun;
+	watch->wanted = false;
+	pthread_mutex_unlock(&watch->mutex);
+	return number;
+}
+
 static void look(struct watch *watch)
 {
 	struct look look;
 	struct watch_news news;
 	struct timespec wall;
+	uint64_t number = begin(watch);
 
 	if (look_at(watch->runtime_dir, watch->zmq, TIMEOUT_MS, &look) < 0) {
 		look_free(&look);
@@ -32,6 +43,7 @@ static void look(struct watch *watch)
 	char *report = report_print(&look, &news);
 	pthread_mutex_lock(&watch->mutex);
 	watch->news = news;
+	watch->ended = number;
 	history_add(&watch->history, &news, look.at_ns,
 		(double)wall.tv_sec + (double)wall.tv_nsec / 1e9);
 	if (report) {
@@ -54,7 +66,7 @@ static bool rest(struct watch *watch)
 	long ms = watch->news.ready ? PERIOD_MS : PERIOD_MS_LOADING;
 	until.tv_sec += (until.tv_nsec / 1000000 + ms) / 1000;
 	until.tv_nsec = (until.tv_nsec / 1000000 + ms) % 1000 * 1000000;
-	while (!watch->stop &&
+	while (!watch->stop && !watch->wanted &&
 		pthread_cond_timedwait(&watch->wake, &watch->mutex, &until) != ETIMEDOUT)
 		;
 	stop = watch->stop;
@@ -99,7 +111,7 @@ void watch_stop(struct watch *watch)
 		return;
 	pthread_mutex_lock(&watch->mutex);
 	watch->stop = true;
-	pthread_cond_signal(&watch->wake);
+	pthread_cond_broadcast(&watch->wake);
 	pthread_mutex_unlock(&watch->mutex);
 	pthread_join(watch->thread, NULL);
 	zmq_ctx_term(watch->zmq);
@@ -124,6 +136,24 @@ void watch_settle(struct watch *watch)
 void watch_read(struct watch *watch, struct watch_news *news)
 {
 	pthread_mutex_lock(&watch->mutex);
+	*news = watch->news;
+	pthread_mutex_unlock(&watch->mutex);
+}
+
+void watch_read_anew(struct watch *watch, struct watch_news *news)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += SETTLE_S;
+	pthread_mutex_lock(&watch->mutex);
+	uint64_t next = watch->begun + 1;
+	watch->wanted = watch->wanted || !watch->news.ready;
+	if (!watch->news.ready)
+		pthread_cond_broadcast(&watch->wake);
+	while (!watch->news.ready && watch->ended < next && !watch->stop &&
+		pthread_cond_timedwait(&watch->wake, &watch->mutex, &until) != ETIMEDOUT)
+		;
 	*news = watch->news;
 	pthread_mutex_unlock(&watch->mutex);
 }
