@@ -407,6 +407,11 @@ def bench_turns():
     write("turns", "bench/run.py turns", turns.report())
 
 
+def bench_talks():
+    """What the prefix cache finds of a trace of conversations, in memory and on disk."""
+    write("talks", "bench/run.py talks", turns.talks())
+
+
 def bench_gpu():
     """On a machine with a GPU: every product, and a model, beside what copies in its memory and over its link reach."""
     model = os.environ.get("OUTRIDER_BENCH_MODEL", ROOT / "models" / "outrider-demo-moe-q4_0.gguf")
@@ -422,7 +427,7 @@ def bench_gpu():
 BENCHES = {"kernels": bench_kernels, "attention": bench_attention, "pool": bench_pool, "ipc": bench_ipc,
            "price": bench_price, "cache": bench_cache, "speculation": bench_speculation, "trees": bench_trees, "drafters": bench_drafters, "spec": bench_spec,
            "cache-policies": bench_cache_policies, "device": bench_device, "workloads": bench_workloads, "matrix": bench_matrix, "policy": bench_policy, "knobs": bench_knobs, "controller": bench_controller,
-           "syscalls": bench_syscalls, "gateway": bench_gateway, "load": bench_load, "turns": bench_turns, "head-experts": bench_head_experts, "goodput": bench_goodput, "goodput-live": bench_goodput_live}
+           "syscalls": bench_syscalls, "gateway": bench_gateway, "load": bench_load, "turns": bench_turns, "talks": bench_talks, "head-experts": bench_head_experts, "goodput": bench_goodput, "goodput-live": bench_goodput_live}
 ASKED = {"gpu": bench_gpu}  # only by name
 WITH_OPTIONS = ("drafters", "goodput-live", "matrix", "price", "spec", "speculation", "trees")
 

@@ -1,7 +1,8 @@
 """Time to the first token of a chat's turns (of an answer that has one, over HTTP): with what was said before in the KV cache, without, and from
-disk; and what the cache finds when many requests begin in one of several ways."""
+disk; and what the cache finds when many requests begin in one of several ways, and of a trace of conversations."""
 import json
 import os
+import random
 import statistics
 import sys
 import tempfile
@@ -16,6 +17,8 @@ from outrider_test import TARGET, Service, program, run_json  # noqa: E402
 CHATS, TURNS, ANSWER = 8, 4, 40
 MODELS = (("outrider-demo-moe-q8_0", TARGET, 1200, 80),)  # name, file, characters of the first question and of each further one
 TRACE = ("--arrivals", "closed", "--clients", 4, "--requests", 96, "--prompt-tokens", "320-400", "--output-tokens", "8-16", "--shared", 256, "--k", 0)
+# A trace in Mooncake's format, whose blocks of 512 tokens are pages of 32 at this scale; at this speed it takes 20 s.
+TALKS, SCALE, SPEED = 40, 1 / 16, 60
 WORDS = " ".join(m["content"] for line in (ROOT / "bench" / "workloads" / "mixed.jsonl").read_text().splitlines() for m in json.loads(line).get("messages", ()))
 
 
@@ -104,6 +107,61 @@ def trace():
                 said = run_json(program("outrider-bench"), "load", "--runtime-dir", service.runtime, *TRACE, "--groups", groups, "--json")
                 now = details(service)
             text.append(f"{groups:8}{size:11}{100 * said['cached_share']:8.1f}%{now['kv_kept_tokens']:17}{said['ttft_ms']['p50']:13.1f}{said['ttft_ms']['p95']:13.1f}")
+    return "\n".join(text)
+
+
+def conversations(path, seed=1):
+    """Writes a trace of conversations. They begin at random (Poisson, one in 15 s), with one of four system prompts; each turn repeats all that was said, and
+    comes some time after the answer. Returns how many requests there are, and what share of their tokens lies in blocks that came before."""
+    chance, requests, block = random.Random(seed), [], 512
+    systems = [[1 + 2 * i, 2 + 2 * i] for i in range(4)]
+    at_s, fresh = 0.0, 100
+    for _ in range(TALKS):
+        at_s += chance.expovariate(1 / 15)
+        blocks, turn_s, length = list(chance.choice(systems)), at_s, 0
+        for _ in range(min(8, 1 + int(chance.expovariate(1 / 3)))):
+            length = max(length, len(systems[0]) * block) + int(chance.lognormvariate(6.5, 0.8))
+            answer = min(800, int(chance.lognormvariate(5.3, 0.7)) + 16)
+            if length + answer > 900 / SCALE:
+                break
+            while len(blocks) * block < length:
+                fresh += 1
+                blocks.append(fresh)
+            requests.append((turn_s, length, answer, list(blocks)))
+            length += answer
+            turn_s += 5 + chance.expovariate(1 / 40)
+    requests.sort(key=lambda r: r[0])
+    seen, again, total = set(), 0, 0
+    with open(path, "w") as out:
+        for when_s, length, answer, blocks in requests:
+            out.write(json.dumps({"timestamp": int(1000 * when_s), "input_length": length, "output_length": answer, "hash_ids": blocks}) + "\n")
+            whole = blocks[:length // block]
+            again += block * sum(b in seen for b in whole)
+            seen.update(whole)
+            total += length
+    return len(requests), again / total
+
+
+def talks():
+    """What a cache of some size finds of it, with and without a disk."""
+    with tempfile.TemporaryDirectory(prefix="outrider-talks-") as where:
+        path = Path(where) / "talks.jsonl"
+        n, again = conversations(path)
+        options = ("--trace", path, "--scale", SCALE, "--speed", SPEED, "--clients", 16, "--k", 0)
+        text = [f"$ outrider-bench load {' '.join(map(str, ('--trace', path.name, *options[2:])))}, on {Path(TARGET).stem}: {n} requests of {TALKS} conversations (bench/turns.py); "
+                f"{100 * again:.1f} % of the prompts' tokens lie in blocks that came before",
+                f"{'kv_tokens':>10}{'disk':>7}{'found':>8}{'kept MB':>9}{'on disk MB':>12}{'read from disk':>16}"]
+        for size, disk in ((8192, "64M"), (2048, "64M"), (8192, ""), (2048, "")):
+            pages = Path(where) / f"pages-{size}"
+            sets = (f"verifier.prefix_dir={pages}", f"verifier.prefix_disk={disk}", "verifier.sleep_after=100ms") if disk else ()
+            with Service(sets=(f"verifier.kv_tokens={size}", *sets)) as service:
+                said = run_json(program("outrider-bench"), "load", "--runtime-dir", service.runtime, *options, "--json")
+                now = details(service)
+            if disk:
+                token_bytes = (next(pages.glob("*.kv")).stat().st_size - 512) / 32
+            from_disk = f"{now['disk_found_tokens']} tokens" if disk else "-"
+            text.append(f"{size:10}{disk or 'none':>7}{100 * said['cached_share']:7.1f}%{now['kv_kept_tokens'] * token_bytes / 1e6:9.1f}"
+                        f"{now.get('disk_bytes', 0) / 1e6:12.1f}{from_disk:>16}")
     return "\n".join(text)
 
 
