@@ -88,24 +88,33 @@ KINDS = {"that say nothing": b"", "whose greeting stops half-way": rubbish.GREET
          "of clients that never finish their message": rubbish.GREETING + rubbish.ready() + b"\x02" + struct.pack(">Q", MESSAGE_MAX) + b"half"}
 
 
-def crowds(service, n):
+def crowds(services):
+    """services: (service, connections to each of its sockets); what has to be waited for is waited for in all of them at once."""
     for what, say in KINDS.items():
-        mark = len(service.whole_log())
-        crowd = [s for path in service.paths for s in connect_many(path, n, say)]
-        told = until(lambda: all(service.said(WAITS, mark).values()), 20 * PATIENCE)
-        began = {name: cpu_seconds(pid) for name, pid in service.pids.items()}
+        marks = [len(service.whole_log()) for service, _ in services]
+        made = [[s for path in service.paths for s in connect_many(path, n, say)] for service, n in services]
+
+        def counts(words):
+            return [service.said(words, mark) for (service, _), mark in zip(services, marks)]
+
+        told = until(lambda: all(all(c.values()) for c in counts(WAITS)), 20 * PATIENCE)
+        began = [{name: cpu_seconds(pid) for name, pid in service.pids.items()} for service, _ in services]
         time.sleep(1)
-        busy = {name: cpu_seconds(pid) - began[name] for name, pid in service.pids.items() if os.path.exists(f"/proc/{pid}")}
-        service.unharmed(f"{n} connections to each socket {what} are there")
-        close_all(crowd)
+        busy = [{name: cpu_seconds(pid) - since[name] for name, pid in service.pids.items() if os.path.exists(f"/proc/{pid}")}
+                for (service, _), since in zip(services, began)]
+        for service, n in services:
+            service.unharmed(f"{n} connections to each socket {what} are there")
+        for crowd in made:
+            close_all(crowd)
         # Of a crowd that is gone, some may still be in the backlog: others may wait a second time.
-        over = until(lambda: all(service.said(ROOM, mark).values()) and service.said(WAITS, mark) == service.said(ROOM, mark), 20 * PATIENCE)
-        counts = service.said(WAITS, mark), service.said(ROOM, mark)
-        tap.ok(told and over and counts[0] == counts[1] and set(counts[0].values()) <= {1, 2}, f"{n} {what}: each socket says once that others wait, "
-               "and once that there is room again", f"{len(crowd)} were made\n{counts}\n{service.log_text()}")
-        if not SANITIZED:
-            tap.ok(max(busy.values()) < IDLE_CPU_MAX, f"{n} {what}: nobody spins", busy)
-    service.unharmed(f"{n} connections to each socket came and went")
+        over = until(lambda: all(all(c.values()) for c in counts(ROOM)) and counts(WAITS) == counts(ROOM), 20 * PATIENCE)
+        for (service, n), crowd, waits, room, used in zip(services, made, counts(WAITS), counts(ROOM), busy):
+            tap.ok(told and over and waits == room and set(waits.values()) <= {1, 2}, f"{n} {what}: each socket says once that others wait, "
+                   "and once that there is room again", f"{len(crowd)} were made\n{waits} {room}\n{service.log_text()}")
+            if not SANITIZED:
+                tap.ok(max(used.values()) < IDLE_CPU_MAX, f"{n} {what}: nobody spins", used)
+    for service, n in services:
+        service.unharmed(f"{n} connections to each socket came and went")
 
 
 def bursts(service):
@@ -261,11 +270,9 @@ if 0 <= hard < 8192:
     tap.skip("crowds", f"this test itself may open {hard} files")
 else:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    with Limited(LIMIT_DESCRIPTORS) as low:
-        crowds(low, 40)
+    with Limited(LIMIT_DESCRIPTORS) as low, Limited(1024) as usual:
+        crowds([(low, 24), (usual, 1100)])
         bursts(low)
-    with Limited(1024) as usual:
-        crowds(usual, 1100)
     with Limited(4096) as high:
         exhausted(high)
         bursts(high)
