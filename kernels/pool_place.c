@@ -2,12 +2,8 @@
  * their CPUs. */
 #include "kernels/pool_internal.h"
 #include "shared/base/clock.h"
+#include "shared/base/cpu_delay.h"
 #include "shared/base/cpus.h"
-
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 /* Longer than any of our own pauses between two readings of the clock, and shorter than the time
  * that a scheduler gives another process. */
@@ -115,23 +111,10 @@ void pool_check(struct pool *pool)
 	pool->checked_ns = now;
 }
 
-/* Reads the second of three numbers. */
-static uint64_t delay_of(const struct pool_thread *t)
-{
-	char text[96];
-	ssize_t n = t->schedstat < 0 ? -1 : pread(t->schedstat, text, sizeof(text) - 1, 0);
-
-	if (n <= 0)
-		return 0;
-	text[n] = '\0';
-	const char *space = strchr(text, ' ');
-	return space ? strtoull(space, NULL, 10) : 0;
-}
-
 void pool_watch_init(struct pool_thread *t)
 {
-	t->schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-	t->delay_ns = delay_of(t);
+	t->schedstat = cpu_delay_open();
+	t->delay_ns = cpu_delay_ns(t->schedstat);
 }
 
 void pool_watch(struct pool_thread *t, uint64_t began_ns, uint64_t now_ns)
@@ -140,7 +123,7 @@ void pool_watch(struct pool_thread *t, uint64_t began_ns, uint64_t now_ns)
 
 	if (now_ns - began_ns < CUT_NS || t->schedstat < 0)
 		return;
-	delay = delay_of(t);
+	delay = cpu_delay_ns(t->schedstat);
 	if (delay - before < CUT_NS)
 		return;
 	t->delay_ns = delay;

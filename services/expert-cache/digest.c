@@ -1,6 +1,7 @@
 #include "services/expert-cache/digest.h"
 
 #include "shared/base/clock.h"
+#include "shared/base/cpu_delay.h"
 #include "shared/base/log.h"
 #include "shared/model/gguf/gguf_watch.h"
 #include "shared/spec/slots.h"
@@ -117,10 +118,12 @@ static void add_block(struct digest *digest, uint64_t i, unsigned char *buffer)
 	atomic_store_explicit(&table->n_done, i + 1, memory_order_release);
 }
 
-static uint64_t work(struct digest *digest, uint64_t *scrubbed, unsigned char *buffer)
+/* schedstat: of the calling thread (cpu_delay.h). Returns how long it pauses then. */
+static uint64_t work(
+	struct digest *digest, uint64_t *scrubbed, unsigned char *buffer, int schedstat)
 {
 	struct file_digest *table = digest->table;
-	uint64_t start_ns = clock_ns();
+	uint64_t start_ns = clock_ns(), delay_ns = cpu_delay_ns(schedstat);
 	pthread_mutex_lock(&digest->turn);
 	uint64_t n = atomic_load_explicit(&table->n_done, memory_order_relaxed);
 	bool all = n == table->n_blocks;
@@ -133,9 +136,11 @@ static uint64_t work(struct digest *digest, uint64_t *scrubbed, unsigned char *b
 		return SCRUB_NS;
 	if (clock_ns() < digest->start_ns + START_NS)
 		return 1;
-	uint64_t ns =
-		(clock_ns() - start_ns) *
-		(digest->busy != NULL && digest->busy(digest->arg) ? PAUSES_BUSY : PAUSES_IDLE);
+	uint64_t took_ns = clock_ns() - start_ns;
+	/* It may run when the others wait for each other, and then keeps one of them from its CPU. */
+	bool busy = (digest->busy != NULL && digest->busy(digest->arg)) ||
+		    cpu_delay_ns(schedstat) - delay_ns > took_ns / 4;
+	uint64_t ns = took_ns * (busy ? PAUSES_BUSY : PAUSES_IDLE);
 	/* No progress: the files are being touched, or cannot be read. */
 	if (atomic_load_explicit(&table->n_done, memory_order_relaxed) == n)
 		return PAUSE_NS_MAX;
@@ -153,11 +158,14 @@ static void *background_thread(void *arg)
 	struct digest *digest = arg;
 	unsigned char *buffer = make_buffer();
 	uint64_t scrubbed = 0;
+	int schedstat = cpu_delay_open();
 	/* On Linux this concerns the calling thread only. */
 	(void)setpriority(PRIO_PROCESS, 0, NICE_MOST);
 	(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_IDLE);
 	while (buffer != NULL && !stopping(digest))
-		pause_ns(digest, work(digest, &scrubbed, buffer));
+		pause_ns(digest, work(digest, &scrubbed, buffer, schedstat));
+	if (schedstat >= 0)
+		close(schedstat);
 	free(buffer);
 	return NULL;
 }

@@ -2,8 +2,8 @@
  * Two threads that make and compare digests of the model's files (shared/spec/file_digest.h).
  *
  * The first has the lowest CPU and I/O priority. It reads each block once, one at a time: without a
- * pause for the first second, then half of the time while the link is idle, and a twentieth of it
- * while the link is busy. After the last block it reads one block a second again. That finds
+ * pause for the first second, then half of the time while the link and the CPUs are idle, and a
+ * twentieth of it while they are busy. After the last block it reads one block a second again. That finds
  * changes that leave the files' times alone: a write through a mapping, or a disk that forgets.
  *
  * The second waits until something has touched the files, and then compares all blocks that have a
