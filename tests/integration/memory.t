@@ -308,7 +308,7 @@ def starved():
                 continue
             tap.ok(until(lambda: service.process.poll() == 71), "then all end", service.log_text())
             status = service.ctl("status")
-            client = subprocess.run([program("outrider"), "run", "--runtime-dir", str(service.runtime), "--max-tokens", "1", "x"],
+            client = subprocess.run([program("outrider"), "run", "--runtime-dir", str(service.runtime), "--wait", "0.2", "--max-tokens", "1", "x"],
                                     capture_output=True, text=True)
             tap.ok(client.returncode != 0 and all(last in t and "give it more" in t for t in (status.stdout + status.stderr, client.stderr)),
                    "and status and clients say why", f"{status}\n{client}")
