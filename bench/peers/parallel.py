@@ -14,6 +14,7 @@ import http.client
 import json
 import os
 import random
+import re
 import shutil
 import socket
 import statistics
@@ -197,12 +198,20 @@ def table(result):
     return "\n".join(lines)
 
 
+def shared_pages():
+    """Whether shared memory, where Outrider's weights and experts lie, may have huge pages: the word in brackets."""
+    path = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
+    word = re.search(r"\[(.*)\]", path.read_text()) if path.exists() else None
+    return word[1] if word else "none"
+
+
 def write(options, about, results):
     package = PACKAGES["llama.cpp"]
     head = (f"{about['cpu']}, {about['cpus']} CPUs ({' '.join(about['flags'])}), {about['memory_gb']} GB; {about['date']}; {about['revision']}\n"
             f"$ {command_line('bench/peers/parallel.py', sys.argv[1:])}\n\n"
             f"{about['threads']} threads; prompts of {options.prompt_tokens} tokens, answers of {options.output_tokens}, {options.requests} requests "
-            f"of each client; medians of {options.rounds} round{'s' * (options.rounds != 1)} in turn.\nTokens/s of all answers together, prompts included.\n"
+            f"of each client; medians of {options.rounds} round{'s' * (options.rounds != 1)} in turn.\nTokens/s of all answers together, prompts included. Huge pages of shared "
+            f"memory (shmem_enabled): {shared_pages()}.\n"
             f"llama.cpp: llama-server of {package.name} {package.version} from PyPI\n")
     write_files(options, head + "\n" + "\n\n".join(map(table, results)) + "\n",
                 {"machine": about, "llama.cpp": package.facts("llama-server"), "models": results})
