@@ -73,12 +73,13 @@ def run_method(outrider_test, name, method, start, options, root):
     sessions = max(options.batches)
     lines = (models / "golden" / "workload-outputs.jsonl").read_text().splitlines()
     ids = [json.loads(lines[i])["input_ids"] for i in sorted(range(len(lines)), key=lambda i: (i % 32, i // 32))]
+    room = max(32768, sessions * (max(map(len, ids)) + options.tokens + 64))  # for the draft model, so that no session's cells are evicted
     out = {"name": name, "k": ks, "batch": {}}
     with outrider_test.Service(model=models / start.get("model", "outrider-demo-moe-q8_0.gguf"),
                                draft=outrider_test.DRAFTS.get(draft, models / draft) if draft else None,
                                options=("--threads", options.threads, "--budget", "all", *more),
                                sets=(f"verifier.sessions_max={sessions}", f"verifier.client_requests={sessions}",
-                                     f"drafter.skip_layers={options.skip_layers}")) as service:
+                                     f"drafter.skip_layers={options.skip_layers}", f"drafter.kv_tokens={room}")) as service:
         for batch in options.batches:
             ratios, tokens, usage, base = {k: [] for k in ks}, {}, {}, []
             measure(service, method, ks[0], batch, ids, options)  # so that the drafter has read the model
