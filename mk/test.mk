@@ -77,7 +77,7 @@ check: packages
 	@CMOCKA_MESSAGE_OUTPUT=TAP B=$(B) SAN=$(SAN) prove $(PROVE_FLAGS) -j $(TEST_JOBS) --timer --failures --exec 'sh tests/run' \
 		$(LONGEST) $(TEST_BIN) $(filter-out $(LONGEST),$(TESTS_SH))
 ## make check-long the slow sweeps, of which make check has thinner versions
-LONG := tests/integration/sessions.t tests/integration/gateway-load.t
+LONG := tests/integration/sessions.t tests/integration/gateway-load.t tests/integration/simt.t
 .PHONY: check-long
 check-long: packages
 	@$(MAKE) --no-print-directory -j2 tests
