@@ -31,7 +31,7 @@ def differs(result, i):
     return difference(result, expected[i])
 
 
-with Service(options=("--budget", "all"), sets=("verifier.budget_oracle=yes",)) as service:
+with Service(options=("--budget", "all"), sets=("verifier.budget_oracle=yes", "verifier.linger=1d")) as service:
     plain = answer(service, 0, *drafted(0))
     tap.ok(not differs(plain, 0) and plain["usage"]["lossy"] == [] and plain["usage"]["lossy_tokens"] == 0, "without a budget nothing is lossy")
     for name, more in (("all experts", ("--budget-experts", str(N))), ("the word all", ("--budget-experts", "all"))):
