@@ -185,6 +185,10 @@ int engine_open(struct engine *e, bool need_tokenizer, struct error *err)
 	int rc = model_load(e->options.model, &e->model, err);
 	if (rc < 0)
 		return rc;
+	if (e->options.adapter)
+		rc = adapter_load(e->options.adapter, e->model, &e->adapter, err);
+	if (rc < 0)
+		return rc;
 	bool needed = need_tokenizer || e->options.prompt;
 	rc = tokenizer_load(e->model->gguf, &e->tokenizer, needed ? err : &ignored);
 	if (rc < 0 && needed)
@@ -217,11 +221,19 @@ static int set_context(struct engine *e, uint32_t n_extra, struct error *err)
 	return 0;
 }
 
+/* The rows of a pass with the most drafts, and the most masks behind each of its tokens; 0 without
+ * an adapter. */
+static uint32_t masked_rows(const struct engine *e)
+{
+	uint32_t tokens = e->adapter ? e->adapter->draft_length + 1 : 0;
+	return tokens * tokens;
+}
+
 static struct kv_layout plan_kv(const struct engine *e)
 {
+	uint32_t cells = e->n_context + masked_rows(e);
 	struct kv_layout layout = kv_layout_of(e->model, kv_type_of(e->options.kv, e->model),
-		e->options.rows ? e->options.pages
-				: (e->n_context + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS);
+		e->options.rows ? e->options.pages : (cells + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS);
 	if (e->options.rows == 0)
 		layout.windows =
 			kv_windows_of(e->model, 1, e->n_batch, layout.n_pages * KV_PAGE_CELLS);
@@ -239,7 +251,7 @@ static int start_kv(struct engine *e, const struct kv_layout *layout, struct err
 		      : kv_init_memory(&e->kv, e->backend, e->kv_memory, layout, true, err);
 	if (rc < 0)
 		return rc;
-	rc = kv_seq_init(&e->seq, 1, e->n_context);
+	rc = kv_seq_init(&e->seq, 1, e->n_context + masked_rows(e));
 	return rc < 0 ? error_set(err, -rc, "no memory for a sequence of %u tokens", e->n_context)
 		      : 0;
 }
@@ -274,6 +286,8 @@ static int map_weights(struct engine *e, uint64_t *own, struct error *err)
 static struct forward_limits limits_of(const struct engine *e, bool all_logits)
 {
 	uint32_t n_picks = e->options.rows ? e->options.rows : e->sampling ? 1 : 0;
+	if (e->adapter)
+		n_picks = e->adapter->draft_length + 1;
 	uint32_t n_logits = all_logits ? e->n_batch : n_picks ? 0 : 1;
 
 	return (struct forward_limits){
@@ -284,6 +298,7 @@ static struct forward_limits limits_of(const struct engine *e, bool all_logits)
 		.n_context = context_of(e),
 		.n_oracle = e->n_oracle,
 		.fast = e->n_fast > 0,
+		.adapter = e->adapter,
 	};
 }
 
@@ -389,9 +404,10 @@ int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct err
 	rc = open_backend(e, err);
 	if (rc < 0)
 		return rc;
-	e->n_batch = o->prefill_chunk ? o->prefill_chunk : PREFILL_CHUNK;
-	if (e->n_batch > e->n_prompt)
-		e->n_batch = e->n_prompt;
+	e->n_chunk = o->prefill_chunk ? o->prefill_chunk : PREFILL_CHUNK;
+	if (e->n_chunk > e->n_prompt)
+		e->n_chunk = e->n_prompt;
+	e->n_batch = e->n_chunk > masked_rows(e) ? e->n_chunk : masked_rows(e);
 	if (o->rows)
 		e->n_batch = o->rows;
 	struct kv_layout layout = plan_kv(e);
@@ -405,6 +421,9 @@ int engine_start(struct engine *e, uint32_t n_extra, bool all_logits, struct err
 	if (rc == 0)
 		rc = model_place(e->model, e->backend, err);
 	e->placed = rc == 0;
+	if (rc == 0 && e->adapter)
+		rc = adapter_place(e->adapter, e->model, e->backend, err);
+	e->adapter_placed = rc == 0 && e->adapter;
 	if (rc == 0)
 		rc = start_kv(e, &layout, err);
 	if (rc < 0)
@@ -471,7 +490,7 @@ int engine_prefill(struct engine *e, bool all, engine_row *row, void *arg, struc
 {
 	bool progress = !e->options.quiet && isatty(STDERR_FILENO);
 	for (uint32_t first = 0; first < e->n_prompt;) {
-		uint32_t n = e->n_prompt - first < e->n_batch ? e->n_prompt - first : e->n_batch;
+		uint32_t n = e->n_prompt - first < e->n_chunk ? e->n_prompt - first : e->n_chunk;
 		bool last = first + n == e->n_prompt;
 		int rc = run_chunk(e, first, n, all, last, err);
 		if (rc < 0)
@@ -524,6 +543,9 @@ void engine_close(struct engine *e)
 	kv_exit(&e->kv);
 	free(e->kv_memory);
 	experts_mapped_exit(&e->experts);
+	if (e->adapter_placed)
+		adapter_forget(e->adapter, e->model, e->backend);
+	adapter_free(&e->adapter);
 	if (e->placed)
 		model_forget(e->model, e->backend);
 	if (e->weights)

@@ -13,6 +13,7 @@ struct kernels;
 struct engine_options {
 	const char *model, *backend, *arithmetic, *kernels, *activations, *kv, *format;
 	const char *tokens, *prompt;
+	const char *adapter; /* a gated adapter of the model, for masks.h; NULL: none */
 	uint32_t threads, context, prefill_chunk;
 	bool quiet, chat;
 	/* the weights are copied into memory in the kernels' layout (shared/model/arch/weights.h)
@@ -65,6 +66,8 @@ struct engine_options {
 struct engine {
 	struct engine_options options;
 	struct model *model;
+	struct adapter *adapter; /* of the options, or NULL */
+	bool adapter_placed; /* adapter_place */
 	struct tokenizer *tokenizer; /* NULL when it was not asked for, or is not there */
 	const struct kernels *kernels;
 	struct backend *backend;
@@ -79,6 +82,7 @@ struct engine {
 	struct forward *forward;
 	struct batch_token *batch; /* [n_batch] */
 	uint32_t *cells, n_batch; /* [n_batch] */
+	uint32_t n_chunk; /* tokens of the prompt in a pass */
 	int32_t *tokens; /* [n_context] prompt and output */
 	uint32_t n_prompt, n_tokens, n_context;
 	uint32_t n_fast; /* tokens of the prompt that are computed fast (--arithmetic) */

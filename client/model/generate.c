@@ -1,5 +1,6 @@
 #include "client/model/commands.h"
 #include "client/model/engine.h"
+#include "client/model/masks.h"
 
 #include "kernels/cpu/simd.h"
 #include "shared/base/clock.h"
@@ -18,6 +19,7 @@ struct generate {
 	uint64_t *hashes; /* [max_tokens] of the logits each token was chosen from */
 	uint32_t n_top; /* UINT32_MAX: no log probabilities are wanted */
 	struct token_logprob *logprobs; /* [max_tokens][1 + n_top]; NULL likewise */
+	struct masks masks; /* with an adapter */
 	uint64_t prefill_ns, decode_ns;
 	bool eos;
 };
@@ -65,7 +67,7 @@ static int generate(struct generate *g, struct error *err)
 		g->eos = !g->ignore_eos && tokenizer_is_eog(e->tokenizer, token);
 		if (g->eos || i + 1 == g->max_tokens || e->n_tokens == e->n_context)
 			break;
-		rc = engine_step(e, err);
+		rc = e->adapter ? masks_step(&g->masks, e, err) : engine_step(e, err);
 	}
 	g->decode_ns = clock_ns() - prefilled;
 	return rc;
@@ -131,6 +133,10 @@ static void print_json(const struct generate *g)
 	}
 	if (g->logprobs)
 		print_logprobs(g, n);
+	if (e->adapter)
+		printf(", \"drafts\": {\"passes\": %llu, \"drafted\": %llu, \"accepted\": %llu}",
+			(unsigned long long)g->masks.passes, (unsigned long long)g->masks.drafts,
+			(unsigned long long)g->masks.accepted);
 	printf(", \"end\": \"%s\"", g->eos ? "eos" : "length");
 	if (!e->options.quiet)
 		printf(", \"timing\": {\"prefill_tokens\": %u, \"prefill_ns\": %llu, "
@@ -193,6 +199,9 @@ static int parse(struct generate *g, int argc, char **argv, struct error *err)
 			1, LIMIT_CONTEXT, "N", "default 128"},
 		{"ignore-eos", ARG_FLAG, &g->ignore_eos, 0, 0, NULL,
 			"go on after the model's end-of-text token"},
+		{"adapter", ARG_STRING, &o->adapter, 0, 0, "FILE",
+			"draft with a gated adapter of the model; the tokens are the same, and the "
+			"JSON says how many were drafted and accepted"},
 		{"temperature", ARG_FLOAT, &p->temperature, 0, 0, "T",
 			"0 (default) takes the most probable token"},
 		{"top-k", ARG_U32, &p->top_k, 0, LIMIT_VOCAB, "N", "0 (default) is off"},

@@ -41,6 +41,10 @@ with Service(model=MODEL, options=("--adapter", ADAPTER, "--threads", 2, "--budg
     tap.ok(str(said.get("adapter_masks")) == "3" and str(said.get("adapter", "")).endswith(ADAPTER.name), "status names the adapter", said)
     alone = {(mode, i): reference(p, TOKENS, sampling, seed=100 + i, model=MODEL, extra=("--ignore-eos",))
              for mode, sampling in modes.items() for i, p in enumerate(ids)}
+    one = {(mode, i): reference(p, TOKENS, modes[mode], seed=100 + i, model=MODEL, extra=("--ignore-eos", "--adapter", ADAPTER))
+           for mode in modes for i, p in enumerate(ids)}
+    tap.ok(all(difference(one[key], alone[key]) == "" and one[key]["drafts"]["drafted"] > TOKENS for key in one),
+           "outrider-model drafts with the adapter, too: the same bytes", [r["drafts"] for r in one.values()])
     biased = {mode: plain(service, mode, logit_bias=FEW) for mode in modes}
     few = {mode: service.swarm([request(mode, i, 0, draft_method="none", tokens=p, max_tokens=8, logit_bias=FEW) for i, p in enumerate(brief)])
            for mode in modes}

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import BUILD, DRAFTS, ROOT, SAMPLED, TARGET_Q4, Service, Tap, difference, prompts, reference
+from outrider_test import BUILD, DRAFTS, MODELS, ROOT, SAMPLED, TARGET_Q4, Service, Tap, difference, prompts, reference
 
 GOLDEN = ROOT / "tests" / "data" / "golden"
 ALL = Path(os.environ.get("OUTRIDER_GOLDEN", ROOT.parent / "shared" / "golden"))
@@ -53,6 +53,10 @@ on, off = run("simt", *generate), run("simt", *generate, env={"OUTRIDER_GRAPHS":
 tap.ok(on == off and on.startswith("{"), "the same bytes with graphs and without", f"{on[:300]}\n{off[:300]}")
 wrong = compare(TARGET_Q4, "generate", "--max-tokens", "4", "--logits-hash", "--pack")
 tap.ok(not wrong, "packed weights: the CPU's bytes", wrong)
+adapter = ("--adapter", str(MODELS / "outrider-demo-mtp-lora.gguf"))
+wrong = compare(TARGET_Q4, "generate", "--max-tokens", "6", "--ignore-eos", "--logits-hash", *adapter)
+wrong += compare(TARGET_Q4, "generate", "--max-tokens", "6", "--ignore-eos", "--logits-hash", *adapter, *SAMPLING)
+tap.ok(not wrong, "a gated adapter: the CPU's bytes, and as many drafts", wrong)
 wrong = compare(TARGET_Q4, "logits")
 tap.ok(not wrong, "logits of a prompt: the CPU's bytes", wrong)
 
