@@ -124,15 +124,19 @@ with Service(options=("--budget", "all"), sets=("verifier.budget_oracle=yes", "v
         return [s for s in service.ctl_json("sessions")["sessions"] if s["max_tokens"] > TOKENS and s["output_tokens"] > 8]
 
     longer = ("--max-tokens", "1500", "--budget-experts", "4")
-    process = subprocess.Popen([str(w) for w in words(service, 0, *drafted(0, 2), *longer)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    other = service.swarm_start([dict(with_replay[1], k=1)])
-    until(running)
-    service.restart("verifier")
-    out, err = process.communicate(timeout=120)
-    result = json.loads(out)
+    for _ in range(20):  # a quick machine may complete the answer first
+        process = subprocess.Popen([str(w) for w in words(service, 0, *drafted(0, 2), *longer)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True)
+        other = service.swarm_start([dict(with_replay[1], k=1)])
+        until(running, 5, every=0.01)
+        service.restart("verifier")
+        out, err = process.communicate(timeout=120)
+        result, beside = json.loads(out), other[1]()[0]
+        if result["end"] == "error":
+            break
     tap.ok(result["end"] == "error" and "budget_experts 4" in result["message"] and "cannot go on after" in result["message"] and
            0 < len(result["tokens"]) < 1500, "an answer with a budget ends with an error that names it", (out[-400:], err))
-    found = difference(other[1]()[0], expected[1])
+    found = difference(beside, expected[1])
     tap.ok(not found, "the session beside it goes on to its bytes", found)
     tap.ok(not differs(answer(service, 2, *drafted(2)), 2), "and so does the service")
     tap.ok(rest(50) == kept["tokens"][50:], "and the finished answer is still its own")
