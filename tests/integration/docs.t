@@ -2,6 +2,7 @@
 """The commands in README.md and docs/*.md. Blocks marked ```sh run, line by line, against a service with the shipped model, and what
 README says a command prints is compared with what it prints. Blocks marked ```sh gateway start a service of their own. Blocks marked ```sh root and ```sh long (which need root or hours), and
 commands within sentences, must name programs, subcommands, options, make targets and files that exist. So must links."""
+import contextlib
 import os
 import re
 import shlex
@@ -9,11 +10,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from functools import cache
 from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from outrider_test import PATIENCE, TARGET, Service, Tap  # noqa: E402
+from outrider_test import PATIENCE, TARGET, Service, Tap, until  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = (ROOT / os.environ.get("B", "build")).resolve()
@@ -132,11 +134,19 @@ with tempfile.TemporaryDirectory() as folder, Service(model=TARGET, options=("--
 with socket.socket() as probe:
     probe.bind(("127.0.0.1", 0))
     PORT = probe.getsockname()[1]
+def healthy():
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{PORT}/health") as reply:
+        return reply.status == 200
+    return False
+
+
 with tempfile.TemporaryDirectory() as folder:
     for page in PAGES:
         for line in (line for language, mark, b in BLOCK.findall(page.read_text()) if mark.strip() == "gateway" for line in lines(b)):
             result = shell(line.replace("127.0.0.1:8080", f"127.0.0.1:{PORT}"), Path(folder) / "run")
             ok(result.returncode == 0 and not re.search(r'"error":\s*\{', result.stdout), f"{page.name}: {line[:100]}", result.stdout + result.stderr)
+            if " --http " in line:  # the gateway looks at the service now and then
+                until(healthy)
 
 for page in PAGES:
     bad = [w for w in map(wrong, commands(page)) if w]
