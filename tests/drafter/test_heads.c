@@ -691,7 +691,7 @@ static int32_t run_reference(struct chain_reference *r, uint32_t block, const in
 		}
 		assert_int_equal(kv_take(&rig->kv, &seq, 1, &cell), 0);
 		const struct batch_token one = {
-			&seq, tokens[t], t - block - 1, -1, true, cell, false};
+			&seq, tokens[t], t - block - 1, -1, true, cell, false, false};
 		assert_int_equal(forward_run(rig->forward, &one, 1), 0);
 		kv_commit(&rig->kv, &seq, &cell, 1, NULL, 0);
 		memcpy(r->out[block][t], rows.out, bytes);

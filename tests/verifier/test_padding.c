@@ -110,7 +110,8 @@ static uint32_t rows_for(uint32_t n)
 
 static void check_model(const char *path)
 {
-	static const uint32_t counts[] = {9, 15, 12, 9, 16, 17, 31, 8, 33};
+	/* Those of all sequences are one graph. */
+	static const uint32_t counts[] = {9, 15, 14, 17, 12, 33};
 	static struct side cpu, gpu;
 	int32_t ids[PROMPT];
 
@@ -123,20 +124,19 @@ static void check_model(const char *path)
 		rig_chain(&gpu.rig, &gpu.seqs[q], ids, PROMPT - q, PROMPT, NULL);
 		assert_int_equal(forward_stats(gpu.rig.forward)->padding, 0);
 	}
-	for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++)
-		for (uint32_t n_seqs = 1; n_seqs <= SEQS; n_seqs += 2) {
-			struct pick_result expected[RIG_BATCH], got[RIG_BATCH];
-			uint32_t n = counts[c];
+	for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+		struct pick_result expected[RIG_BATCH], got[RIG_BATCH];
+		uint32_t n = counts[c], n_seqs = c % 2 == 0 ? SEQS : 1;
 
-			assert_int_equal(verify(&cpu, n, n_seqs, expected), 0);
-			assert_int_equal(verify(&gpu, n, n_seqs, got), rows_for(n) - n);
-			for (uint32_t i = 0; i < n; i++) {
-				assert_int_equal(got[i].token, expected[i].token);
-				assert_int_equal(got[i].hash, expected[i].hash);
-			}
-			assert_int_equal(forward_stats(gpu.rig.forward)->unique_experts,
-				forward_stats(cpu.rig.forward)->unique_experts);
+		assert_int_equal(verify(&cpu, n, n_seqs, expected), 0);
+		assert_int_equal(verify(&gpu, n, n_seqs, got), rows_for(n) - n);
+		for (uint32_t i = 0; i < n; i++) {
+			assert_int_equal(got[i].token, expected[i].token);
+			assert_int_equal(got[i].hash, expected[i].hash);
 		}
+		assert_int_equal(forward_stats(gpu.rig.forward)->unique_experts,
+			forward_stats(cpu.rig.forward)->unique_experts);
+	}
 	close_side(&cpu);
 	close_side(&gpu);
 }
