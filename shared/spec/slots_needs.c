@@ -33,6 +33,6 @@ bool slots_needs_said(const struct slots_header *header, struct slots_needs *out
 	out->device = at_most(said.device, SLOTS_NEEDS_BYTES_MAX);
 	out->device_there = at_most(said.device_there, out->device);
 	out->device_kv = at_most(said.device_kv, out->device);
-	out->device_most = said.device_most;
+	out->device_most = at_most(said.device_most, SLOTS_NEEDS_BYTES_MAX);
 	return true;
 }

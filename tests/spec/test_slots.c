@@ -601,7 +601,8 @@ static void the_owner_learns_what_the_verifier_takes(void **state)
 	(void)state;
 	fixture_init(&f);
 	struct slots_header *header = f.slots.header;
-	const struct slots_needs large = {1, 2, 3, 4, 9, 11, 10}, small = {5, 6, 7, 8, 0, 1, 0};
+	const struct slots_needs large = {1, 2, 3, 4, 9, 11, 10, 8, 12};
+	const struct slots_needs small = {5, 6, 7, 8, 0, 1, 0, 1, 0};
 	struct slots_needs got;
 	assert_false(slots_needs_said(header, &got));
 	slots_say_needs(header, &large);
@@ -634,7 +635,9 @@ static void what_is_said_is_bounded_whatever_was_written(void **state)
 			.there = values[i / 125],
 			.files = i,
 			.device = values[i % 5],
-			.device_there = values[i / 5 % 5]};
+			.device_there = values[i / 5 % 5],
+			.device_kv = values[i / 25 % 5],
+			.device_most = values[i / 125]};
 		slots_say_needs(header, &any);
 		assert_true(slots_needs_said(header, &got));
 		assert_int_equal(got.weights, any.weights < most ? any.weights : most);
@@ -642,6 +645,8 @@ static void what_is_said_is_bounded_whatever_was_written(void **state)
 		assert_int_equal(got.rest, any.rest < most ? any.rest : most);
 		assert_int_equal(got.device, any.device < most ? any.device : most);
 		assert_true(got.device_there <= any.device_there && got.device_there <= got.device);
+		assert_true(got.device_kv <= any.device_kv && got.device_kv <= got.device);
+		assert_true(got.device_most == (any.device_most < most ? any.device_most : most));
 		assert_true(got.there <= any.there && got.there <= got.weights + got.kv + got.rest);
 	}
 	/* Any sequence: even is a whole page, odd is none, and neither waits for ever. */

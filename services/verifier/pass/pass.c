@@ -69,6 +69,9 @@ static int judge(const struct engine *engine, int rc, struct error *err)
 	int lost = gguf_watch(engine->o.model->gguf, err);
 	bool damaged = engine->cached != NULL && experts_cached_damaged(engine->cached);
 
+	/* First: a device that is lost ends no copies, and slots are given back whose bytes never came. */
+	if (lost == 0 && rc != 0 && backend->ops->failure(backend, err) != 0)
+		return -ENODEV;
 	if (lost == 0 && damaged)
 		return error_set(err, EUCLEAN,
 			"another process wrote to the table of expert slots while it was in use: "
@@ -77,8 +80,6 @@ static int judge(const struct engine *engine, int rc, struct error *err)
 		lost = proof_wait(engine->o.proof, engine->o.model->gguf, err);
 	if (lost != 0 || rc == 0)
 		return lost;
-	if (rc == -ENODEV && backend->ops->failure(backend, err) != 0)
-		return rc;
 	return error_set(err, -rc, "the model cannot be computed: %s", strerror(-rc));
 }
 
