@@ -8,7 +8,7 @@
 double device_need_gib(const struct device_case *of, uint32_t share)
 {
 	const struct device_model *model = of->model;
-	double experts = (double)model->layers * model->experts * device_expert_bytes(model);
+	double experts = (double)model->layers * model->experts * device_model_expert_bytes(model);
 	double layer = device_dense_bytes(model) + device_kv_bytes(model, of->workload->context);
 	/* The embedding is as large as the output matrix. */
 	return (experts * share / 100 + model->layers * layer + 2 * device_head_bytes(model)) / GIB;

@@ -61,7 +61,7 @@ const struct device_model *device_model_find(const char *name)
 	return NULL;
 }
 
-double device_expert_bytes(const struct device_model *model)
+double device_model_expert_bytes(const struct device_model *model)
 {
 	return ceil(3 * model->embd * model->ff * model->expert_bits / 8);
 }
@@ -87,7 +87,7 @@ double device_kv_bytes(const struct device_model *model, uint32_t context)
 struct balance_costs device_costs(
 	const struct device_machine *machine, const struct device_model *model)
 {
-	double bytes = device_expert_bytes(model), operations = 6 * model->embd * model->ff;
+	double bytes = device_model_expert_bytes(model), operations = 6 * model->embd * model->ff;
 	return (struct balance_costs){.cpu_expert_ns = bytes / machine->cpu_gb_s,
 		.cpu_token_ns = operations / machine->cpu_gops,
 		.gpu_expert_ns = bytes / machine->hbm_gb_s,
@@ -201,7 +201,7 @@ int device_trace(const struct device_machine *machine, const struct device_model
 			 : synthesize(model, workload, out, err);
 	if (rc < 0)
 		return rc;
-	out->expert_bytes = (uint64_t)device_expert_bytes(model);
+	out->expert_bytes = (uint64_t)device_model_expert_bytes(model);
 	set_times(machine, model, workload->context, out);
 	return 0;
 }

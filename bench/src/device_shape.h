@@ -37,7 +37,7 @@ const struct device_machine *device_machine_find(const char *name);
 const struct device_model *device_model_find(const char *name);
 
 /* All in bytes. */
-double device_expert_bytes(const struct device_model *model);
+double device_model_expert_bytes(const struct device_model *model);
 double device_dense_bytes(const struct device_model *model); /* of a layer, without experts */
 double device_head_bytes(const struct device_model *model); /* the output matrix */
 double device_kv_bytes(

@@ -1,5 +1,6 @@
 #include "bench/src/kernels.h"
 
+#include "bench/src/gpu.h"
 #include "bench/src/kernels_gpu.h"
 #include "bench/src/machine.h"
 #include "kernels/cpu/simd.h"
@@ -312,10 +313,8 @@ static int parse(struct options *o, int argc, char **argv, struct error *err)
 		rc = option_either("layout", o->layout, "tiles", "rows", &o->tiles, err);
 	if (rc == 0)
 		rc = engine_check_kernels(o->kernels, err);
-	if (rc == 0 && strcmp(o->backend, "cpu") != 0 && strcmp(o->backend, "simt") != 0 &&
-		strcmp(o->backend, "cuda") != 0)
-		rc = error_set(err, EINVAL, "--backend is \"%s\", allowed are cpu, simt and cuda",
-			o->backend);
+	if (rc == 0)
+		rc = gpu_check(o->backend, true, err);
 	return rc ? rc : option_format(o->format, &o->json, err);
 }
 

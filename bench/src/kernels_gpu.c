@@ -1,11 +1,11 @@
 #include "bench/src/kernels_gpu.h"
 
 #include "bench/src/device_copy.h"
-#include "kernels/gpu/backend.h"
+#include "bench/src/gpu.h"
+#include "bench/src/gpu_link.h"
 #include "kernels/steps.h"
 #include "shared/base/clock.h"
 #include "shared/base/median.h"
-#include "shared/base/plural.h"
 #include "shared/measure/peaks.h"
 
 #include <jansson.h>
@@ -17,7 +17,6 @@ enum {
 	COLS = 2048,
 	MOST_MATRICES = 512, /* of a round */
 	ROUNDS = PEAKS_ROUNDS,
-	COPIES = 4, /* of a round, each way */
 };
 
 /* More than a GPU's caches hold, and what the emulation multiplies in a fraction of a second. */
@@ -38,45 +37,18 @@ struct bench {
 	unsigned char *weights;
 	size_t bytes; /* of weights */
 	uint32_t rows_each; /* rows of one matrix */
-	struct buffer f32, q8, y, to, host;
+	struct buffer f32, q8, y;
 	struct device_copy peak;
+	struct gpu_link link;
 	double copy[ROUNDS], up[ROUNDS], down[ROUNDS]; /* GB/s */
 	struct row *rows; /* [n_types * n_counts] */
 	uint32_t n_rows;
 };
 
-static bool on_device(const struct bench *b)
-{
-	return strcmp(b->o->backend, "cuda") == 0;
-}
-
-static int finish(struct bench *b, struct error *err)
-{
-	int rc = b->ops->wait(b->q, b->ops->ticket(b->q));
-
-	if (rc < 0 && b->ops->failure(b->backend, err) == 0)
-		return error_set(err, -rc, "the GPU has failed: %s", strerror(-rc));
-	return rc;
-}
-
-/* The bytes that one way of copies moves in a second. */
-static int measure_copy(
-	struct bench *b, struct buffer *to, struct buffer *from, double *gb_s, struct error *err)
-{
-	uint64_t start = clock_ns();
-
-	for (uint32_t i = 0; i < COPIES; i++)
-		b->ops->copy(b->q, (struct place){to, 0}, (struct place){from, 0}, b->bytes);
-	int rc = finish(b, err);
-	*gb_s = (double)b->bytes * COPIES / (double)(clock_ns() - start);
-	return rc;
-}
-
 static int measure_copies(struct bench *b, uint32_t round, struct error *err)
 {
 	b->copy[round] = device_copy_measure(&b->peak);
-	int rc = measure_copy(b, &b->to, &b->host, &b->up[round], err);
-	return rc == 0 ? measure_copy(b, &b->host, &b->to, &b->down[round], err) : rc;
+	return gpu_link_measure(&b->link, &b->up[round], &b->down[round], err);
 }
 
 static int run_row(struct bench *b, struct row *row, uint32_t round, struct error *err)
@@ -101,7 +73,7 @@ static int run_row(struct bench *b, struct row *row, uint32_t round, struct erro
 		product.w.data = b->weights + i * each;
 		b->ops->products(b->q, &step);
 	}
-	int rc = finish(b, err);
+	int rc = gpu_finish(b->q, err);
 	row->seconds[round] = (double)(clock_ns() - start) / 1e9;
 	row->bytes = (double)each * (double)n;
 	row->ops = 2.0 * b->rows_each * COLS * row->n * (double)n;
@@ -113,39 +85,34 @@ static int alloc_all(struct bench *b, uint32_t most, struct error *err)
 	const struct {
 		struct buffer *to;
 		size_t bytes;
-		enum buffer_kind kind;
 	} all[] = {
-		{&b->f32, most * COLS * sizeof(float), BUFFER_OWN},
-		{&b->q8, most * COLS / Q8_BLOCK * sizeof(struct q8_block), BUFFER_OWN},
-		{&b->y, most * b->rows_each * sizeof(float), BUFFER_OWN},
-		{&b->to, b->bytes, BUFFER_OWN},
-		{&b->host, b->bytes, BUFFER_HOST},
+		{&b->f32, most * COLS * sizeof(float)},
+		{&b->q8, most * COLS / Q8_BLOCK * sizeof(struct q8_block)},
+		{&b->y, most * b->rows_each * sizeof(float)},
 	};
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < sizeof(all) / sizeof(all[0]); i++)
-		rc = b->ops->alloc(b->backend, all[i].bytes, all[i].kind, all[i].to, err);
+		rc = b->ops->alloc(b->backend, all[i].bytes, BUFFER_OWN, all[i].to, err);
 	return rc;
 }
 
 static int start(struct bench *b, struct error *err)
 {
-	const struct backend_gpu_options options = {.device = ""};
 	struct backend_memory memory;
 	uint32_t most = 1;
 
 	for (uint32_t i = 0; i < b->o->n_counts; i++)
 		most = b->o->counts[i] > most ? b->o->counts[i] : most;
-	int rc = on_device(b) ? backend_cuda_create(&options, &b->backend, err)
-			      : backend_simt_create(&options, &b->backend, err);
+	int rc = gpu_open(b->o->backend, &b->backend, err);
 	if (rc < 0)
 		return rc;
 	b->ops = b->backend->ops;
 	b->ops->memory(b->backend, &memory);
-	/* The weights, and what is copied. */
-	uint64_t wanted = on_device(b) ? GPU_BYTES : SIMT_BYTES;
+	bool emulated = gpu_emulated(b->backend);
+	uint64_t wanted = emulated ? SIMT_BYTES : GPU_BYTES;
 	b->bytes = (size_t)(wanted < memory.free / 4 ? wanted : memory.free / 4 / 256 * 256);
-	b->rows_each = on_device(b) ? 2048 : 32;
+	b->rows_each = emulated ? 32 : 2048;
 	b->weights = malloc(b->bytes);
 	b->rows = calloc((size_t)b->o->n_types * b->o->n_counts, sizeof(*b->rows));
 	if (b->weights == NULL || b->rows == NULL)
@@ -158,14 +125,17 @@ static int start(struct bench *b, struct error *err)
 		rc = alloc_all(b, most, err);
 	if (rc == 0)
 		rc = device_copy_open(b->backend, &b->peak, err);
+	if (rc == 0)
+		rc = gpu_link_open(b->backend, &b->link, err);
 	return rc == 0 ? b->ops->place(b->backend, b->weights, b->bytes, err) : rc;
 }
 
 static void stop(struct bench *b)
 {
-	struct buffer *const all[] = {&b->f32, &b->q8, &b->y, &b->to, &b->host};
+	struct buffer *const all[] = {&b->f32, &b->q8, &b->y};
 
 	device_copy_close(&b->peak);
+	gpu_link_close(&b->link);
 	if (b->q != NULL)
 		b->ops->queue_free(b->q);
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
@@ -209,11 +179,13 @@ static json_t *report(struct bench *b)
 				      "tokens", (int)row->n, "gb_s", gb_s, "copy_share",
 				      gb_s / copy, "gop_s", row->ops / 1e9 / seconds));
 	}
-	return json_pack("{s:s, s:s, s:s, s:i, s:b, s:{s:f, s:f, s:f}, s:o}", "backend",
-		b->ops->name, "device", b->backend->device->name, "driver",
-		b->backend->device->driver, "rounds", (int)b->o->rounds, "emulated", !on_device(b),
-		"peaks", "copy_gb_s", copy, "to_device_gb_s", median(b->up, b->o->rounds),
-		"from_device_gb_s", median(b->down, b->o->rounds), "rows", rows);
+	json_t *all = gpu_json(b->backend, b->o->rounds);
+	json_object_set_new(all, "peaks",
+		json_pack("{s:f, s:f, s:f}", "copy_gb_s", copy, "to_device_gb_s",
+			median(b->up, b->o->rounds), "from_device_gb_s",
+			median(b->down, b->o->rounds)));
+	json_object_set_new(all, "rows", rows);
+	return all;
 }
 
 static double number(const json_t *object, const char *key)
@@ -223,18 +195,13 @@ static double number(const json_t *object, const char *key)
 
 static void print_text(const struct bench *b, const json_t *all)
 {
-	const struct backend_device *device = b->backend->device;
 	const json_t *peaks = json_object_get(all, "peaks"), *row;
 	size_t i;
 
-	printf("%s%s%s; median of %u round%s\n", device->name,
-		device->driver[0] != '\0' ? ", driver for CUDA " : "", device->driver, b->o->rounds,
-		plural(b->o->rounds));
-	if (!on_device(b))
-		puts("This is an emulation on the CPU: its speeds say nothing of a GPU.");
-	printf("peaks, of copies of %zu KiB: in its memory, read and written, %.2f GB/s; to it "
-	       "%.2f GB/s; from it %.2f GB/s\n\n",
-		b->bytes >> 10, number(peaks, "copy_gb_s"), number(peaks, "to_device_gb_s"),
+	gpu_say(b->backend, b->o->rounds);
+	printf("peaks of copies: in its memory, read and written, %.2f GB/s; of %zu KiB to it "
+	       "%.2f GB/s, from it %.2f GB/s\n\n",
+		number(peaks, "copy_gb_s"), b->link.bytes >> 10, number(peaks, "to_device_gb_s"),
 		number(peaks, "from_device_gb_s"));
 	printf("matrices %u x %d   tokens       GB/s  of copy      GOP/s\n", b->rows_each, COLS);
 	json_array_foreach(json_object_get(all, "rows"), i, row)

@@ -12,6 +12,7 @@
 #include "bench/src/model.h"
 #include "bench/src/policy.h"
 #include "bench/src/pool.h"
+#include "bench/src/price.h"
 #include "bench/src/skip.h"
 #include "bench/src/spec.h"
 #include "bench/src/tolerance.h"
@@ -47,6 +48,8 @@ static const struct command {
 		bench_policy},
 	{"pool", "the cost of handing work to the threads of a pass, and of a busy CPU",
 		bench_pool},
+	{"price", "what an expert costs: by the CPU, in a device's slot, and copied there",
+		bench_price},
 	{"skip", "without which of its layers a model drafts best for itself", bench_skip},
 	{"spec", "trees of drafts: speed, accepted length, experts and quality, per budget",
 		bench_spec},

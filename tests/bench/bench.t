@@ -50,6 +50,21 @@ emulated = run("model", "--backend", "simt", "--model", DEMO, "--mapped", "--bat
 gpu = json.loads(emulated.stdout) if emulated.returncode == 0 else {}
 ok(gpu.get("backend") == "simt" and gpu["decode"]["tokens_per_s"] > 0 and gpu["peaks"]["read_gb_s"] > 0 and gpu["peaks"]["int8_gop_s"] is None,
    "model --backend simt", emulated.stderr + emulated.stdout)
+ways = {"cpu": ["cpu"], "simt": ["cpu", "resident", "copied"]}
+for backend, names in ways.items():
+    emulated = run("price", "--backend", backend, "--model", DEMO, "--layer", "1", "--tokens", "1,3", "--rounds", "1", "--format", "json")
+    costs = json.loads(emulated.stdout) if emulated.returncode == 0 else {"rows": []}
+    ok([r["tokens"] for r in costs["rows"]] == [1, 3] and all([k for k in r if k != "tokens"] == names for r in costs["rows"]) and
+       all(r[way]["us"] > 0 and r[way]["share"] > 0 for r in costs["rows"] for way in names) and costs["expert_bytes"] > 0 and
+       costs["layer"] == 1 and costs["emulated"] == (backend == "simt"), f"price --backend {backend}: what an expert costs, by its tokens",
+       emulated.stderr + emulated.stdout)
+said = run("price", "--backend", "simt", "--model", DEMO, "--tokens", "1", "--rounds", "1").stdout
+ok("This is an emulation on the CPU: its speeds say nothing of a GPU." in said, "and a text says that the emulation was measured", said)
+for command, more in (("kernels", ()), ("price", ("--model", DEMO))):
+    refused = run(command, "--backend", "gpu", *more)
+    ok(refused.returncode == os.EX_USAGE and '--backend is "gpu", allowed are cpu, simt and cuda' in refused.stderr, f"{command} refuses other back ends", refused)
+refused = run("price", "--model", DEMO, "--layer", "6")
+ok(refused.returncode != 0 and "--layer 6: the model has layers 0 to 5" in refused.stderr, "price refuses a layer that is not there", refused)
 result = run("skip", "--model", DEMO, "--limit", "2", "--tokens", "24", "--most", "2", "--format", "json")
 found = json.loads(result.stdout) if result.returncode == 0 else {"rows": []}
 left_out = [set(r["skip_layers"].split(",")) for r in found["rows"]]

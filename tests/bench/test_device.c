@@ -201,11 +201,12 @@ static void shapes_weigh_what_their_files_do(void **state)
 	(void)state;
 	const struct device_model *model = device_model_find("qwen3-30b-a3b");
 	/* 3 * 2048 * 768 weights of 4.5 bits; 21.2 MB for eight, and 11.6 MB beside them. */
-	assert_true(device_expert_bytes(model) == 3 * 2048 * 768 * 4.5 / 8);
+	assert_true(device_model_expert_bytes(model) == 3 * 2048 * 768 * 4.5 / 8);
 	assert_true(fabs(device_dense_bytes(model) / 11.6e6 - 1) < 0.01);
 	/* The demo's file has 14.3 MiB of experts, 192 in all. */
-	assert_true(fabs(192 * device_expert_bytes(device_model_find("demo")) / 14.3 / 1048576 -
-			    1) < 0.01);
+	assert_true(
+		fabs(192 * device_model_expert_bytes(device_model_find("demo")) / 14.3 / 1048576 -
+			1) < 0.01);
 	struct balance_costs costs = device_costs(device_machine_find("4090-x4"), model);
 	assert_true(fabs(costs.link_ns / 336.8e3 - 1) < 1e-3);
 	assert_true(fabs(costs.gpu_expert_ns / 2.633e3 - 1) < 1e-3);
