@@ -413,10 +413,11 @@ def bench_talks():
 
 
 def bench_gpu():
-    """On a machine with a GPU: every product, a model, and an expert of it, beside what copies in its memory and over its link reach."""
+    """On a machine with a GPU: every product, a model, an expert of it, and what crosses processes, beside what copies in its memory and over its link reach."""
     model = os.environ.get("OUTRIDER_BENCH_MODEL", ROOT / "models" / "outrider-demo-moe-q4_0.gguf")
     for name, arguments in (("gpu-kernels", ["kernels"]), ("gpu-model", ["model", "--mapped", "--model", model]),
-                            ("gpu-price", ["price", "--model", model])):
+                            ("gpu-price", ["price", "--model", model]),
+                            ("gpu-cache", ["cache", "copy", "--model", model]), ("gpu-ipc", ["ipc"])):
         command = [*arguments, "--backend", "cuda"]
         out = run(program("outrider-bench"), *command, timeout=900)
         if out.returncode:

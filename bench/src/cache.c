@@ -1,6 +1,8 @@
 #include "bench/src/cache.h"
 
+#include "bench/src/cache_copy.h"
 #include "bench/src/cache_report.h"
+#include "bench/src/gpu.h"
 #include "bench/src/options.h"
 #include "client/model/args.h"
 #include "shared/spec/profile.h"
@@ -15,8 +17,10 @@ static const char usage[] =
 	"       outrider-bench cache synth --kind uniform|zipf|phases --out TRACE [OPTIONS]\n"
 	"       outrider-bench cache replay TRACE... [OPTIONS]\n"
 	"       outrider-bench cache profile TRACE... --out FILE\n"
-	"\nRecords routing traces and replays them under each policy of the expert-cache.\n"
-	"outrider-bench cache record --help (synth, replay, profile) lists the options.\n";
+	"       outrider-bench cache copy --model FILE --backend simt|cuda [OPTIONS]\n"
+	"\nRecords routing traces and replays them under each policy of the expert-cache; copies\n"
+	"experts to a device's slots.\n"
+	"outrider-bench cache record --help (synth, replay, profile, copy) lists the options.\n";
 
 static int fail(int rc, const struct error *err)
 {
@@ -469,13 +473,54 @@ static int run_profile(int argc, char **argv)
 	return rc < 0 ? fail(rc, &err) : EX_OK;
 }
 
+/* ---- copy ---- */
+
+static int run_copy(int argc, char **argv)
+{
+	struct cache_copy_options o = {.layer = UINT32_MAX, .rounds = 5};
+	const char *batch = "1,2,4,8,16", *format = "text";
+	const struct arg args[] = {
+		{"model", ARG_STRING, &o.model, 0, 0, "FILE", "a GGUF model with experts (needed)"},
+		{"backend", ARG_STRING, &o.backend, 0, 0, "simt|cuda",
+			"whose slots (needed); simt: a GPU, emulated"},
+		{"layer", ARG_U32, &o.layer, 0, LIMIT_LAYERS - 1, "N",
+			"whose experts; default: the first layer that has some"},
+		{"batch", ARG_STRING, &batch, 0, 0, "N,...",
+			"experts that are queued before they are waited for, default 1,2,4,8,16"},
+		{"rounds", ARG_U32, &o.rounds, 1, CACHE_COPY_ROUNDS, "N",
+			"default 5; medians are printed"},
+		{"format", ARG_FORMAT, &format, 0, 0, "text|json", "output format, default text"},
+		{0},
+	};
+	struct error err = {""};
+	if (wants_help(argc, argv)) {
+		puts("usage: outrider-bench cache copy --model FILE --backend simt|cuda "
+		     "[OPTIONS]\n");
+		args_help(args, stdout);
+		return EX_OK;
+	}
+	int rc = args_parse(argc, argv, args, &err);
+	if (rc == 0 && (!o.model || !o.backend))
+		rc = error_set(&err, EINVAL, "--model and --backend are needed");
+	if (rc == 0)
+		rc = gpu_check(o.backend, false, &err);
+	if (rc == 0)
+		rc = option_numbers("batch", batch, 1, LIMIT_EXPERTS, CACHE_COPY_BATCHES, o.batches,
+			&o.n_batches, &err);
+	if (rc == 0)
+		rc = option_format(format, &o.json, &err);
+	if (rc == 0)
+		rc = cache_copy(&o, &err);
+	return rc < 0 ? fail(rc, &err) : EX_OK;
+}
+
 int bench_cache(int argc, char **argv)
 {
 	static const struct {
 		const char *name;
 		int (*run)(int argc, char **argv);
 	} verbs[] = {{"record", run_record}, {"synth", run_synth}, {"replay", run_replay},
-		{"profile", run_profile}};
+		{"profile", run_profile}, {"copy", run_copy}};
 	for (size_t i = 0; argc >= 2 && i < sizeof(verbs) / sizeof(verbs[0]); i++)
 		if (strcmp(argv[1], verbs[i].name) == 0)
 			return verbs[i].run(argc - 1, argv + 1);

@@ -55,3 +55,9 @@ void gpu_say(const struct backend *backend, uint32_t rounds)
 	if (gpu_emulated(backend))
 		puts("This is an emulation on the CPU: its speeds say nothing of a GPU.");
 }
+
+void gpu_print_json(const json_t *result)
+{
+	json_dumpf(result, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+	putchar('\n');
+}

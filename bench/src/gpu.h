@@ -21,3 +21,5 @@ int gpu_finish(struct queue *q, struct error *err);
 json_t *gpu_json(const struct backend *backend, uint32_t rounds);
 /* The same as the first lines of a text. */
 void gpu_say(const struct backend *backend, uint32_t rounds);
+/* Prints a result that is wanted as JSON. */
+void gpu_print_json(const json_t *result);

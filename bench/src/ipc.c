@@ -1,6 +1,8 @@
 #include "bench/src/ipc.h"
 
+#include "bench/src/gpu.h"
 #include "bench/src/histogram.h"
+#include "bench/src/ipc_gpu.h"
 #include "bench/src/ipc_side.h"
 #include "bench/src/options.h"
 #include "client/model/args.h"
@@ -13,6 +15,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sysexits.h>
 #include <unistd.h>
 
@@ -28,7 +31,7 @@ static const struct {
 
 struct options {
 	float seconds, spin_us;
-	const char *format;
+	const char *backend, *format;
 	bool json, help;
 };
 
@@ -125,6 +128,9 @@ static int parse(struct options *options, int argc, char **argv, struct error *e
 			"how long to measure in all, default 4"},
 		{"spin", ARG_FLOAT, &options->spin_us, 0, 0, "US",
 			"how long the doorbell's waiters spin before they sleep, default 0"},
+		{"backend", ARG_STRING, &options->backend, 0, 0, "cpu|simt|cuda",
+			"default cpu; simt, cuda: what crosses processes on a GPU, emulated or "
+			"real"},
 		{"format", ARG_FORMAT, &options->format, 0, 0, "text|json",
 			"output format, default text"},
 		{"help", ARG_FLAG, &options->help, 0, 0, NULL, "print this text"},
@@ -141,7 +147,18 @@ static int parse(struct options *options, int argc, char **argv, struct error *e
 		code = error_set(err, EINVAL, "--seconds takes 0.1 to 600");
 	if (code == 0 && !(options->spin_us >= 0 && options->spin_us <= 1e6f))
 		code = error_set(err, EINVAL, "--spin takes 0 to 1000000 (microseconds)");
+	if (code == 0)
+		code = gpu_check(options->backend, true, err);
 	return code ? code : option_format(options->format, &options->json, err);
+}
+
+static int on_gpu(const struct options *options, struct error *err)
+{
+	const struct ipc_gpu_options gpu = {.backend = options->backend,
+		.seconds = (double)options->seconds,
+		.json = options->json};
+
+	return ipc_gpu(&gpu, err);
 }
 
 /* Between the two sides, which are then gone. */
@@ -171,7 +188,7 @@ static int run(const struct options *options, struct histogram *h, struct error 
 
 int bench_ipc(int argc, char **argv)
 {
-	struct options options = {.seconds = 4, .format = "text"};
+	struct options options = {.seconds = 4, .backend = "cpu", .format = "text"};
 	struct histogram *h = calloc(MODES, sizeof *h);
 	struct error err = {""};
 
@@ -180,7 +197,8 @@ int bench_ipc(int argc, char **argv)
 	int code = parse(&options, argc, argv, &err);
 	bool usage = code < 0;
 	if (code == 0 && !options.help)
-		code = run(&options, h, &err);
+		code = strcmp(options.backend, "cpu") == 0 ? run(&options, h, &err)
+							   : on_gpu(&options, &err);
 	if (code < 0)
 		fprintf(stderr, "outrider-bench ipc: %s\n", err.text);
 	free(h);

@@ -221,12 +221,10 @@ int kernels_gpu(const struct kernels_gpu_options *options, struct error *err)
 		rc = measure(b, err);
 	if (rc == 0) {
 		json_t *all = report(b);
-		if (options->json) {
-			json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
-			putchar('\n');
-		} else {
+		if (options->json)
+			gpu_print_json(all);
+		else
 			print_text(b, all);
-		}
 		json_decref(all);
 	}
 	stop(b);

@@ -305,12 +305,10 @@ int bench_price(int argc, char **argv)
 		rc = measure(b, &err);
 	if (wanted && rc == 0) {
 		json_t *all = report(b);
-		if (b->options.json) {
-			json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
-			putchar('\n');
-		} else {
+		if (b->options.json)
+			gpu_print_json(all);
+		else
 			print_text(b, all);
-		}
 		json_decref(all);
 	}
 	if (rc < 0)

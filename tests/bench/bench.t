@@ -60,7 +60,20 @@ for backend, names in ways.items():
        emulated.stderr + emulated.stdout)
 said = run("price", "--backend", "simt", "--model", DEMO, "--tokens", "1", "--rounds", "1").stdout
 ok("This is an emulation on the CPU: its speeds say nothing of a GPU." in said, "and a text says that the emulation was measured", said)
-for command, more in (("kernels", ()), ("price", ("--model", DEMO))):
+emulated = run("cache", "copy", "--backend", "simt", "--model", DEMO, "--batch", "1,4", "--rounds", "1", "--format", "json")
+copies = json.loads(emulated.stdout) if emulated.returncode == 0 else {"rows": []}
+ok([r["batch"] for r in copies["rows"]] == [1, 4] and copies["emulated"] and
+   all(r[way]["gb_s"] > 0 and r[way]["link_share"] > 0 for r in copies["rows"] for way in ("copied", "packed_and_copied")),
+   "cache copy --backend simt: experts come into a device's slots, beside the link's peak", emulated.stderr + emulated.stdout)
+emulated = run("ipc", "--backend", "simt", "--seconds", "0.1", "--format", "json")
+crossed = json.loads(emulated.stdout) if emulated.returncode == 0 else {"results": [], "copies": []}
+ok([r["name"] for r in crossed["results"]] == ["export", "import", "flag_round_trip"] and crossed["emulated"] and
+   all(r["p50_us"] > 0 and r["samples"] == crossed["rounds"] for r in crossed["results"]) and len(crossed["copies"]) == 3 and
+   all(r["to_device_share"] > 0 and r["from_device_share"] > 0 for r in crossed["copies"]),
+   "ipc --backend simt: what crosses two processes that share a device", emulated.stderr + emulated.stdout)
+refused = run("cache", "copy", "--backend", "cpu", "--model", DEMO)
+ok(refused.returncode == os.EX_USAGE and '--backend is "cpu", allowed are simt and cuda' in refused.stderr, "the CPU has no slots to copy to", refused)
+for command, more in (("kernels", ()), ("ipc", ()), ("price", ("--model", DEMO))):
     refused = run(command, "--backend", "gpu", *more)
     ok(refused.returncode == os.EX_USAGE and '--backend is "gpu", allowed are cpu, simt and cuda' in refused.stderr, f"{command} refuses other back ends", refused)
 refused = run("price", "--model", DEMO, "--layer", "6")

@@ -16,7 +16,7 @@ COMMANDS = {"outrider": ("up", "down", "run", "chat", "status", "doctor"),
             "outrider-model": ("info", "check", "tokenize", "render", "logits", "generate", "routes", "perplexity", "pack", "synth"),
             "outrider-bench": ("attention", "budget", "cache", "device", "gateway", "grammar", "ipc", "kernels", "load", "machine", "model", "policy", "pool", "price", "skip", "spec", "tolerance", "workload")}
 DAEMONS = ("outrider-verifier", "outrider-drafter", "outrider-expert-cache", "outrider-policy", "outrider-gateway")
-VERBS = ("record", "synth", "replay", "profile")
+VERBS = ("record", "synth", "replay", "profile", "copy")
 ENVIRONMENT = {"PATH": f"{BUILD}:{os.environ['PATH']}"}
 
 
