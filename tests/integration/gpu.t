@@ -112,9 +112,10 @@ with Service(TARGET_Q4, sets=["verifier.device=simt", "verifier.device_lost=end"
     wrong = difference(result, reference(ids[0][:2], 1, model=TARGET_Q4))
     tap.ok(not wrong and "the emulated GPU" in kernels, "the process manager starts the verifier again, on the device", f"{wrong} {kernels}")
 
-# The cache's copies fail too. Later the verifier is killed, and its successor has the GPU again, which is lost again.
+# The cache's copies fail too. Later the verifier is killed, and its successor has the GPU again, which is lost again. The link is slow, so that
+# passes wait for copies when that happens.
 BOTH = ["verifier.device=simt", "expert-cache.device=simt", "expert-cache.device_budget=50%"]
-with Service(TARGET_Q4, sets=BOTH, env={"OUTRIDER_SIMT_LOST_COPY": "60"}) as service:
+with Service(TARGET_Q4, sets=BOTH, env={"OUTRIDER_SIMT_LOST_COPY": "60", "OUTRIDER_SIMT_LINK": "8000000"}) as service:
     wrong = ""
     for turn in range(2):
         results = service.swarm(asked(12), concurrent=3)
