@@ -86,23 +86,21 @@ static int take_method(const char *word, struct spec_method *out, struct error *
 static int take_budget(const char *word, struct spec_budget *out, struct error *err)
 {
 	char copy[SPEC_NAME], *rest = copy;
-	uint16_t limits[LIMIT_LAYERS];
 
 	snprintf(out->name, sizeof(out->name), "%s", word);
 	if (strcmp(word, "off") == 0)
 		return 0;
 	snprintf(copy, sizeof(copy), "%s", word);
 	const char *experts = strsep(&rest, "/"), *ranking = strsep(&rest, "/");
-	int r = layer_limits_read("--budget-experts", experts, 0, 0, limits, err);
+	int r = layer_limits_form("--budget-experts", experts, err);
 	if (r < 0)
 		return strchr(experts, ':') ? r
 					    : error_set(err, EINVAL,
 						      "--budget-experts takes off and "
-						      "B[/RANKING[/COVERAGE]] with a B of 1 to %d, "
+						      "B[/RANKING[/COVERAGE]] with a number B, "
 						      "or by layer (0-3:16,7:4), not \"%s\"",
-						      LIMIT_EXPERTS, word);
-	if (layer_limits_any(limits, LIMIT_LAYERS))
-		snprintf(out->experts, sizeof(out->experts), "%s", experts);
+						      word);
+	snprintf(out->experts, sizeof(out->experts), "%s", experts);
 	snprintf(out->ranking, sizeof(out->ranking), "%s", ranking ? ranking : "");
 	snprintf(out->coverage, sizeof(out->coverage), "%s", rest ? rest : "");
 	return 0;

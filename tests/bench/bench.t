@@ -535,11 +535,14 @@ with outrider_test.Service(draft=outrider_test.DRAFTS["aligned"], options=("--bu
     by = {r["budget"]: r for r in json.loads(result.stdout)["rows"] if r["nodes"]} if result.returncode == 0 else {}
     ok(set(by) == {"off", "0-2:4,3-:8/router"} and by["off"]["changed_share"] == 0 and by["0-2:4,3-:8/router"]["audit_changed"] > 0 and
        by["0-2:4,3-:8/router"]["unique_experts_per_iteration"] < by["off"]["unique_experts_per_iteration"], "a budget by layer is one, whatever commas it has", (result.stderr, by))
+    for wrong in ("0", "0-3:0", "33"):
+        result = run(*asked, "--nodes", "2", "--depth", "2", "--budget-experts", wrong)
+        ok(result.returncode != 0 and "1..32" in result.stderr, f"spec --budget-experts {wrong} is refused by the service", result.stderr)
     result = run(*asked, "--nodes", "2", "--depth", "2")
     ok(result.returncode == 0 and re.search(r"^ngram +2 +2 off ", result.stdout, re.M) and "right: answers" in result.stdout, "and prints a table", result)
 for more, words in ((("--method", "magic"), "replay:A"), (("--method", "replay:0"), "replay:A"), (("--nodes", "512"), "1 to 511"), (("--depth", "64"), "1 to 63"),
-                    (("--budget-experts", "few"), "off and B"), (("--budget-experts", "0"), "off and B"), (("--budget-experts", "0-3:16,few"), "a list of LAYERS:NUMBER"),
-                    (("--budget-experts", "0-3:0"), "layers 0 to 3: 0 is not"), (("--budget-experts", "off", "--budget-experts", "5-3:16"), "the first is behind the last"), (("--width", "256"), "1 to 255")):
+                    (("--budget-experts", "few"), "off and B"), (("--budget-experts", "0-3:16,few"), "a list of LAYERS:NUMBER"),
+                    (("--budget-experts", "off", "--budget-experts", "5-3:16"), "the first is behind the last"), (("--width", "256"), "1 to 255")):
     result = run("spec", "bench/workloads/math.jsonl", *more)
     ok(result.returncode == 64 and words in result.stderr, f"spec {' '.join(more)} is refused", result.stderr)
 

@@ -21,6 +21,8 @@ static const struct kv_layout layout = {
 		.state_floats = STATE - 16},
 };
 
+static const struct kv_domains domains = {1, 1, 0};
+
 static void open_kv(struct rig *rig, bool fresh, bool apart)
 {
 	struct error err = {""};
@@ -48,7 +50,7 @@ static void compute(struct rig *rig, const int32_t *tokens, float value)
 	for (uint32_t i = 0; i < STATE; i++)
 		state[i] = value;
 	kv_commit(kv, &seq, cells, N, NULL, 0);
-	kv_prefix_enter(kv, &seq, 0, tokens);
+	kv_prefix_enter(kv, &seq, &domains, tokens);
 	snapshots_take(kv, &seq, NULL);
 	kv_seq_exit(kv, &seq);
 }
@@ -61,7 +63,7 @@ static uint32_t found(struct rig *rig, const int32_t *tokens, float *value)
 	uint32_t cell, tip;
 
 	rig_seq(rig, &seq);
-	uint32_t n = kv_prefix_find(kv, &seq, 0, tokens, N, &tip);
+	uint32_t n = kv_prefix_find(kv, &seq, &domains, tokens, N, &tip);
 	if (n > 0) {
 		assert_true(kv_prefix_share(kv, &seq, tip));
 		assert_int_equal(kv_take(kv, &seq, 1, &cell), 0);

@@ -33,7 +33,7 @@ void padding_begin(struct forward *f)
 	uint32_t picks = f->limits.n_picks < FORWARD_PICKS ? f->limits.n_picks : FORWARD_PICKS;
 
 	f->n_padding = 0;
-	if (n > f->limits.n_batch || n > picks)
+	if (n == f->n || n > f->limits.n_batch || n > picks)
 		return;
 	for (uint32_t t = f->n; t < n; t++) {
 		f->step_tokens[t] = f->step_tokens[0];
