@@ -29,8 +29,9 @@ struct bench {
 	double packed[CACHE_COPY_BATCHES][CACHE_COPY_ROUNDS]; /* the same, packed before */
 };
 
-static int start(struct bench *b, struct error *err)
+static int start(void *arg, struct error *err)
 {
+	struct bench *b = arg;
 	const struct queue_limits limits = {0};
 	int rc = gpu_open(b->o->backend, &b->backend, err);
 
@@ -49,8 +50,10 @@ static int start(struct bench *b, struct error *err)
 	return rc == 0 ? gpu_link_open(b->backend, &b->link, err) : rc;
 }
 
-static void stop(struct bench *b)
+static void stop(void *arg)
 {
+	struct bench *b = arg;
+
 	gpu_link_close(&b->link);
 	if (b->q != NULL)
 		b->q->ops->queue_free(b->q);
@@ -105,8 +108,9 @@ static int run(struct bench *b, uint32_t batch, bool pack, double *ns, struct er
 	return rc == 0 ? check_flags(b, err) : rc;
 }
 
-static int measure(struct bench *b, struct error *err)
+static int measure(void *arg, struct error *err)
 {
+	struct bench *b = arg;
 	int rc = run(b, 1, true, &b->packed[0][0], err); /* touches all memory */
 
 	for (uint32_t round = 0; rc == 0 && round < b->o->rounds; round++) {
@@ -128,8 +132,9 @@ static json_t *way(const struct bench *b, double *ns, double peak)
 		"{s:f, s:f, s:f}", "us", each / 1000, "gb_s", gb_s, "link_share", gb_s / peak);
 }
 
-static json_t *report(struct bench *b)
+static json_t *report(void *arg)
 {
+	struct bench *b = arg;
 	double peak = median(b->peak, b->o->rounds);
 	json_t *all = gpu_json(b->backend, b->o->rounds), *rows = json_array();
 
@@ -150,13 +155,13 @@ static void print_way(const json_t *row, const char *name)
 {
 	const json_t *of = json_object_get(row, name);
 
-	printf(" %10.2f %8.3f %6.1f%%", json_real_value(json_object_get(of, "us")),
-		json_real_value(json_object_get(of, "gb_s")),
-		100 * json_real_value(json_object_get(of, "link_share")));
+	printf(" %10.2f %8.3f %6.1f%%", gpu_number(of, "us"), gpu_number(of, "gb_s"),
+		100 * gpu_number(of, "link_share"));
 }
 
-static void print_text(const struct bench *b, const json_t *all)
+static void print_text(const void *arg, const json_t *all)
 {
+	const struct bench *b = arg;
 	const json_t *row;
 	size_t i;
 
@@ -179,6 +184,8 @@ static void print_text(const struct bench *b, const json_t *all)
 	}
 }
 
+static const struct gpu_bench steps = {start, measure, report, print_text, stop};
+
 int cache_copy(const struct cache_copy_options *options, struct error *err)
 {
 	struct bench *b = calloc(1, sizeof(*b));
@@ -186,18 +193,7 @@ int cache_copy(const struct cache_copy_options *options, struct error *err)
 	if (b == NULL)
 		return error_set(err, ENOMEM, "no memory");
 	b->o = options;
-	int rc = start(b, err);
-	if (rc == 0)
-		rc = measure(b, err);
-	if (rc == 0) {
-		json_t *all = report(b);
-		if (options->json)
-			gpu_print_json(all);
-		else
-			print_text(b, all);
-		json_decref(all);
-	}
-	stop(b);
+	int rc = gpu_run(&steps, b, options->json, err);
 	free(b);
 	return rc;
 }

@@ -56,8 +56,32 @@ void gpu_say(const struct backend *backend, uint32_t rounds)
 		puts("This is an emulation on the CPU: its speeds say nothing of a GPU.");
 }
 
-void gpu_print_json(const json_t *result)
+double gpu_number(const json_t *object, const char *key)
 {
-	json_dumpf(result, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
-	putchar('\n');
+	return json_real_value(json_object_get(object, key));
+}
+
+static void show(const struct gpu_bench *of, void *bench, bool json)
+{
+	json_t *result = of->report(bench);
+
+	if (json) {
+		json_dumpf(result, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+		putchar('\n');
+	} else {
+		of->print(bench, result);
+	}
+	json_decref(result);
+}
+
+int gpu_run(const struct gpu_bench *of, void *bench, bool json, struct error *err)
+{
+	int rc = of->start(bench, err);
+
+	if (rc == 0)
+		rc = of->measure(bench, err);
+	if (rc == 0)
+		show(of, bench, json);
+	of->stop(bench);
+	return rc;
 }

@@ -21,5 +21,17 @@ int gpu_finish(struct queue *q, struct error *err);
 json_t *gpu_json(const struct backend *backend, uint32_t rounds);
 /* The same as the first lines of a text. */
 void gpu_say(const struct backend *backend, uint32_t rounds);
-/* Prints a result that is wanted as JSON. */
-void gpu_print_json(const json_t *result);
+/* A number of a result. */
+double gpu_number(const json_t *object, const char *key);
+
+/* A benchmark whose state is a zeroed struct with `options` set: what it does, in this order. stop
+ * is called in any case, and frees what start has made. */
+struct gpu_bench {
+	int (*start)(void *bench, struct error *err);
+	int (*measure)(void *bench, struct error *err);
+	json_t *(*report)(void *bench); /* a new reference */
+	void (*print)(const void *bench, const json_t *result); /* as text */
+	void (*stop)(void *bench);
+};
+/* Runs it, and prints its result as text or as JSON. */
+int gpu_run(const struct gpu_bench *of, void *bench, bool json, struct error *err);

@@ -41,8 +41,9 @@ struct bench {
 	double to_of[IPC_GPU_SIZES][ROUNDS], from_of[IPC_GPU_SIZES][ROUNDS]; /* of the other's */
 };
 
-static int start(struct bench *b, struct error *err)
+static int start(void *arg, struct error *err)
 {
+	struct bench *b = arg;
 	const struct queue_limits limits = {0};
 	int rc = region_create(
 		"bench-gpu", LAYOUT, sizeof(struct ipc_gpu_flags), 0, &b->region, err);
@@ -65,8 +66,9 @@ static int start(struct bench *b, struct error *err)
 	return rc == 0 ? gpu_link_open(b->backend, &b->link, err) : rc;
 }
 
-static void stop(struct bench *b)
+static void stop(void *arg)
 {
+	struct bench *b = arg;
 	struct buffer *const all[] = {&b->flags, &b->memory, &b->host};
 
 	ipc_gpu_stop(&b->other);
@@ -164,8 +166,9 @@ static int measure_copies(struct bench *b, uint32_t round, struct error *err)
 	return rc;
 }
 
-static int measure(struct bench *b, struct error *err)
+static int measure(void *arg, struct error *err)
 {
+	struct bench *b = arg;
 	uint64_t end_ns = clock_ns() + (uint64_t)(b->options->seconds * 1e9);
 	int rc = 0;
 
@@ -189,8 +192,9 @@ static double us(const struct histogram *h, double q)
 	return (q < 1 ? histogram_quantile_ns(h, q) : (double)h->max_ns) / 1000;
 }
 
-static json_t *report(struct bench *b)
+static json_t *report(void *arg)
 {
+	struct bench *b = arg;
 	uint32_t n = b->n_rounds;
 	double to = median(b->to, n), from = median(b->from, n);
 	json_t *all = gpu_json(b->backend, n), *results = json_array(), *copies = json_array();
@@ -219,32 +223,30 @@ static json_t *report(struct bench *b)
 	return all;
 }
 
-static double number(const json_t *object, const char *key)
+static void print_text(const void *arg, const json_t *all)
 {
-	return json_real_value(json_object_get(object, key));
-}
-
-static void print_text(const struct bench *b, const json_t *all)
-{
+	const struct bench *b = arg;
 	const json_t *peaks = json_object_get(all, "peaks"), *row;
 	size_t i;
 
 	gpu_say(b->backend, b->n_rounds);
 	printf("peaks of copies of %zu KiB: to it %.2f GB/s, from it %.2f GB/s\n\n",
-		b->link.bytes >> 10, number(peaks, "to_device_gb_s"),
-		number(peaks, "from_device_gb_s"));
+		b->link.bytes >> 10, gpu_number(peaks, "to_device_gb_s"),
+		gpu_number(peaks, "from_device_gb_s"));
 	printf("%-54s %8s %10s %10s %10s\n", "microseconds", "samples", "p50", "p90", "max");
-	json_array_foreach(json_object_get(all, "results"), i, row)
-		printf("%-54s %8lld %10.3f %10.3f %10.3f\n", times[i].text,
-			json_integer_value(json_object_get(row, "samples")), number(row, "p50_us"),
-			number(row, "p90_us"), number(row, "max_us"));
+	json_array_foreach(json_object_get(all, "results"), i, row) printf(
+		"%-54s %8lld %10.3f %10.3f %10.3f\n", times[i].text,
+		json_integer_value(json_object_get(row, "samples")), gpu_number(row, "p50_us"),
+		gpu_number(row, "p90_us"), gpu_number(row, "max_us"));
 	printf("\n%-30s %10s %8s %12s %8s\n", "copies by the importing process", "to, GB/s",
 		"of peak", "from, GB/s", "of peak");
-	json_array_foreach(json_object_get(all, "copies"), i, row)
-		printf("of %6zu KiB%19s %10.3f %7.1f%% %12.3f %7.1f%%\n", ipc_gpu_sizes[i] >> 10,
-			"", number(row, "to_device_gb_s"), 100 * number(row, "to_device_share"),
-			number(row, "from_device_gb_s"), 100 * number(row, "from_device_share"));
+	json_array_foreach(json_object_get(all, "copies"), i, row) printf(
+		"of %6zu KiB%19s %10.3f %7.1f%% %12.3f %7.1f%%\n", ipc_gpu_sizes[i] >> 10, "",
+		gpu_number(row, "to_device_gb_s"), 100 * gpu_number(row, "to_device_share"),
+		gpu_number(row, "from_device_gb_s"), 100 * gpu_number(row, "from_device_share"));
 }
+
+static const struct gpu_bench steps = {start, measure, report, print_text, stop};
 
 int ipc_gpu(const struct ipc_gpu_options *options, struct error *err)
 {
@@ -254,18 +256,7 @@ int ipc_gpu(const struct ipc_gpu_options *options, struct error *err)
 		return error_set(err, ENOMEM, "no memory");
 	b->options = options;
 	b->region.fd = -1;
-	int rc = start(b, err);
-	if (rc == 0)
-		rc = measure(b, err);
-	if (rc == 0) {
-		json_t *all = report(b);
-		if (options->json)
-			gpu_print_json(all);
-		else
-			print_text(b, all);
-		json_decref(all);
-	}
-	stop(b);
+	int rc = gpu_run(&steps, b, options->json, err);
 	free(b);
 	return rc;
 }

@@ -97,8 +97,9 @@ static int alloc_all(struct bench *b, uint32_t most, struct error *err)
 	return rc;
 }
 
-static int start(struct bench *b, struct error *err)
+static int start(void *arg, struct error *err)
 {
+	struct bench *b = arg;
 	struct backend_memory memory;
 	uint32_t most = 1;
 
@@ -130,8 +131,9 @@ static int start(struct bench *b, struct error *err)
 	return rc == 0 ? b->ops->place(b->backend, b->weights, b->bytes, err) : rc;
 }
 
-static void stop(struct bench *b)
+static void stop(void *arg)
 {
+	struct bench *b = arg;
 	struct buffer *const all[] = {&b->f32, &b->q8, &b->y};
 
 	device_copy_close(&b->peak);
@@ -148,8 +150,9 @@ static void stop(struct bench *b)
 	free(b->rows);
 }
 
-static int measure(struct bench *b, struct error *err)
+static int measure(void *arg, struct error *err)
 {
+	struct bench *b = arg;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < b->o->n_types; i++)
@@ -164,8 +167,9 @@ static int measure(struct bench *b, struct error *err)
 	return rc;
 }
 
-static json_t *report(struct bench *b)
+static json_t *report(void *arg)
 {
+	struct bench *b = arg;
 	double copy = median(b->copy, b->o->rounds);
 	json_t *rows = json_array();
 
@@ -188,26 +192,25 @@ static json_t *report(struct bench *b)
 	return all;
 }
 
-static double number(const json_t *object, const char *key)
+static void print_text(const void *arg, const json_t *all)
 {
-	return json_real_value(json_object_get(object, key));
-}
-
-static void print_text(const struct bench *b, const json_t *all)
-{
+	const struct bench *b = arg;
 	const json_t *peaks = json_object_get(all, "peaks"), *row;
 	size_t i;
 
 	gpu_say(b->backend, b->o->rounds);
 	printf("peaks of copies: in its memory, read and written, %.2f GB/s; of %zu KiB to it "
 	       "%.2f GB/s, from it %.2f GB/s\n\n",
-		number(peaks, "copy_gb_s"), b->link.bytes >> 10, number(peaks, "to_device_gb_s"),
-		number(peaks, "from_device_gb_s"));
+		gpu_number(peaks, "copy_gb_s"), b->link.bytes >> 10,
+		gpu_number(peaks, "to_device_gb_s"), gpu_number(peaks, "from_device_gb_s"));
 	printf("matrices %u x %d   tokens       GB/s  of copy      GOP/s\n", b->rows_each, COLS);
 	json_array_foreach(json_object_get(all, "rows"), i, row)
 		printf("%-20s %6u %10.3f %7.1f%% %10.3f\n", b->rows[i].type->name, b->rows[i].n,
-			number(row, "gb_s"), 100 * number(row, "copy_share"), number(row, "gop_s"));
+			gpu_number(row, "gb_s"), 100 * gpu_number(row, "copy_share"),
+			gpu_number(row, "gop_s"));
 }
+
+static const struct gpu_bench steps = {start, measure, report, print_text, stop};
 
 int kernels_gpu(const struct kernels_gpu_options *options, struct error *err)
 {
@@ -216,18 +219,7 @@ int kernels_gpu(const struct kernels_gpu_options *options, struct error *err)
 	if (b == NULL)
 		return error_set(err, ENOMEM, "no memory");
 	b->o = options;
-	int rc = start(b, err);
-	if (rc == 0)
-		rc = measure(b, err);
-	if (rc == 0) {
-		json_t *all = report(b);
-		if (options->json)
-			gpu_print_json(all);
-		else
-			print_text(b, all);
-		json_decref(all);
-	}
-	stop(b);
+	int rc = gpu_run(&steps, b, options->json, err);
 	free(b);
 	return rc;
 }

@@ -69,8 +69,9 @@ static int open_cpu(struct bench *b, struct error *err)
 	return backend_cpu_create(&options, &b->cpu.backend, err);
 }
 
-static int start(struct bench *b, struct error *err)
+static int start(void *arg, struct error *err)
 {
+	struct bench *b = arg;
 	bool device = strcmp(b->options.backend, "cpu") != 0;
 	uint32_t most = 1;
 	int rc = device ? gpu_open(b->options.backend, &b->device.backend, err) : 0;
@@ -99,8 +100,10 @@ static int start(struct bench *b, struct error *err)
 	return rc == 0 ? gpu_link_open(b->device.backend, &b->link, err) : rc;
 }
 
-static void stop(struct bench *b)
+static void stop(void *arg)
 {
+	struct bench *b = arg;
+
 	peaks_memory_put(&b->memory);
 	device_copy_close(&b->copy);
 	gpu_link_close(&b->link);
@@ -129,8 +132,9 @@ static int measure_count(struct bench *b, uint32_t i, uint32_t round, struct err
 	return rc;
 }
 
-static int measure(struct bench *b, struct error *err)
+static int measure(void *arg, struct error *err)
 {
+	struct bench *b = arg;
 	int rc = 0;
 
 	/* Once for nothing: threads start, and memory is touched. */
@@ -158,8 +162,9 @@ static json_t *way(const struct bench *b, double *ns, double peak)
 	return json_pack("{s:f, s:f, s:f}", "us", each / 1000, "gb_s", gb_s, "share", gb_s / peak);
 }
 
-static json_t *report(struct bench *b)
+static json_t *report(void *arg)
 {
+	struct bench *b = arg;
 	uint32_t rounds = b->options.rounds;
 	char cpu[CPU_NAME_BYTES];
 	json_t *all = has_device(b) ? gpu_json(b->device.backend, rounds)
@@ -201,13 +206,13 @@ static void print_way(const json_t *row, const char *name)
 	const json_t *of = json_object_get(row, name);
 
 	if (of != NULL)
-		printf(" %10.2f %8.3f %6.1f%%", json_real_value(json_object_get(of, "us")),
-			json_real_value(json_object_get(of, "gb_s")),
-			100 * json_real_value(json_object_get(of, "share")));
+		printf(" %10.2f %8.3f %6.1f%%", gpu_number(of, "us"), gpu_number(of, "gb_s"),
+			100 * gpu_number(of, "share"));
 }
 
-static void print_text(const struct bench *b, const json_t *all)
+static void print_text(const void *arg, const json_t *all)
 {
+	const struct bench *b = arg;
 	const json_t *peaks = json_object_get(all, "peaks"), *row;
 	size_t i;
 
@@ -219,12 +224,11 @@ static void print_text(const struct bench *b, const json_t *all)
 		printf("; median of %u round%s", b->options.rounds, plural(b->options.rounds));
 	printf("\n%u experts of layer %u, %.1f KiB each\npeaks: the CPU reads %.2f GB/s",
 		b->arena.n, b->arena.number, (double)b->arena.expert_bytes / 1024,
-		json_real_value(json_object_get(peaks, "cpu_read_gb_s")));
+		gpu_number(peaks, "cpu_read_gb_s"));
 	if (has_device(b))
 		printf("; copies in the device's memory %.2f GB/s, read and written; to it %.2f "
 		       "GB/s",
-			json_real_value(json_object_get(peaks, "copy_gb_s")),
-			json_real_value(json_object_get(peaks, "to_device_gb_s")));
+			gpu_number(peaks, "copy_gb_s"), gpu_number(peaks, "to_device_gb_s"));
 	printf("\n\n%-8s %27s", "", "by the CPU");
 	if (has_device(b))
 		printf(" %27s %27s", "in a slot", "copied, then in a slot");
@@ -285,6 +289,8 @@ static int parse(struct bench *b, int argc, char **argv, struct error *err)
 	return rc ? rc : option_format(b->options.format, &b->options.json, err);
 }
 
+static const struct gpu_bench steps = {start, measure, report, print_text, stop};
+
 int bench_price(int argc, char **argv)
 {
 	struct bench *b = calloc(1, sizeof(*b));
@@ -298,22 +304,11 @@ int bench_price(int argc, char **argv)
 	b->options.layer = UINT32_MAX;
 	b->options.rounds = 5;
 	int rc = parse(b, argc, argv, &err);
-	bool usage = rc < 0, wanted = rc == 0 && !b->options.help;
-	if (wanted)
-		rc = start(b, &err);
-	if (wanted && rc == 0)
-		rc = measure(b, &err);
-	if (wanted && rc == 0) {
-		json_t *all = report(b);
-		if (b->options.json)
-			gpu_print_json(all);
-		else
-			print_text(b, all);
-		json_decref(all);
-	}
+	bool usage = rc < 0;
+	if (rc == 0 && !b->options.help)
+		rc = gpu_run(&steps, b, b->options.json, &err);
 	if (rc < 0)
 		fprintf(stderr, "outrider-bench price: %s\n", err.text);
-	stop(b);
 	free(b);
 	return rc == 0 ? EX_OK : usage ? EX_USAGE : error_exit_status(rc);
 }
