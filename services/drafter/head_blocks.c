@@ -40,7 +40,7 @@ int head_blocks_open(struct draft_model *m, const char *target_path, struct erro
 	m->blocks = blocks;
 	if (!blocks || !(blocks->block[0].row = calloc(m->n_batch, sizeof(int32_t))))
 		return error_set(err, ENOMEM, "no memory for layers for drafts");
-	for (blocks->n = 1; blocks->n < HEAD_BLOCKS; blocks->n++) {
+	for (blocks->n = 1; blocks->n < m->head->n_blocks && blocks->n < HEAD_BLOCKS; blocks->n++) {
 		struct head_block *b = &blocks->block[blocks->n];
 		int r = head_load_nextn(target_path, blocks->n, &b->model, err);
 		if (r == -ENODATA)

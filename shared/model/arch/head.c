@@ -260,6 +260,7 @@ static int load_nextn(struct loader *l, uint32_t block, struct layer *layers)
 	head->n_state = d;
 	head->n_taps = 1;
 	head->taps[0] = c->n_layers;
+	head->n_blocks = c->n_blocks - c->n_layers;
 	int rc = load_read_vocabulary(l);
 	name_tensor(l, "output_norm.weight");
 	if (!rc)

@@ -24,6 +24,7 @@ struct head {
 	/* [n_taps] The head reads the residual streams before these layers of the target, one after
 	 * the other; the number of layers means after the last. */
 	uint32_t taps[HEAD_TAPS], n_taps;
+	uint32_t n_blocks; /* nextn: as the file's key says; it need not hold all of them */
 	/* EAGLE-3: fc, {n_embd, n_state}; nextn: eh_proj, {n_embd, 2 n_embd} */
 	struct matrix project;
 	const float *taps_norm; /* [n_state], before fc, or NULL; nextn: the target's output_norm */
