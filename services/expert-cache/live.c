@@ -89,11 +89,9 @@ static int prepare_policy(const struct service *service, const struct cache_conf
 
 /* Allocates what a change needs, which the worker must not do. */
 static int prepare(struct service *service, const struct cache_config *next,
-	struct settled *settled, struct transfer_change *change, uint32_t *device_wanted,
-	struct error *err)
+	struct settled *settled, struct transfer_change *change, struct error *err)
 {
 	const struct cache_config *now = &service->config;
-	struct live_device_made made = {.device = NULL};
 	*change = (struct transfer_change){0};
 	int status = change_budget(service, next, settled, err);
 	if (status != 0)
@@ -101,9 +99,7 @@ static int prepare(struct service *service, const struct cache_config *next,
 	change->budget = settled->budget.n_slots;
 	change->options = live_options(service, next, change->budget);
 	if (service->device != NULL && strcmp(now->device_budget, next->device_budget) != 0)
-		status = live_device_make(service, next, &made, err);
-	change->device = made.device;
-	*device_wanted = made.wanted;
+		status = live_device_make(service, next, &change->device, err);
 	if (status != 0 || (strcmp(now->policy, next->policy) == 0 &&
 				   now->hint_queue_max == next->hint_queue_max))
 		return status;
@@ -119,13 +115,12 @@ static void recall(struct service *service, const struct slots_settings *changed
 	struct transfer_change change;
 	struct settled settled;
 	struct error err;
-	uint32_t unused;
 	snprintf(next.budget, sizeof(next.budget), "%.*s", (int)sizeof(changed->budget) - 1,
 		changed->budget);
 	snprintf(next.policy, sizeof(next.policy), "%.*s", (int)sizeof(changed->policy) - 1,
 		changed->policy);
 	if (cache_config_check(&next, &err) != 0 ||
-		prepare(service, &next, &settled, &change, &unused, &err) != 0) {
+		prepare(service, &next, &settled, &change, &err) != 0) {
 		log_notice("the settings that the predecessor was changed to are not kept: %s",
 			err.text);
 		return;
@@ -370,10 +365,9 @@ int live_rehearse(void *arg, const void *next, struct error *err)
 	struct service *service = arg;
 	struct transfer_change change;
 	struct settled settled;
-	uint32_t unused;
 	if (service->geometry.n_total == 0)
 		return 0;
-	int status = prepare(service, next, &settled, &change, &unused, err);
+	int status = prepare(service, next, &settled, &change, err);
 	if (status == 0)
 		finish(&change);
 	return status;
@@ -385,18 +379,17 @@ int live_apply(void *arg, const void *next, struct error *err)
 	const struct cache_config *config = next;
 	struct transfer_change change;
 	struct settled settled;
-	struct live_device_made made;
 	if (service->geometry.n_total == 0)
 		return 0;
 	/* Memory that the verifier has filled meanwhile is not free. */
 	live_follow(service);
-	int status = prepare(service, config, &settled, &change, &made.wanted, err);
+	int status = prepare(service, config, &settled, &change, err);
 	if (status != 0)
 		return status;
-	made.device = change.device;
+	struct device *device = change.device;
 	status = transfer_apply(&service->transfer, &change, err);
-	if (status == 0 && made.device != NULL)
-		live_device_use(service, &made);
+	if (status == 0 && device != NULL)
+		live_device_use(service, device);
 	finish(&change);
 	live_device_more(service, config);
 	if (status != 0)

@@ -105,8 +105,7 @@ static struct device_options options_of(
 	};
 }
 
-/* Of the slots in use. */
-static uint64_t slots_bytes(const struct service *service)
+uint64_t live_device_bytes(const struct service *service)
 {
 	return service->device != NULL
 		       ? service->device->slots.n_slots * service->device->slots.slot_bytes
@@ -132,26 +131,30 @@ static bool fit_instead(const struct service *service, uint32_t n_slots)
 {
 	struct backend_memory memory;
 	service->backend->ops->memory(service->backend, &memory);
-	return n_slots * service->device->slots.slot_bytes <= memory.free + slots_bytes(service);
+	return n_slots * service->device->slots.slot_bytes <=
+	       memory.free + live_device_bytes(service);
 }
 
 int live_device_make(const struct service *service, const struct cache_config *next,
-	struct live_device_made *out, struct error *err)
+	struct device **out, struct error *err)
 {
-	uint32_t least = slots_min(&service->geometry);
+	uint32_t n_meant, least = slots_min(&service->geometry);
 	struct device_share share;
 	int status = live_device_slots(
-		service, next->device_budget, slots_bytes(service), &out->wanted, &share, err);
+		service, next->device_budget, live_device_bytes(service), &n_meant, &share, err);
 	if (status != 0)
 		return status;
-	struct device_options options = options_of(service, next, out->wanted);
-	status = make(service, &options, &out->device, err);
-	if (status != -ENOMEM || out->wanted <= least || !fit_instead(service, out->wanted))
-		return status;
+	struct device_options options = options_of(service, next, n_meant);
+	status = make(service, &options, out, err);
 	/* They are made beside those in use. Without room for both, the fewest come in between. */
-	options.n_slots = least;
-	status = make(service, &options, &out->device, err);
-	if (status != -ENOMEM)
+	bool instead = status == -ENOMEM && n_meant > least && fit_instead(service, n_meant);
+	if (instead) {
+		options.n_slots = least;
+		status = make(service, &options, out, err);
+	}
+	if (status == 0)
+		(*out)->n_meant = n_meant;
+	if (status != -ENOMEM || !instead)
 		return status;
 	const struct error why = *err;
 	return error_set(err, ENOMEM,
@@ -223,7 +226,7 @@ int live_device_open(struct service *service, struct error *err)
 	if (budget_is_auto(service->config.device_budget) && !service->device_share.said)
 		n_slots = slots_min(&service->geometry);
 	/* The predecessor may have ended while it had the fewest for a moment. */
-	service->device_wanted =
+	uint32_t n_meant =
 		before > slots_min(&service->geometry) && before < n_slots ? before : n_slots;
 	n_slots = before > 0 ? before : n_slots;
 	struct device_options options = options_of(service, &service->config, n_slots);
@@ -235,6 +238,7 @@ int live_device_open(struct service *service, struct error *err)
 	status = make(service, &options, &service->device, err);
 	if (status != 0)
 		return status;
+	service->device->n_meant = n_meant;
 	const struct device *device = service->device;
 	log_notice("device %s: %u of %u experts fit (%s), beside %s for weights, passes and "
 		   "KV cache of the verifier%s",
@@ -251,32 +255,30 @@ int live_device_open(struct service *service, struct error *err)
 	return 0;
 }
 
-void live_device_use(struct service *service, const struct live_device_made *made)
+void live_device_use(struct service *service, struct device *device)
 {
-	log_notice("device_budget: %u slots, were %u%s", made->device->slots.n_slots,
+	log_notice("device_budget: %u slots, were %u%s", device->slots.n_slots,
 		service->device->slots.n_slots,
-		made->device->slots.n_slots < made->wanted
+		device->slots.n_slots < device->n_meant
 			? ", until those are given back and there is room for more"
 			: "");
 	/* Before those that were in use are closed: the broker lends from them. */
-	service->device = made->device;
-	service->device_wanted = made->wanted;
+	service->device = device;
 	live_device_offer(service);
 }
 
 /* Makes the slots that the budget means now, and has the worker use them. */
 static int change(struct service *service, const struct cache_config *config, struct error *err)
 {
-	struct live_device_made made;
 	struct transfer_change change = {.budget = service->budget};
 	change.options = live_options(service, config, service->budget);
-	int status = live_device_make(service, config, &made, err);
+	int status = live_device_make(service, config, &change.device, err);
 	if (status != 0)
 		return status;
-	change.device = made.device;
+	struct device *device = change.device;
 	status = transfer_apply(&service->transfer, &change, err);
 	if (status == 0)
-		live_device_use(service, &made);
+		live_device_use(service, device);
 	live_device_free(&change.device);
 	return status;
 }
@@ -285,11 +287,12 @@ void live_device_more(struct service *service, const struct cache_config *config
 {
 	struct backend_memory memory;
 	struct error err;
-	if (service->device == NULL || service->device->slots.n_slots >= service->device_wanted)
+	const struct device *device = service->device;
+	if (device == NULL || device->slots.n_slots >= device->n_meant)
 		return;
 	/* The verifier may not have let go of the former slots yet. */
 	service->backend->ops->memory(service->backend, &memory);
-	if (service->device_wanted * service->device->slots.slot_bytes > memory.free)
+	if (device->n_meant * device->slots.slot_bytes > memory.free)
 		return;
 	if (change(service, config, &err) != 0)
 		log_limited(LOG_LEVEL_ERROR, "%s", err.text);
@@ -317,7 +320,7 @@ void live_device_follow(struct service *service)
 			before->drafter == live_drafter_bytes(service)))
 		return;
 	int status = live_device_slots(
-		service, config->device_budget, slots_bytes(service), &n_slots, &share, &err);
+		service, config->device_budget, live_device_bytes(service), &n_slots, &share, &err);
 	service->device_share = share;
 	if (status == 0 && budget_is_auto(config->device_budget) && worth_it(service, n_slots)) {
 		status = change(service, config, &err);
@@ -329,27 +332,22 @@ void live_device_follow(struct service *service)
 
 void live_device_share(const struct service *service, uint64_t drafter, struct device_share *out)
 {
-	find_share(service, drafter, slots_bytes(service), out);
+	find_share(service, drafter, live_device_bytes(service), out);
 	/* A verifier that computes elsewhere needs nothing. */
 	if (service->needs.said && service->needs.of.device == 0) {
 		struct backend_memory memory;
 		service->backend->ops->memory(service->backend, &memory);
 		device_share_find(service->backend, &memory, 0, drafter, service->drafter.there,
-			slots_bytes(service), out);
+			live_device_bytes(service), out);
 		out->said = true;
 	}
-}
-
-uint64_t live_device_bytes(const struct service *service)
-{
-	return slots_bytes(service);
 }
 
 uint64_t live_device_least(const struct service *service)
 {
 	return budget_is_auto(service->config.device_budget)
 		       ? slots_min(&service->geometry) * device_slot_bytes(&service->geometry)
-		       : slots_bytes(service);
+		       : live_device_bytes(service);
 }
 
 /* Set in the environment of a process that runs anew: the generation of the verifier for which it does. */

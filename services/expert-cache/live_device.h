@@ -15,17 +15,13 @@ void live_device_recover(struct service *service);
 /* Opens service->device, over service->backend: with the regions of a dead predecessor, or with new
  * ones. */
 int live_device_open(struct service *service, struct error *err);
-struct live_device_made {
-	struct device *device;
-	uint32_t wanted; /* the slots that the budget means; the device may have fewer for now */
-};
 /* Makes the slots for another budget, which are not used yet. Where there is no room for them beside
  * those in use, but instead of them, it makes the fewest: live_device_more goes on from there. */
 int live_device_make(const struct service *service, const struct cache_config *next,
-	struct live_device_made *out, struct error *err);
+	struct device **out, struct error *err);
 /* Uses these slots from now on; the worker does already. The caller closes the others, which are
  * service->device before. */
-void live_device_use(struct service *service, const struct live_device_made *made);
+void live_device_use(struct service *service, struct device *device);
 /* While there are fewer slots than the budget means: makes all, once there is room. config: the one in
  * force, or about to be. */
 void live_device_more(struct service *service, const struct cache_config *config);

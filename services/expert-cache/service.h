@@ -55,8 +55,6 @@ struct service {
 	char device_refused
 		[256]; /* why experts are in memory alone, although a device is set; "" */
 	struct device *device;
-	uint32_t
-		device_wanted; /* slots that the device's budget means; it may have fewer for now */
 	struct device_share device_share; /* as counted in the device's budget */
 	struct drafter_part drafter;
 	uint64_t drafter_told; /* bytes of it that the verifier knows of */

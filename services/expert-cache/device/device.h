@@ -43,6 +43,7 @@ struct device {
 	struct buffer flags; /* the region, as the back end sees it */
 	int memory_fd; /* the memory's descriptor */
 	struct device_slots slots;
+	uint32_t n_meant; /* slots that the budget means; there may be fewer for now */
 	bool adopted;
 	struct device_adopted found;
 	const struct cache_policy_ops *policy;
