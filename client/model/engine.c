@@ -72,8 +72,7 @@ static int check_arithmetic(const struct engine_options *o, struct error *err)
 	if (is_fast(o) && !on_gpu(o))
 		return error_set(err, EINVAL,
 			"--arithmetic fast needs a GPU (--backend cuda): the CPU computes in the "
-			"exact "
-			"arithmetic alone");
+			"exact arithmetic alone");
 	if (is_fast(o) && o->prefill_chunk && o->prefill_chunk % FORWARD_FAST_CHUNK != 0)
 		return error_set(err, EINVAL,
 			"--prefill-chunk %u: with --arithmetic fast a multiple of %d is needed",

@@ -57,7 +57,8 @@ const uint64_t *route_recall_find(const struct route_recall *recall, const struc
  * applied: those that are believed, and now and then all. any: not only those that are believed. Returns
  * whether there is one. on: [n_moe] */
 bool route_recall_pass(struct route_recall *recall, bool any, bool *on);
-/* Compares where a token was routed, in the layers of which the routers said something. Entries that make no sense are left out. */
+/* Compares where a token was routed with what was predicted, in the layers of which the routers said
+ * something. Entries that make no sense are left out. */
 void route_recall_learn(struct route_recall *recall, const struct draft_routing *entry);
 /* Whether the routers are believed in the i-th layer with experts. */
 bool route_recall_believed(const struct route_recall *recall, uint32_t i);

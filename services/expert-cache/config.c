@@ -20,7 +20,6 @@ int cache_config_check(const struct cache_config *config, struct error *err)
 		budget_is_auto(config->device_budget))
 		return error_set(err, ENOEXEC,
 			"device_shared = yes needs a device_budget, such as 8G: with auto, each "
-			"service "
-			"would count on all of the device's memory");
+			"service would count on all of the device's memory");
 	return status;
 }

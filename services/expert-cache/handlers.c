@@ -149,8 +149,8 @@ static int open_knobs(struct service *service, const struct options *options, st
 	return daemon_knobs_open(service->daemon, &knobs, err);
 }
 
-/* The verifier's numbers stay in the region: a successor begins with them before the verifier has registered
- * again. */
+/* The verifier's numbers stay in the region: a successor begins with them before the verifier has
+ * registered again. */
 static void on_peer(void *arg, const struct peer *peer)
 {
 	struct service *service = arg;

@@ -48,11 +48,9 @@ const struct config_key verifier_config_keys[] = {
 		"verifier starts again with the GPU).",
 		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "arithmetic", CONFIG_ENUM, AT(arithmetic), 0, 0, arithmetic_names, "exact", NULL,
-		"fast: where a GPU computes, its own library (cuBLAS) multiplies prompts with F16 "
-		"and "
-		"BF16 weights. Other bits, still the same for every K, drafter and neighbour; "
-		"exact "
-		"answers do not go on.",
+		"fast: the GPU's own library (cuBLAS) multiplies prompts with F16 and BF16 "
+		"weights. Answers get other bits, which still do not depend on K or neighbours. "
+		"No answer goes on under the other setting.",
 		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "hybrid", CONFIG_ENUM, AT(hybrid), 0, 0, balance_rule_names, "off", NULL,
 		"Who computes experts that a device lacks: off, the device, after a copy; greedy, "
@@ -129,8 +127,7 @@ const struct config_key verifier_config_keys[] = {
 	{"", "device_kv", CONFIG_STRING, AT(device_kv), 0, 0, auto_names, "auto",
 		"auto, above 0% to 100%, or bytes as 2G",
 		"Memory of a GPU for the KV cache: bytes, or a share of device_memory as 30%. "
-		"auto: "
-		"as kv_tokens says.",
+		"auto: as kv_tokens says.",
 		KNOB_LIVE, KNOB_MODEL},
 	{"", "prefix_tokens", CONFIG_INT, AT(prefix_tokens), -1,
 		(double)KV_PAGES_MAX *KV_PAGE_CELLS, NULL, "-1", "tokens",

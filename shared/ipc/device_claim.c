@@ -108,8 +108,7 @@ int device_claim(const char *uuid, const char *device_name, const char *runtime_
 	if (!shared && !found.ours && found.pid != 0)
 		rc = error_set(err, EBUSY,
 			"%s (%s) is in use by the %s of another service, process %d: end that one, "
-			"or "
-			"choose another device; both may use it with device_shared = yes and a "
+			"or choose another device; both may use it with device_shared = yes and a "
 			"device_budget for each",
 			device_name, uuid, found.process, found.pid);
 	snprintf(name, sizeof(name), PREFIX "/%.48s/%016" PRIx64 "/%.20s/%d", uuid, service,

@@ -14,6 +14,7 @@
 
 /* uuid: of the device; "" where nobody knows it, and then nothing is claimed. shared: another service
  * may be there too. It may in any case if a process of this service is: that one was there first, or
- * was allowed to. *fd is the claim, the caller's to close; -1: none was needed. -EBUSY names the process that is there, and what to do. */
+ * was allowed to. *fd is the claim, the caller's to close; -1: none was needed. -EBUSY names the
+ * process that is there, and what to do. */
 int device_claim(const char *uuid, const char *device_name, const char *runtime_dir,
 	const char *process, bool shared, int *fd, struct error *err);

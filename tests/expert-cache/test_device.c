@@ -435,8 +435,7 @@ static void the_drafter_gets_all_or_nothing(void **state)
 	assert_int_equal(device_share_drafter(&share, 11 * gib, false, "11G", &err), -ENOMEM);
 	assert_string_equal(err.text,
 		"the emulated GPU has 16.0 GiB, of which the verifier takes 3072.0 MiB, experts "
-		"11.0 "
-		"GiB (device_budget = 11G), and a reserve 1024.0 MiB: 1024.0 MiB are left");
+		"11.0 GiB (device_budget = 11G), and a reserve 1024.0 MiB: 1024.0 MiB are left");
 	/* Another program has 3: they count, unless the drafter has its part already. */
 	memory.free = gib;
 	device_share_find(backend, &memory, 3 * gib, 2 * gib, 3 * gib, 9 * gib, &share);

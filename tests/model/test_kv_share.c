@@ -1,8 +1,8 @@
 /*
  * Shared pages against a plain model: sequences are lists of tokens, and a cell holds what follows from all tokens up to its own.
  * Whatever is appended, rejected, shared, truncated, ended and taken over by a successor, every position has its own content,
- * every page is somebody's, kept or free, and the counts are those of the chains. The same where one of the layers keeps a window of its
- * own, and sequences go on where snapshots keep that.
+ * every page is somebody's, kept or free, and the counts are those of the chains. The same where one of
+ * the layers keeps a window of its own, and sequences go on where snapshots keep that.
  */
 #include "shared/model/kv/kv_internal.h"
 #include "shared/model/kv/kv_prefix.h"

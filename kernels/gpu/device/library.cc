@@ -85,8 +85,7 @@ int library_load(struct runtime *rt, char name[BACKEND_FAST_NAME], struct error 
 	if (!file)
 		return error_set(err, ENOENT,
 			"NVIDIA's cuBLAS (libcublas.so.13 or .12) cannot be loaded: install it, or "
-			"set "
-			"arithmetic = exact (%s)",
+			"set arithmetic = exact (%s)",
 			dlerror());
 	if (!look_up(file, "cublasCreate_v2", &blas.create) ||
 		!look_up(file, "cublasDestroy_v2", &blas.destroy) ||

@@ -1,9 +1,9 @@
 /*
- * What surrounds the products of the device's library (kernels/gpu/library.h): float32 rows become
- * rows of 16 bits, and results get back the power of two by which a row was multiplied for that, on their
- * way to where the step wants them: the library may choose another order of sums where its results are
- * aligned otherwise, so they always begin at the same place. The power of two brings a row's greatest magnitude to 2^14..2^15 where the type is float16, whose range is small; with
- * bfloat16 the factor is 1.
+ * What surrounds the products of the device's library (kernels/gpu/library.h). Before a product, rows of
+ * float32 become rows of 16 bits. For float16, whose range is small, a row is multiplied by the power of
+ * two that brings its greatest magnitude to 2^14..2^15; for bfloat16 the factor is 1. After a product, the
+ * results are divided by that power on their way to where the step wants them. The library always writes
+ * to one place, because it may sum in another order where its results are aligned otherwise.
  */
 #pragma once
 

@@ -68,8 +68,9 @@
  * never changes is tried less and less often. K is tried while its possible gain exceeds its cost
  * (the knowledge gradient's bound on the value of information). A draft longer than the best one is
  * tried only if the purse could pay for it with nothing accepted: also while the session drafts,
- * because an empty purse ends what pays. A trial from K = 0 may lose half of the purse. When not even high acceptance could make drafting pay,
- * nothing is tried from K = 0 for 2048 iterations, counted over all sessions.
+ * because an empty purse ends what pays. A trial from K = 0 may lose half of the purse. When not even
+ * high acceptance could make drafting pay, nothing is tried from K = 0 for 2048 iterations, counted
+ * over all sessions.
  *
  * Trials. A trial from K = 0 is charged a weighted mean of two losses: the believed loss, and the
  * loss when nothing is accepted. It also waits for its first draft, which a drafter that has rested

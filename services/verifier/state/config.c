@@ -89,8 +89,7 @@ int verifier_config_resolve(struct verifier_config *config, struct error *err)
 	if (choice == GPU_CHOICE_CPU && config->arithmetic == VERIFIER_ARITHMETIC_FAST)
 		return error_set(err, EINVAL,
 			"arithmetic = fast needs a GPU (device), and device is cpu, which computes "
-			"in "
-			"the exact arithmetic alone");
+			"in the exact arithmetic alone");
 	if (config->threads == 0)
 		config->threads = cpus.threads;
 	/* Two unbound threads were seen to share one of two idle CPUs for seconds, at half the

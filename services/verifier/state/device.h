@@ -17,10 +17,11 @@ struct device_opened {
 };
 
 /* Makes the back end for a loaded model, under settings that fit it. kv_there: bytes that a
- * predecessor's KV cache has of the device. runtime_dir: the service's, for which the device is claimed;
- * NULL: it is not. Sets kv_allocated as device_kv says. Where the setting leaves the choice, the CPU computes if the device cannot, and the
- * log says why. -ENOMEM: the device has too little memory; the message says with which settings the
- * model would fit. -EBUSY: another service uses it. Other errors as backend_cuda_create. */
+ * predecessor's KV cache has of the device. runtime_dir: the service's, for which the device is
+ * claimed; NULL: it is not. Sets kv_allocated as device_kv says. Where the setting leaves the choice,
+ * the CPU computes if the device cannot, and the log says why. -ENOMEM: the device has too little
+ * memory; the message says with which settings the model would fit. -EBUSY: another service uses it.
+ * Other errors as backend_cuda_create. */
 int device_open(struct verifier_config *config, const struct model *model, uint64_t kv_there,
 	const char *runtime_dir, struct device_opened *out, struct error *err);
 

@@ -78,8 +78,7 @@ int kv_memory_make(struct backend *backend, uint64_t store_bytes, uint64_t numbe
 		return rc;
 	if (out->ends_with_maker)
 		log_notice("the GPU's memory cannot be exported as a descriptor, so the KV cache "
-			   "in it "
-			   "ends with this process: a successor computes sessions again");
+			   "in it ends with this process: a successor computes sessions again");
 	rc = *fd = ops->export_fd(out, err);
 	if (*fd >= 0)
 		rc = copy_number(out, store_bytes, &number, false, err);

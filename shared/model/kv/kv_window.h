@@ -92,8 +92,8 @@ void kv_windows_detach(struct kv *kv, const struct kv_seq *seq);
  * to others, or gets it back as its own. */
 void kv_windows_leave(struct kv *kv, const struct kv_seq *seq, uint32_t page, uint32_t first);
 void kv_windows_take_back(struct kv *kv, struct kv_seq *seq, uint32_t page, uint32_t first);
-/* `to` takes the place of the sequence's own page `from`, and holds the same; it is the sequence's last shared
- * one from now on, and its first position is `first`. It gets the window cells that it lacks. */
+/* `to` takes the place of the sequence's own page `from`, and holds the same; it is the sequence's last
+ * shared one from now on, and its first position is `first`. It gets the window cells that it lacks. */
 void kv_windows_merge(
 	struct kv *kv, const struct kv_seq *seq, uint32_t to, uint32_t from, uint32_t first);
 /* A snapshot needs the window before the end of this page, which must be whole; and no longer. */

@@ -6,8 +6,8 @@
  *
  * A snapshot of states is a copy, made between two passes and never changed. One of a window has no
  * content of its own: it keeps the window cells where they are (kv_window.h), and is the first to give
- * way when running sequences need some. Where snapshots are made is the caller's choice; Marconi (Pan et al., arXiv 2411.19379, section 4.1) takes where prompts end and
- * where they part.
+ * way when running sequences need some. Where snapshots are made is the caller's choice; Marconi (Pan
+ * et al., arXiv 2411.19379, section 4.1) takes where prompts end and where they part.
  *
  * There is a fixed number. The one of least worth gives way: its worth is how many pages have to be
  * computed without it, times how often it was of use, counted from the worth of the one that went
