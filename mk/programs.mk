@@ -29,9 +29,9 @@ DIR_outriderctl := admin
 DIR_outrider-model := client/model
 DIR_outrider-bench := bench/src
 LIBS_outrider-gateway := -lmicrohttpd
-# How the expert-cache shares memory out and reads a file, which outrider doctor asks.
-LIBS_outrider = -ledit $(B)/liboutrider-expert-cache.a
-$(B)/outrider: $(B)/liboutrider-expert-cache.a
+# How the expert-cache and the verifier share memory out, and how a file is read, which outrider doctor asks.
+LIBS_outrider = -ledit $(B)/liboutrider-expert-cache.a $(B)/liboutrider-verifier.a
+$(B)/outrider: $(B)/liboutrider-expert-cache.a $(B)/liboutrider-verifier.a
 LIBS_outriderctl := -lncursesw -ltinfo
 # The engine without services, which outrider-bench model measures; the cache's policies, which it replays; the controller
 # and the n-gram drafter, which outrider-bench policy simulates; hints from history, which it records: the drafter's, of what

@@ -15,7 +15,7 @@ TLIB_drafter := outrider-drafter backend-simt knobs $(TLIB_spec)
 TLIB_expert-cache := outrider-expert-cache backend-simt knobs $(TLIB_spec)
 TLIB_policy-controller := outrider-policy knobs $(TLIB_spec)
 TLIB_client := client ipc base proto
-TLIB_doctor := outrider outrider-expert-cache measure summary client knobs $(TLIB_spec)
+TLIB_doctor := outrider outrider-expert-cache outrider-verifier backend-simt measure summary client knobs $(TLIB_spec)
 TLIB_gateway := outrider-gateway base
 TLIB_bench := outrider-bench outrider-model backend-simt outrider-drafter outrider-expert-cache outrider-policy measure client knobs $(TLIB_spec)
 

@@ -4,6 +4,7 @@
 #include "client/cli/doctor/doctor.h"
 #include "client/include/outrider.h"
 
+#include "kernels/gpu/choice.h"
 #include "shared/base/options.h"
 #include "shared/ipc/peers.h"
 #include "shared/model/gguf/gguf_guard.h"
@@ -29,6 +30,10 @@ static void usage(FILE *to)
 	      "is a problem, else with 0.\n\n"
 	      "  --model FILE        the model to serve, a GGUF file\n"
 	      "  --draft FILE        a small draft model with the same tokenizer\n"
+	      "  --device D          what computes, as for `outrider up`; says what fits into its "
+	      "memory.\n"
+	      "                      auto, the default, is the first GPU, if it can be used\n"
+	      "  --prefix-dir DIR    pages of the KV cache are to be kept there\n"
 	      "  --write DIR         write the recommended settings to DIR/verifier.conf and so "
 	      "on\n"
 	      "  --force             with --write: replace files that exist\n"
@@ -40,6 +45,8 @@ static void usage(FILE *to)
 static const struct option flags[] = {
 	{"model", required_argument, NULL, 'm'},
 	{"draft", required_argument, NULL, 'd'},
+	{"device", required_argument, NULL, 'D'},
+	{"prefix-dir", required_argument, NULL, 'p'},
 	{"write", required_argument, NULL, 'w'},
 	{"force", no_argument, NULL, 'F'},
 	{"runtime-dir", required_argument, NULL, 'r'},
@@ -48,6 +55,18 @@ static const struct option flags[] = {
 	{"help", no_argument, NULL, 'h'},
 	{0},
 };
+
+static int take_device(struct doctor *doctor)
+{
+	struct error err = {""};
+	enum gpu_choice choice;
+	const char *device;
+
+	doctor->device = optarg;
+	return gpu_choice_read(optarg, &choice, &device, &err) == 0
+		       ? 0
+		       : cli_fail(EX_USAGE, "doctor: --%s", err.text);
+}
 
 /* INT32_MAX: the flag is not one of ours. */
 static int take_flag(struct doctor *doctor, struct doctor_options *options, int flag)
@@ -58,6 +77,11 @@ static int take_flag(struct doctor *doctor, struct doctor_options *options, int 
 		return 0;
 	case 'd':
 		doctor->draft_path = optarg;
+		return 0;
+	case 'D':
+		return take_device(doctor);
+	case 'p':
+		doctor->prefix_dir = optarg;
 		return 0;
 	case 'w':
 		options->write = optarg;
@@ -88,6 +112,14 @@ static int check(
 		return cli_fail(EX_USAGE, "doctor: unexpected argument \"%.64s\"", *extra);
 	if (doctor->draft_path && !doctor->model_path)
 		return cli_fail(EX_USAGE, "doctor: --draft needs --model FILE");
+	if (doctor->device && !doctor->model_path)
+		return cli_fail(EX_USAGE, "doctor: --device needs --model FILE");
+	if (doctor->prefix_dir && !doctor->model_path)
+		return cli_fail(EX_USAGE, "doctor: --prefix-dir needs --model FILE");
+	if (doctor->prefix_dir && doctor->prefix_dir[0] != '/')
+		return cli_fail(EX_USAGE,
+			"doctor: --prefix-dir \"%.64s\": write it from the root on",
+			doctor->prefix_dir);
 	if (options->write && !doctor->model_path)
 		return cli_fail(EX_USAGE, "doctor: --write needs --model FILE");
 	if (options->force && !options->write)

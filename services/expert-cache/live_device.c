@@ -20,15 +20,6 @@
 /* An automatic budget grows by at least this part: all experts are copied again. */
 #define WORTH_PART 8
 
-/* The experts that passes of the verifier use, as they lie on the device. */
-static void device_geometry(const struct slots_geometry *from, struct slots_geometry *out)
-{
-	*out = *from;
-	out->slot_bytes = device_slot_bytes(from);
-	if (from->drafting)
-		out->n_total -= from->n_experts;
-}
-
 /* The verifier's memory of the device with its default settings. */
 static uint64_t default_needs(const struct service *service)
 {

@@ -23,6 +23,14 @@ uint64_t device_expert_bytes(const struct slots_layer_geometry *layer)
 	return device_part_at(layer, EXPERT_PARTS);
 }
 
+void device_geometry(const struct slots_geometry *geometry, struct slots_geometry *out)
+{
+	*out = *geometry;
+	out->slot_bytes = device_slot_bytes(geometry);
+	if (geometry->drafting)
+		out->n_total -= geometry->n_experts;
+}
+
 uint64_t device_slot_bytes(const struct slots_geometry *geometry)
 {
 	uint64_t most = 0;

@@ -106,6 +106,8 @@ struct device_slots {
 uint64_t device_part_at(const struct slots_layer_geometry *layer, int part);
 uint64_t device_expert_bytes(const struct slots_layer_geometry *layer);
 uint64_t device_slot_bytes(const struct slots_geometry *geometry);
+/* The experts that passes of the verifier use, as they lie on the device. */
+void device_geometry(const struct slots_geometry *geometry, struct slots_geometry *out);
 /* Offset of a slot in the memory, and bytes of the memory. */
 static inline uint64_t device_slot_at(uint64_t slot_bytes, uint32_t slot)
 {

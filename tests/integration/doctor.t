@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from outrider_test import BUILD, DRAFTS, TARGET, Service, Tap, program, run
+from outrider_test import BUILD, DRAFTS, TARGET, Service, Tap, program, run, until
 
 tap = Tap()
 if not TARGET.exists():
@@ -40,7 +40,7 @@ tap.ok("model" not in names and "Expected" not in text.stdout, "without a model 
 tap.ok(all(len(line) <= 100 for line in text.stdout.splitlines()), "its lines are no wider than 100 columns", text.stdout)
 tap.ok("computes on the CPU" in text.stdout, "it says what computes", text.stdout)
 code, report = doctor_json()
-KEYS = {"ok", "version", "findings", "machine", "model", "draft", "storage", "measured", "expected", "settings"}
+KEYS = {"ok", "version", "findings", "machine", "model", "draft", "storage", "device", "measured", "expected", "settings"}
 tap.ok(code == 0 and set(report) == KEYS and report["ok"] is True, "JSON has the same members always", report)
 tap.ok(all(set(f) == {"name", "level", "text", "todo"} and f["level"] in LEVELS and (f["level"] == "ok" or f["todo"])
            for f in report["findings"]), "what is not ok says what to do", report["findings"])
@@ -52,7 +52,7 @@ tap.ok(threads[-1]["threads"] == report["machine"]["threads"] and all(t["gb_s"] 
        "memory is measured with each number of threads", threads)
 
 # A model on it.
-code, report = doctor_json("--model", TARGET, "--draft", DRAFT)
+code, report = doctor_json("--model", TARGET, "--draft", DRAFT, "--device", "simt")
 tap.ok(code == 0 and set(report) == KEYS and report["model"]["layers"] > 0 < report["draft"]["layers"], "a model is looked at", report)
 info = json.loads(run(program("outrider-model"), "info", TARGET, "--format", "json").stdout)
 tap.ok(report["model"]["token_expert_bytes"] == info["summary"]["expert_bytes_per_token"], "a token reads the experts that info says",
@@ -70,8 +70,48 @@ tap.ok(costs == sorted(costs) and costs[0] > 1, "more drafts cost more", costs)
 tap.ok(report["measured"]["disk"]["random_gb_s"] > 0, "the disk is measured", report["measured"])
 tap.ok(finding(report, "draft-tokens")["level"] == "ok", "the draft model has the same tokens", report["findings"])
 
+least, buffers = report["settings"]["least_bytes"], report["settings"]["prefix_buffers_bytes"]
+tap.ok(buffers == 0, "nothing goes to a disk if nobody says so", report["settings"])
+
+# What fits into a device's memory. The GPU is emulated.
+device = report["device"]
+taken = sum(device[f"{what}_bytes"] for what in ("weights", "passes", "kv", "spare"))
+tap.ok(device["runs"] and device["experts_fit"] == device["experts"] == info["model"]["experts"] * info["model"]["layers"] and
+       device["would_fit"] is None and finding(report, "device")["level"] == "ok", "a large device holds all experts", device)
+tap.ok(all(device["settings"][key] == report["settings"][key] for key in ("sessions_max", "context")),
+       "with the settings that are recommended", (device, report["settings"]))
+HALF = {"OUTRIDER_SIMT_MEMORY": str((taken + device["experts_fit_bytes"] // 2) * 16 // 15 + 4096)}
+code, report = doctor_json("--model", TARGET, "--device", "simt", env=HALF)
+half, words = report["device"], finding(report, "device")
+tap.ok(code == 0 and half["memory_bytes"] == half["memory_free_bytes"] == int(HALF["OUTRIDER_SIMT_MEMORY"]) and
+       half["experts_fit"] == half["experts"] // 2 and words["level"] == "advice" and "(50 %" in words["text"],
+       "a smaller one holds a part of them", (half, words))
+LITTLE = {"OUTRIDER_SIMT_MEMORY": str(taken // 2)}
+code, report = doctor_json("--model", TARGET, "--device", "simt", env=LITTLE)
+device, words = report["device"], finding(report, "device")
+fits = device["would_fit"]
+tap.ok(code == 1 and not device["runs"] and device["experts_fit"] == 0 and words["level"] == "problem" and fits and
+       all(f"{key} = {value}" in words["todo"] for key, value in fits.items()), "one that is too small: which settings would fit", (device, words))
+
+
+def verifier(settings):
+    sets = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    return run(program("outrider-verifier"), "-n", "--model", TARGET, "--set", "device=simt", *sets, env=LITTLE)
+
+
+refused, accepted = verifier(device["settings"]), verifier(fits or {})
+tap.ok(refused.returncode == 71 and accepted.returncode == 0, "the verifier agrees", (refused.stderr, accepted.stderr))
+code, report = doctor_json("--model", TARGET, "--device", "cuda:99", "--prefix-dir", "/pages")
+tap.ok(code == 1 and report["device"] is None and finding(report, "device")["level"] == "problem", "a device that is not there is a problem",
+       report["findings"])
+buffers = report["settings"]["prefix_buffers_bytes"]
+tap.ok(buffers > 0 and report["settings"]["least_bytes"] == least + buffers, "the buffers of pages that go to a disk are counted",
+       (report["settings"], least))
+
 # The service takes what was planned.
-with Service(TARGET) as service:
+with Service(TARGET, sets=["verifier.device=simt", "expert-cache.device=simt"], env=HALF) as service:
+    tap.ok(until(lambda: service.ctl_json("cache", "stats")["device"]["slots"] == half["experts_fit"]),
+           "the device has the experts that were planned", (half, service.ctl_json("cache", "stats")["device"]))
     stats = service.ctl_json("cache", "stats")
     words = json.dumps(stats)
     experts = report["settings"]["experts_bytes"]
@@ -85,7 +125,7 @@ settings = HERE / "new" / "settings"
 wrote = doctor("--model", TARGET, "--write", settings)
 tap.ok(wrote.returncode == 66 and "new/settings" in wrote.stderr, "a directory above the one to write to is not made", wrote.stderr)
 settings = HERE / "settings"
-wrote = doctor("--model", os.path.relpath(TARGET), "--draft", DRAFT, "--write", settings)
+wrote = doctor("--model", os.path.relpath(TARGET), "--draft", DRAFT, "--device", "cpu", "--prefix-dir", HERE / "pages", "--write", settings)
 FILES = {"verifier": "verifier", "expert-cache": "expert-cache", "drafter": "drafter", "policy": "policy"}
 tap.ok(wrote.returncode == 0 and {p.name for p in settings.iterdir()} == {f"{f}.conf" for f in FILES}, "four files are written",
        wrote.stderr)
@@ -94,10 +134,12 @@ for name in FILES:
     tap.ok(checked.returncode == 0, f"outrider-{name} takes its file", checked.stderr + (settings / f"{name}.conf").read_text())
 tap.ok(f"model = {TARGET.resolve()}" in (settings / "verifier.conf").read_text(), "the model is named from the root on",
        (settings / "verifier.conf").read_text())
+tap.ok(all("\ndevice = cpu\n" in (settings / f"{name}.conf").read_text() for name in ("verifier", "expert-cache", "drafter")),
+       "they name what computes", (settings / "verifier.conf").read_text())
 with Service(TARGET, options=("--config-dir", settings)) as service:
     knobs = json.dumps(service.ctl_json("knob", "list"))
     answer = run(program("outrider"), "run", "--runtime-dir", service.runtime, "--max-tokens", 4, "Hello")
-    tap.ok(answer.returncode == 0 and DRAFT.name in knobs, "and a service runs with them", answer.stderr + knobs[:500])
+    tap.ok(answer.returncode == 0 and DRAFT.name in knobs and (HERE / "pages").is_dir(), "and a service runs with them", answer.stderr + knobs[:500])
 before = {p.name: p.read_bytes() for p in settings.iterdir()}
 (settings / "policy.conf").write_text("# mine\n")
 again = doctor("--model", TARGET, "--write", settings)
@@ -140,6 +182,10 @@ tap.ok(refused.returncode == 1 and not (HERE / "other").exists() and "nothing is
        "with a problem nothing is written", refused.stderr)
 for what, words, arguments in (("a draft without a model", "--draft needs --model", ("--draft", TARGET)),
                                ("--write without a model", "--write needs --model", ("--write", HERE)),
+                               ("a device without a model", "--device needs --model", ("--device", "auto")),
+                               ("a wrong device", "allowed are cpu, auto", ("--model", TARGET, "--device", "gpu")),
+                               ("a directory that is not named from the root on", "from the root on",
+                                ("--model", TARGET, "--prefix-dir", "pages")),
                                ("--force alone", "--force needs --write", ("--force",)),
                                ("an argument", 'unexpected argument "x"', ("x",)),
                                ("an unknown flag", "unknown option --nonsense", ("--nonsense",)),

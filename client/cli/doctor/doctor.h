@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "client/cli/doctor/device.h"
 #include "client/cli/doctor/finding.h"
 #include "client/cli/doctor/machine.h"
 #include "client/cli/doctor/plan.h"
@@ -22,12 +23,16 @@ struct doctor {
 	struct machine machine;
 	struct findings findings;
 	const char *model_path, *draft_path; /* as they were given, or NULL */
+	const char *device; /* the same; NULL: auto, and nothing is written of it */
+	const char *prefix_dir; /* or NULL */
 	bool has_model, has_draft; /* they could be opened */
 	bool is_head; /* the draft is an EAGLE-3 head for the model, so it has no facts */
 	struct facts model, draft;
 	struct doctor_file_error model_error, draft_error; /* why they could not be opened */
 	struct storage storage; /* of the model */
 	struct plan plan; /* with a model */
+	bool has_device; /* with a model, and a device that can be used */
+	struct device_plan on_device;
 	bool has_measured, has_prediction;
 	struct measured measured;
 	struct prediction prediction;
@@ -38,6 +43,10 @@ struct doctor {
 void doctor_open_files(struct doctor *doctor);
 void doctor_judge_files(struct doctor *doctor);
 void doctor_close(struct doctor *doctor);
+
+/* device_judge.c: plans for the device with the sessions and the context of the plan, and adds a finding
+ * about it if there is one. */
+void doctor_judge_device(struct doctor *doctor);
 
 /* speed.c: measures, adds findings about the results, and predicts. */
 void doctor_measure(struct doctor *doctor);

@@ -226,7 +226,7 @@ void doctor_open_files(struct doctor *d)
 	if (!d->has_model)
 		return;
 	storage_read("", d->model_path, gguf_fd(d->model.model->gguf), &d->storage);
-	plan_make(&d->model, &d->machine.memory, &d->plan);
+	plan_make(&d->model, &d->machine.memory, d->prefix_dir != NULL, &d->plan);
 }
 
 static void say_unopened(
@@ -259,6 +259,7 @@ void doctor_judge_files(struct doctor *d)
 		finding_add(&d->findings, "draft", FINDING_OK, "%s: an EAGLE-3 head for the model",
 			d->draft_path);
 	judge_plan(d);
+	doctor_judge_device(d);
 }
 
 void doctor_close(struct doctor *d)

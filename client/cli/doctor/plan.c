@@ -1,6 +1,8 @@
 #include "client/cli/doctor/plan.h"
 
 #include "services/expert-cache/budget.h"
+#include "services/verifier/prefixes/prefix_disk.h"
+#include "shared/model/kv/kv_content.h"
 
 /* The defaults first; then what makes room. Below the third step the service is a different one, so
  * it is only used when nothing else runs. */
@@ -12,9 +14,26 @@ static const struct {
 
 enum { STEPS = sizeof(steps) / sizeof(steps[0]), STEPS_FOR_EXPERTS = 3, CONTEXT_STEP = 1024 };
 
-static void try_out(const struct facts *facts, const struct memory_limit *limit, int64_t sessions,
-	uint32_t context, struct plan *out)
+/* What a plan is for. */
+struct wants {
+	const struct facts *facts;
+	const struct memory_limit *limit;
+	bool to_disk;
+};
+
+/* As the verifier counts them. */
+static uint64_t disk_bytes(const struct kv_plan *kv, const struct model *model)
 {
+	const struct kv_layout layout = kv_plan_layout(kv, model);
+	size_t content = kv_content_bytes_of(&layout);
+
+	return content > 0 ? prefix_disk_memory(content) : 0;
+}
+
+static void try_out(const struct wants *wants, int64_t sessions, uint32_t context, struct plan *out)
+{
+	const struct facts *facts = wants->facts;
+	const struct memory_limit *limit = wants->limit;
 	const struct slots_geometry *geometry = facts->geometry;
 	struct kv_plan kv = kv_plan_default(facts->model);
 	struct room_needs needs;
@@ -22,6 +41,8 @@ static void try_out(const struct facts *facts, const struct memory_limit *limit,
 	kv.sessions = sessions;
 	kv.tokens = kv_plan_tokens(sessions, context);
 	room_needs_planned(facts->model, &kv, context, &needs);
+	out->disk_bytes = wants->to_disk ? disk_bytes(&kv, facts->model) : 0;
+	needs.of.rest += out->disk_bytes;
 	room_find(limit, &needs, 0, &out->room);
 	uint64_t least = geometry->n_total > 0 ? slots_min(geometry) * geometry->slot_bytes : 0;
 	out->sessions = sessions;
@@ -41,20 +62,19 @@ static uint32_t at_most(uint32_t context, uint32_t most)
 }
 
 /* In steps of CONTEXT_STEP, or all of the model's context. */
-static uint32_t longest_context(
-	const struct facts *facts, const struct memory_limit *limit, const struct plan *plan)
+static uint32_t longest_context(const struct wants *wants, const struct plan *plan)
 {
-	uint32_t whole = facts->model->config.n_context;
+	uint32_t whole = wants->facts->model->config.n_context;
 	uint32_t low = plan->context / CONTEXT_STEP, high = whole / CONTEXT_STEP;
 	struct plan trial;
 
-	try_out(facts, limit, plan->sessions, whole, &trial);
+	try_out(wants, plan->sessions, whole, &trial);
 	if (trial.all)
 		return whole;
 	while (low + 1 < high) {
 		uint32_t middle = (low + high) / 2;
 
-		try_out(facts, limit, plan->sessions, middle * CONTEXT_STEP, &trial);
+		try_out(wants, plan->sessions, middle * CONTEXT_STEP, &trial);
 		if (trial.all)
 			low = middle;
 		else
@@ -63,29 +83,31 @@ static uint32_t longest_context(
 	return low * CONTEXT_STEP > plan->context ? low * CONTEXT_STEP : plan->context;
 }
 
-void plan_make(const struct facts *facts, const struct memory_limit *limit, struct plan *out)
+void plan_make(
+	const struct facts *facts, const struct memory_limit *limit, bool to_disk, struct plan *out)
 {
+	const struct wants wants = {facts, limit, to_disk};
 	uint32_t most = facts->model->config.n_context;
 	struct plan trial;
 	int chosen = -1;
 
 	*out = (struct plan){0};
 	for (int i = 0; i < STEPS && chosen < 0; i++) {
-		try_out(facts, limit, steps[i].sessions, at_most(steps[i].context, most), &trial);
+		try_out(&wants, steps[i].sessions, at_most(steps[i].context, most), &trial);
 		if (trial.all && i < STEPS_FOR_EXPERTS)
 			chosen = i;
 	}
 	/* Not all experts fit. First choice: a plan that runs with the weights of every token in
 	 * memory; otherwise one that runs at all. */
 	for (int i = 0; i < STEPS && chosen < 0; i++) {
-		try_out(facts, limit, steps[i].sessions, at_most(steps[i].context, most), &trial);
+		try_out(&wants, steps[i].sessions, at_most(steps[i].context, most), &trial);
 		if (trial.runs && trial.room.bytes >= trial.budget_bytes)
 			chosen = i;
 	}
 	if (chosen < 0)
 		chosen = STEPS - 1;
-	try_out(facts, limit, steps[chosen].sessions, at_most(steps[chosen].context, most), out);
+	try_out(&wants, steps[chosen].sessions, at_most(steps[chosen].context, most), out);
 	out->smaller = chosen > 0;
 	if (out->all)
-		out->context_most = longest_context(facts, limit, out);
+		out->context_most = longest_context(&wants, out);
 }

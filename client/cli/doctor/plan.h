@@ -15,6 +15,8 @@ struct plan {
 	int64_t sessions;
 	uint32_t context; /* tokens of a session */
 	uint64_t kv_bytes;
+	/* the buffers through which pages of the KV cache go to a disk and come back; 0: none do */
+	uint64_t disk_bytes;
 	struct room room; /* what is left for experts, and why */
 	/* the memory that budget auto takes, and the memory of all experts. Dense: 0 */
 	uint64_t budget_bytes, all_bytes;
@@ -25,4 +27,6 @@ struct plan {
 	uint32_t context_most;
 };
 
-void plan_make(const struct facts *facts, const struct memory_limit *limit, struct plan *out);
+/* to_disk: the service has a directory for pages of the KV cache (prefix_dir). */
+void plan_make(const struct facts *facts, const struct memory_limit *limit, bool to_disk,
+	struct plan *out);

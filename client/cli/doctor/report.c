@@ -77,6 +77,9 @@ static void print_settings(const struct doctor *d, FILE *to)
 	if (d->model.experts)
 		fprintf(to, "  budget       auto (%s, %.0f %% of the experts)\n",
 			UNITS_SIZE(p->budget_bytes), 100 * p->share);
+	if (d->prefix_dir)
+		fprintf(to, "  prefix_dir   %s (its buffers take %s)\n", d->prefix_dir,
+			UNITS_SIZE(p->disk_bytes));
 	fputs("  policy       yield (it measures what drafts cost and bring, and sets K)\n", to);
 	fprintf(to, "  draft        %s\n",
 		d->has_draft || d->is_head ? d->draft_path

@@ -126,17 +126,36 @@ static json_t *prediction_json(const struct prediction *p)
 		rows, "draft_token_ms", p->draft_token_ms, "drafts", drafts);
 }
 
+static json_t *extent_json(const struct device_extent *extent)
+{
+	return json_pack("{s:I,s:I,s:I,s:I}", "sessions_max", (json_int_t)extent->sessions,
+		"prefill_chunk", (json_int_t)extent->chunk, "context", (json_int_t)extent->context,
+		"kv_tokens", (json_int_t)extent->kv_tokens);
+}
+
+static json_t *device_json(const struct device_plan *p)
+{
+	return json_pack("{s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o,s:i,s:i,s:i,s:I}", "name",
+		json_text(p->name), "memory_bytes", (json_int_t)p->bytes, "memory_free_bytes",
+		(json_int_t)p->free, "weights_bytes", (json_int_t)p->weights, "passes_bytes",
+		(json_int_t)p->passes, "kv_bytes", (json_int_t)p->kv, "spare_bytes",
+		(json_int_t)p->spare, "settings", extent_json(&p->extent), "runs", p->runs,
+		"would_fit", p->less_runs ? extent_json(&p->less) : json_null(), "experts",
+		(int)p->experts, "experts_fit", (int)(p->runs ? p->fit : 0), "experts_least",
+		(int)p->least, "experts_fit_bytes", (json_int_t)(p->runs ? p->fit_bytes : 0));
+}
+
 static json_t *plan_json(const struct doctor *d)
 {
 	const struct plan *p = &d->plan;
 
-	return json_pack("{s:b,s:b,s:I,s:i,s:i,s:I,s:s,s:I,s:I,s:f,s:I,s:s}", "runs", p->runs,
+	return json_pack("{s:b,s:b,s:I,s:i,s:i,s:I,s:I,s:s,s:I,s:I,s:f,s:I,s:s}", "runs", p->runs,
 		"all_experts_fit", p->all, "sessions_max", (json_int_t)p->sessions, "context",
 		(int)p->context, "context_most", (int)p->context_most, "kv_bytes",
-		(json_int_t)p->kv_bytes, "budget", "auto", "budget_bytes",
-		(json_int_t)p->budget_bytes, "experts_bytes", (json_int_t)p->all_bytes,
-		"experts_share", p->share, "least_bytes", (json_int_t)p->least_bytes, "policy",
-		"yield");
+		(json_int_t)p->kv_bytes, "prefix_buffers_bytes", (json_int_t)p->disk_bytes,
+		"budget", "auto", "budget_bytes", (json_int_t)p->budget_bytes, "experts_bytes",
+		(json_int_t)p->all_bytes, "experts_share", p->share, "least_bytes",
+		(json_int_t)p->least_bytes, "policy", "yield");
 }
 
 json_t *doctor_json(const struct doctor *d)
@@ -150,6 +169,8 @@ json_t *doctor_json(const struct doctor *d)
 	json_object_set_new(
 		all, "draft", d->has_draft ? facts_json(d->draft_path, &d->draft) : json_null());
 	json_object_set_new(all, "storage", d->has_model ? storage_json(&d->storage) : json_null());
+	json_object_set_new(
+		all, "device", d->has_device ? device_json(&d->on_device) : json_null());
 	json_object_set_new(
 		all, "measured", d->has_measured ? measured_json(&d->measured) : json_null());
 	json_object_set_new(

@@ -32,6 +32,12 @@ static const struct config_key *const keys[FILES] = {
 
 enum { VALUES_BYTES = 16 << 10 }; /* bytes of any service's settings */
 
+static void write_device(const struct writing *w, FILE *to)
+{
+	if (w->doctor->device)
+		fprintf(to, "\ndevice = %s\n", w->doctor->device);
+}
+
 static void write_verifier(const struct writing *w, FILE *to)
 {
 	const struct plan *p = &w->doctor->plan;
@@ -45,6 +51,12 @@ static void write_verifier(const struct writing *w, FILE *to)
 		"sessions_max = %lld\n",
 		w->model, w->doctor->machine.cpus.threads, UNITS_SIZE(p->kv_bytes), p->context,
 		(long long)p->sessions);
+	write_device(w, to);
+	if (w->doctor->prefix_dir)
+		fprintf(to,
+			"\n# Its buffers take %s.\n"
+			"prefix_dir = %s\n",
+			UNITS_SIZE(p->disk_bytes), w->doctor->prefix_dir);
 }
 
 static void write_cache(const struct writing *w, FILE *to)
@@ -56,6 +68,7 @@ static void write_cache(const struct writing *w, FILE *to)
 		fprintf(to, "# As many experts as fit: here %s, %.0f %% of them.\n",
 			UNITS_SIZE(p->budget_bytes), 100 * p->share);
 	fputs("budget = auto\n", to);
+	write_device(w, to);
 }
 
 static void write_drafter(const struct writing *w, FILE *to)
@@ -66,6 +79,7 @@ static void write_drafter(const struct writing *w, FILE *to)
 		fputs("# Without a draft model drafts are repetitions in the text (n-grams).\n",
 			to);
 	fputs("method = auto\n", to);
+	write_device(w, to);
 }
 
 static void write_policy(FILE *to)

@@ -5,7 +5,7 @@
 #include "kernels/gpu/backend.h"
 #include "kernels/gpu/choice.h"
 #include "kernels/kernels.h"
-#include "services/verifier/state/kv_memory.h"
+#include "services/verifier/state/device_fit.h"
 #include "services/verifier/state/kv_size.h"
 #include "services/verifier/state/pass_limits.h"
 #include "shared/base/again.h"
@@ -15,7 +15,6 @@
 #include "shared/ipc/peers.h"
 #include "shared/model/arch/place.h"
 #include "shared/model/pass/forward.h"
-#include "shared/spec/kv_plan.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -39,89 +38,22 @@ static int open_cpu(const struct verifier_config *config, struct backend **out, 
 	return options.kernels == NULL ? -EINVAL : backend_cpu_create(&options, out, err);
 }
 
-/* What decides how much of the device's memory the sessions take. */
-struct extent {
-	int64_t sessions, chunk, context, kv_tokens;
-};
-
-static struct extent extent_of(const struct verifier_config *config)
-{
-	return (struct extent){
-		config->sessions_max, config->prefill_chunk, config->context, config->kv_allocated};
-}
-
-/* Memory of the device for passes. Tables that the host has are counted in. */
-static uint64_t pass_bytes(const struct verifier_config *config, const struct model *model,
-	struct backend *backend, const struct extent *extent)
-{
-	const struct forward_limits limits = pass_limits(extent->sessions, extent->chunk,
-		extent->context, config->budget_oracle, config->fast);
-
-	return forward_bytes(model, backend, &limits);
-}
-
-/* Memory of the device for the KV cache. */
-static uint64_t cells_bytes(const struct verifier_config *config, const struct model *model,
-	const struct backend *backend, const struct extent *extent)
-{
-	const struct kv_plan plan = {
-		.type = verifier_config_kv_type(config, model),
-		.sessions = extent->sessions,
-		.prefill = extent->chunk,
-		.tokens = extent->kv_tokens,
-	};
-	const struct kv_layout layout = kv_plan_layout(&plan, model);
-
-	return kv_memory_device(config, backend) != 0 ? kv_memory_bytes(kv_store_bytes(&layout))
-						      : 0;
-}
-
 uint64_t device_kv_bytes(const struct verifier_config *config, const struct model *model,
 	const struct backend *backend)
 {
-	const struct extent extent = extent_of(config);
+	const struct device_extent extent = device_extent_of(config);
 
-	return cells_bytes(config, model, backend, &extent);
-}
-
-static uint64_t both_bytes(const struct verifier_config *config, const struct model *model,
-	struct backend *backend, const struct extent *extent)
-{
-	return pass_bytes(config, model, backend, extent) +
-	       cells_bytes(config, model, backend, extent);
-}
-
-/* A step to what takes less: fewer sessions, then shorter chunks of prompts, then a shorter context.
- * False: there is none. */
-static bool lessen(struct extent *extent, int64_t chunk_min)
-{
-	if (extent->sessions > 1)
-		extent->sessions /= 2;
-	else if (extent->chunk > chunk_min)
-		extent->chunk = extent->chunk / 2 > chunk_min ? extent->chunk / 2 : chunk_min;
-	else if (extent->context > 256)
-		extent->context /= 2;
-	else
-		return false;
-	int64_t tokens = kv_plan_tokens(extent->sessions, extent->context);
-	extent->kv_tokens = tokens < extent->kv_tokens ? tokens : extent->kv_tokens;
-	return true;
+	return device_cells_bytes(config, model, backend, &extent);
 }
 
 static void say_what_fits(const struct verifier_config *config, const struct model *model,
 	struct backend *backend, uint64_t room, char *out, size_t out_bytes)
 {
-	struct extent e = extent_of(config);
+	struct device_extent extent;
+	char text[DEVICE_FIT_TEXT];
 
-	while (both_bytes(config, model, backend, &e) > room &&
-		lessen(&e, config->fast ? FORWARD_FAST_CHUNK : 16))
-		continue;
-	if (both_bytes(config, model, backend, &e) <= room)
-		snprintf(out, out_bytes,
-			"sessions_max = %lld, prefill_chunk = %lld, context = %lld and kv_tokens = "
-			"%lld would fit",
-			(long long)e.sessions, (long long)e.chunk, (long long)e.context,
-			(long long)e.kv_tokens);
+	if (device_fit(config, model, backend, room, &extent))
+		snprintf(out, out_bytes, "%s would fit", device_fit_text(&extent, text));
 	else
 		snprintf(out, out_bytes, "not even one session fits: set device = cpu");
 }
@@ -147,12 +79,12 @@ static uint64_t room_of(
 static int check_memory(const struct verifier_config *config, const struct model *model,
 	struct backend *backend, uint64_t kv_there, struct error *err)
 {
-	const struct extent extent = extent_of(config);
+	const struct device_extent extent = device_extent_of(config);
 	uint64_t weights = model_place_bytes(model), experts = model->expert_bytes_total;
-	uint64_t pass = pass_bytes(config, model, backend, &extent);
-	uint64_t kv = cells_bytes(config, model, backend, &extent);
+	uint64_t pass = device_pass_bytes(config, model, backend, &extent);
+	uint64_t kv = device_cells_bytes(config, model, backend, &extent);
 	struct backend_memory memory;
-	char fits[160];
+	char fits[DEVICE_FIT_TEXT + 16];
 
 	/* With an expert-cache its own setting decides how many experts the device keeps. */
 	if (config->experts != VERIFIER_EXPERTS_MAPPED)

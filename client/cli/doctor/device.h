@@ -1,0 +1,32 @@
+/*
+ * What of a model fits into a device's memory beside the KV cache and the passes, by the rules of the
+ * verifier (device_fit.h) and of the expert-cache (device/share.h).
+ */
+#pragma once
+
+#include "client/cli/doctor/facts.h"
+#include "services/verifier/state/device_fit.h"
+
+#include <stdbool.h>
+
+struct device_plan {
+	char name[96]; /* of the device */
+	uint64_t bytes, free; /* of its memory */
+	/* What the verifier takes: the weights that every token uses, buffers of the passes, the KV
+	 * cache, and spare slots for experts. */
+	uint64_t weights, passes, kv, spare;
+	/* Experts, those that fit, and the fewest with which a service runs; dense: 0. */
+	uint32_t experts, fit, least;
+	uint64_t fit_bytes;
+	struct device_extent extent; /* the settings that were planned with */
+	bool runs; /* with them */
+	bool less_runs; /* if not: with those in `less` */
+	struct device_extent less;
+};
+
+/* What the setting `device` means, as in services/knobs: opens the device, looks, and closes it. A
+ * service has it, with `sessions` sessions of at most `context` tokens, and the defaults. 1: *out is
+ * filled; 0: the CPU computes, by the setting (auto: because there is no device that can be used).
+ * -errno: there is no such device, with the reason. */
+int device_plan_make(const char *device, const struct facts *facts, int64_t sessions,
+	int64_t context, struct device_plan *out, struct error *err);
