@@ -62,11 +62,11 @@ static void name_process(struct picture *picture, const struct source *source)
 
 static void name_lane(struct picture *picture, struct source *source, uint32_t lane)
 {
-	const char *what = strcmp(source->process, PEER_VERIFIER) == 0	? "passes"
-			   : strcmp(source->process, PEER_DRAFTER) == 0 ? "drafts"
-			   : strcmp(source->process, PEER_CACHE) != 0	? "decisions"
-			   : lane < TIMELINE_DEVICE_LANE		? "link"
-									: "device";
+	const char *what = lane >= TIMELINE_DEVICE_LANE			 ? "device"
+			   : strcmp(source->process, PEER_VERIFIER) == 0 ? "passes"
+			   : strcmp(source->process, PEER_DRAFTER) == 0	 ? "drafts"
+			   : strcmp(source->process, PEER_CACHE) == 0	 ? "link"
+									 : "decisions";
 	if (lane >= LANES_MAX || source->named[lane])
 		return;
 	source->named[lane] = true;

@@ -101,6 +101,16 @@ struct queue {
 /* A point in a queue: 1, 2, 3, ... */
 typedef uint64_t ticket;
 
+/* A stretch of a queue's time, for pictures of it: steps, a wait for flags, or copies. */
+enum queue_work { QUEUE_STEPS, QUEUE_FLAG, QUEUE_COPY };
+struct queue_span {
+	uint64_t start_ns, end_ns; /* clock_ns */
+	enum queue_work work;
+	uint32_t part; /* as `mark` had it */
+};
+/* The most stretches that a queue keeps the times of. */
+enum { QUEUE_SPANS = 4095 };
+
 struct backend_ops {
 	const char *name; /* such as "cpu" */
 	/* True when queues run behind their callers, which then have time for other work until they
@@ -198,6 +208,22 @@ struct backend_ops {
 	 * flags. key 0: nothing is recorded. Calls do not nest. */
 	void (*graph_begin)(struct queue *q, uint64_t key);
 	void (*graph_end)(struct queue *q);
+
+	/* The times of what a queue does, for pictures of it. All three are NULL in a back end that
+	 * does not run behind. watch: from now on, until `times`, the queue takes them; graphs are
+	 * neither recorded nor replayed meanwhile, so that steps can be told apart. Waits for what was
+	 * queued before. Not between graph_begin and graph_end. The first call allocates memory;
+	 * false: there is none. mark, only while watched: what is queued from now on belongs to this
+	 * part, a number of the caller's. times: ends the watch, and calls show(arg, span), unless
+	 * it is NULL, for each stretch of the same work and part, in order. A stretch ends where the
+	 * next one begins, or at a ticket; when the queue has run dry in between, the time until the
+	 * host queues more counts, too. A ticket behind everything queued must have been reached,
+	 * and nothing have failed if there is a `show`. Of more than QUEUE_SPANS stretches the rest
+	 * is missing. */
+	bool (*watch)(struct queue *q);
+	void (*mark)(struct queue *q, uint32_t part);
+	void (*times)(
+		struct queue *q, void (*show)(void *arg, const struct queue_span *span), void *arg);
 
 	void (*embed)(struct queue *q, const struct step_embed *step);
 	void (*norm)(struct queue *q, const struct step_norm *step);

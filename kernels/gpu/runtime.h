@@ -89,6 +89,15 @@ bool stream_reached(struct stream *stream, ticket t);
 /* -errno if something before the ticket has failed. */
 int stream_wait(struct stream *stream, ticket t);
 
+/* Marks, whose times are known when they have been reached. stream_watch: to be called before the first
+ * of them, and now and then, because a device's clock is compared with clock_ns there. Waits for what
+ * was queued before. The first call allocates memory; false: there is none. Not in graphs. */
+enum { STREAM_MARKS = QUEUE_SPANS + 1 };
+bool stream_watch(struct stream *stream);
+void stream_mark(struct stream *stream, unsigned mark);
+/* The time of a mark that was reached, by clock_ns; 0: not known. */
+uint64_t stream_marked(struct stream *stream, unsigned mark);
+
 /* Graphs. What is queued between the two is recorded when the key is new to the stream, and replayed
  * when it is not. False: the caller need not queue it again, because a device replays what it has
  * recorded. The emulation replays as well, but wants it all again, to compare: when something has

@@ -25,6 +25,15 @@ static const struct timeline_info infos[TIMELINE_KINDS] = {
 	[TIMELINE_COPY_PREFETCH] = {"copy, prefetch", {"layer", "expert"}},
 	[TIMELINE_COPY_PRELOAD] = {"copy, preload", {"layer", "expert"}},
 	[TIMELINE_DECISION] = {"decision", {"K before", "K now"}},
+	[TIMELINE_DEVICE_EMBED] = {"embed", {NULL}},
+	[TIMELINE_DEVICE_ATTENTION] = {"attention", {"layer"}},
+	[TIMELINE_DEVICE_ROUTER] = {"router", {"layer"}},
+	[TIMELINE_DEVICE_DENSE] = {"dense", {"layer"}},
+	[TIMELINE_DEVICE_EXPERTS] = {"experts", {"layer"}},
+	[TIMELINE_DEVICE_LOGITS] = {"logits", {NULL}},
+	[TIMELINE_DEVICE_PICK] = {"pick", {NULL}},
+	[TIMELINE_DEVICE_FLAG] = {"wait for copies", {"layer"}},
+	[TIMELINE_DEVICE_COPY] = {"copy", {NULL}},
 };
 
 /*

@@ -34,6 +34,16 @@ enum timeline_kind {
 	TIMELINE_COPY_PRELOAD,
 	/* policy-controller */
 	TIMELINE_DECISION, /* K before, K now */
+	/* verifier, and drafter: the queue of a pass on a device, in lane TIMELINE_DEVICE_LANE */
+	TIMELINE_DEVICE_EMBED,
+	TIMELINE_DEVICE_ATTENTION, /* layer; or what the layer has in its place */
+	TIMELINE_DEVICE_ROUTER, /* layer */
+	TIMELINE_DEVICE_DENSE, /* layer; the shared expert, too */
+	TIMELINE_DEVICE_EXPERTS, /* layer */
+	TIMELINE_DEVICE_LOGITS,
+	TIMELINE_DEVICE_PICK,
+	TIMELINE_DEVICE_FLAG, /* layer: the queue waits for copies of experts */
+	TIMELINE_DEVICE_COPY,
 	TIMELINE_KINDS
 };
 

@@ -71,18 +71,30 @@ with Service(TARGET_Q4, DRAFTS["small"], [*DEVICE, "expert-cache.device_budget=3
     tap.ok(now["slot_waits"] and now["wait_ns"] and now["verifier_said"] and now["verifier_bytes"] and
            now["room_bytes"] + now["verifier_bytes"] + now["reserve_bytes"] == now["memory_bytes"], "waits, and the memory", now)
     path = Path(service.runtime) / "trace.json"
-    spans = {"copy, demand", "wait for the device", "wait for experts"}
+    work = {"embed", "attention", "router", "experts", "logits", "pick", "wait for copies"}
+    spans, wrong = {"copy, demand", "wait for the device", "wait for experts", *work}, ""
     for seconds in ("1s", "5s", "20s"):  # a busy machine has few passes in a second
         tracing = subprocess.Popen([program("outriderctl"), "--runtime-dir", str(service.runtime), "trace", seconds, str(path)],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while tracing.poll() is None:
-            service.swarm(asked[:2], concurrent=2)
+            wrong = wrong or differences(service.swarm(asked[:2], concurrent=2), want)
         events = json.loads(path.read_text())["traceEvents"]
         names = {e["name"] for e in events}
-        if spans <= names:
+        passes = [e for e in events if e["name"] == "iteration"]
+        if spans <= names and len(passes) > 3:
             break
     lanes = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    tap.ok(spans <= names and any(n.startswith("device 1") for n in lanes), "outriderctl trace shows copies and waits", f"{names} {lanes}")
+    tap.ok(spans <= names and any(n.startswith("device 1") for n in lanes), "outriderctl trace shows copies, waits and steps", f"{names} {lanes}")
+    tap.ok(not wrong, "while it does, the CPU's bytes", wrong)
+    verifier = next(e["pid"] for e in events if e["name"] == "process_name" and e["args"]["name"] == "verifier")
+    queue = sorted((e for e in events if e["ph"] == "X" and e["pid"] == verifier and e["tid"] == 128), key=lambda e: e["ts"])
+    apart = all(one["ts"] + one["dur"] <= next_["ts"] + 0.01 for one, next_ in zip(queue, queue[1:]))
+    # A pass that is under way at either end has no span of its own.
+    inside = [e for e in queue if any(p["ts"] - 1 <= e["ts"] and e["ts"] + e["dur"] <= p["ts"] + p["dur"] + 1 for p in passes)]
+    between = [e for e in queue if passes[0]["ts"] < e["ts"] < passes[-1]["ts"]]
+    tap.ok(apart and {e["name"] for e in queue} >= work and between and all(e in inside for e in between) and
+           all(e["args"]["layer"] < 6 for e in queue if e["name"] in ("attention", "router", "experts", "wait for copies")),
+           "what the queue did lies apart, and inside of passes", f"{apart} {len(passes)} passes, {len(queue)} stretches: {[e for e in between if e not in inside][:3]}")
     details = next(p["details"] for p in service.status() if p["name"] == "expert-cache")
     tap.ok(details["device"] == "simt" and details["device_memory_bytes"] == now["memory_bytes"] and details["device_busy_ns"] >= now["busy_ns"] and
            "device memory: " in service.ctl("status", "--all").stdout and

@@ -16,6 +16,10 @@
 #include <pthread.h>
 #include <unistd.h>
 
+extern "C" {
+#include "shared/base/clock.h"
+}
+
 /* How a buffer's memory is freed. */
 enum handle {
 	HANDLE_NONE,
@@ -623,6 +627,9 @@ struct stream {
 	cudaStream_t cuda;
 	cudaEvent_t events[EVENTS]; /* of ticket t: t % EVENTS */
 	ticket issued;
+	/* Of stream_watch, and of marks; made by the first stream_watch. */
+	cudaEvent_t began, *marks;
+	uint64_t began_ns; /* 0: there are not all of them */
 	struct args_ring args;
 	struct graph_list graphs; /* of cudaGraphExec_t */
 	bool records; /* a graph */
@@ -695,6 +702,12 @@ void stream_destroy(struct stream *s)
 	for (unsigned i = 0; i < EVENTS; i++)
 		if (s->events[i])
 			(void)cudaEventDestroy(s->events[i]);
+	for (unsigned i = 0; s->marks && i < STREAM_MARKS; i++)
+		if (s->marks[i])
+			(void)cudaEventDestroy(s->marks[i]);
+	free(s->marks);
+	if (s->began)
+		(void)cudaEventDestroy(s->began);
 	if (s->cuda)
 		(void)cudaStreamDestroy(s->cuda);
 	(void)cudaFreeHost(s->args.memory);
@@ -803,4 +816,50 @@ int stream_wait(struct stream *s, ticket t)
 	assert(t <= s->issued);
 	note(s, cudaEventSynchronize(s->events[t % EVENTS]), "a kernel");
 	return runtime_failure(s->rt, nullptr);
+}
+
+/* ---- Marks: events with times ("CUDA Runtime API", cudaEventElapsedTime: about 0.5 us). ---- */
+
+static bool make_marks(struct stream *s)
+{
+	cudaError_t rc = s->began ? cudaSuccess : cudaEventCreate(&s->began);
+
+	if (!s->marks)
+		s->marks = static_cast<cudaEvent_t *>(calloc(STREAM_MARKS, sizeof(*s->marks)));
+	if (!s->marks)
+		return false;
+	for (unsigned i = 0; rc == cudaSuccess && i < STREAM_MARKS; i++)
+		if (!s->marks[i])
+			rc = cudaEventCreate(&s->marks[i]);
+	if (rc != cudaSuccess)
+		(void)cudaGetLastError();
+	return rc == cudaSuccess;
+}
+
+/* Nothing else runs in the stream: the event comes between the two clock readings. */
+bool stream_watch(struct stream *s)
+{
+	if (s->began_ns == 0 && !make_marks(s))
+		return false;
+	note(s, cudaStreamSynchronize(s->cuda), "the beginning of times");
+	uint64_t before_ns = clock_ns();
+	note(s, cudaEventRecord(s->began, s->cuda), "the beginning of times");
+	note(s, cudaEventSynchronize(s->began), "the beginning of times");
+	s->began_ns = before_ns + (clock_ns() - before_ns) / 2;
+	return true;
+}
+
+void stream_mark(struct stream *s, unsigned mark)
+{
+	note(s, cudaEventRecord(s->marks[mark], s->cuda), "a mark");
+}
+
+uint64_t stream_marked(struct stream *s, unsigned mark)
+{
+	float ms = 0;
+
+	if (cudaEventElapsedTime(&ms, s->began, s->marks[mark]) == cudaSuccess)
+		return s->began_ns + static_cast<uint64_t>(static_cast<double>(ms) * 1e6);
+	(void)cudaGetLastError();
+	return 0;
 }

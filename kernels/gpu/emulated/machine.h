@@ -61,6 +61,7 @@ struct stream {
 	uint64_t pushed; /* what `in` becomes at stream_commit */
 	ticket issued;
 	std::atomic<ticket> reached;
+	uint64_t *marks; /* [STREAM_MARKS] their times; null until stream_watch */
 	struct args_ring args;
 	/* How far the arrays of stream_args have been searched for addresses. */
 	unsigned seen_segment;

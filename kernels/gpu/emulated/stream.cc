@@ -6,6 +6,10 @@
 #include <cstdio>
 #include <ctime>
 
+extern "C" {
+#include "shared/base/clock.h"
+}
+
 /* Waits for a record; null: the stream ends. */
 static struct record *next_record(struct stream *s)
 {
@@ -84,6 +88,7 @@ static void free_memory(struct stream *s)
 	free(s->graphs.memory);
 	free(s->arrays);
 	free(s->now);
+	free(s->marks);
 	free(s);
 }
 
@@ -343,6 +348,38 @@ int stream_wait(struct stream *s, ticket t)
 		pthread_cond_wait(&s->changed, &s->mutex);
 	pthread_mutex_unlock(&s->mutex);
 	return s->rt->lost_in.load(std::memory_order_acquire) ? -ENODEV : 0;
+}
+
+/* ---- Marks. ---- */
+
+struct mark_record {
+	uint64_t *at;
+};
+
+static void run_mark(void *at, unsigned seed)
+{
+	(void)seed;
+	*static_cast<const struct mark_record *>(at)->at = clock_ns();
+}
+
+/* The thread has the clock of clock_ns. */
+bool stream_watch(struct stream *s)
+{
+	if (!s->marks)
+		s->marks = static_cast<uint64_t *>(calloc(STREAM_MARKS, sizeof(*s->marks)));
+	return s->marks && stream_wait(s, stream_ticket(s)) == 0;
+}
+
+void stream_mark(struct stream *s, unsigned mark)
+{
+	*static_cast<struct mark_record *>(
+		stream_push(s, sizeof(struct mark_record), run_mark, nullptr)) = {&s->marks[mark]};
+	stream_commit(s);
+}
+
+uint64_t stream_marked(struct stream *s, unsigned mark)
+{
+	return s->marks[mark];
 }
 
 /* ---- What the emulation does before a launch. ---- */

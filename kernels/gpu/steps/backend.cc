@@ -127,6 +127,7 @@ static void gpu_queue_free(struct queue *queue)
 	if (q->stream)
 		stream_destroy(q->stream);
 	gpu_pick_close(q);
+	free(q->times);
 	runtime_free(q->runtime, &q->memory);
 	free(q);
 }
@@ -186,6 +187,7 @@ static void gpu_copy(struct queue *q, struct place to, struct place from, size_t
 {
 	if (gpu_queue(q)->replays)
 		return;
+	gpu_work(q, QUEUE_COPY);
 	assert(bytes <= to.buffer->bytes && to.offset <= to.buffer->bytes - bytes);
 	assert(bytes <= from.buffer->bytes && from.offset <= from.buffer->bytes - bytes);
 	stream_copy(gpu_queue(q)->stream, dev_place(to), dev_place(from), bytes);
@@ -200,6 +202,7 @@ static uint32_t *word_at(struct place word)
 
 static void gpu_wait_value(struct queue *q, struct place word, uint32_t value)
 {
+	gpu_work(q, QUEUE_FLAG);
 	stream_wait_value(gpu_queue(q)->stream, word_at(word), value);
 }
 
@@ -210,6 +213,7 @@ static void gpu_write_value(struct queue *q, struct place word, uint32_t value)
 
 static ticket gpu_ticket(struct queue *q)
 {
+	gpu_work(q, GPU_IDLE);
 	return stream_ticket(gpu_queue(q)->stream);
 }
 
@@ -230,7 +234,7 @@ static void gpu_graph_begin(struct queue *queue, uint64_t key)
 	struct gpu_queue *q = gpu_queue(queue);
 
 	assert(!q->in_graph);
-	if (key == 0 || !q->graphs)
+	if (key == 0 || !q->graphs || (q->times && q->times->on))
 		return;
 	q->in_graph = true;
 	q->replays = !stream_graph_begin(q->stream, key);
@@ -245,11 +249,17 @@ static void gpu_graph_end(struct queue *queue)
 	q->in_graph = q->replays = false;
 }
 
+template <auto STEP, class S> static void timed(struct queue *q, const S *step)
+{
+	gpu_work(q, QUEUE_STEPS);
+	STEP(q, step);
+}
+
 /* A step that may be part of a graph. */
 template <auto STEP, class S> static void in_graph(struct queue *q, const S *step)
 {
 	if (!gpu_queue(q)->replays)
-		STEP(q, step);
+		timed<STEP>(q, step);
 }
 
 static void gpu_destroy(struct backend *backend)
@@ -287,25 +297,28 @@ static struct backend_ops table(const char *name)
 	ops.wait = gpu_wait;
 	ops.graph_begin = gpu_graph_begin;
 	ops.graph_end = gpu_graph_end;
+	ops.watch = gpu_watch;
+	ops.mark = gpu_mark;
+	ops.times = gpu_times;
 	ops.embed = in_graph<gpu_embed>;
 	ops.norm = in_graph<gpu_norm>;
 	ops.attend = in_graph<gpu_attend>;
 	ops.mla = in_graph<gpu_mla>;
 	ops.delta = in_graph<gpu_delta>;
-	ops.replay = gpu_replay;
+	ops.replay = timed<gpu_replay>;
 	ops.dense_ffn = in_graph<gpu_dense_ffn>;
 	ops.route = in_graph<gpu_route>;
-	ops.budget = gpu_budget;
+	ops.budget = timed<gpu_budget>;
 	ops.experts = in_graph<gpu_experts>;
 	ops.know_experts = gpu_know_experts;
 	ops.combine = in_graph<gpu_combine>;
-	ops.pick = gpu_pick;
+	ops.pick = timed<gpu_pick>;
 	ops.products = in_graph<gpu_products>;
 	ops.logits = in_graph<gpu_logits>;
 	ops.requantise = gpu_requantise;
 	ops.fast = gpu_fast;
-	ops.adapt = gpu_adapt;
-	ops.silu_norm = gpu_silu_norm;
+	ops.adapt = timed<gpu_adapt>;
+	ops.silu_norm = timed<gpu_silu_norm>;
 	return ops;
 }
 

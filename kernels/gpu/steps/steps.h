@@ -21,6 +21,18 @@ struct gpu_backend {
 	struct runtime *runtime;
 };
 
+/* What a queue's marks tell apart (times.cc). */
+struct gpu_times {
+	bool on;
+	uint32_t part; /* of what is queued now */
+	unsigned n;
+	struct {
+		uint32_t part;
+		unsigned work; /* that begins at the mark: enum queue_work, or GPU_IDLE */
+	} of[STREAM_MARKS];
+};
+static constexpr unsigned GPU_IDLE = QUEUE_COPY + 1;
+
 struct gpu_queue {
 	struct queue queue;
 	struct runtime *runtime;
@@ -31,6 +43,7 @@ struct gpu_queue {
 	/* Whether graphs are recorded; whether what comes now is part of one; whether that is
 	 * replayed, so that steps have nothing to do. */
 	bool graphs, in_graph, replays;
+	struct gpu_times *times; /* null until the first watch */
 	void *pick; /* of pick.cc: gpu_pick_open */
 	void *attention; /* of attend.cc and mla.cc */
 	unsigned char *ffn; /* of experts.cc */
@@ -96,6 +109,19 @@ static inline struct matrix dev_matrix(const struct gpu_queue *q, const struct m
 
 	out.data = runtime_weights(q->runtime, w->data, w->rows * w->row_bytes);
 	return out;
+}
+
+/* times.cc: the functions of the table. gpu_times_mark: what is queued next is such work. */
+bool gpu_watch(struct queue *q);
+void gpu_mark(struct queue *q, uint32_t part);
+void gpu_times(struct queue *q, void (*show)(void *arg, const struct queue_span *span), void *arg);
+void gpu_times_mark(struct gpu_queue *q, unsigned work);
+static inline void gpu_work(struct queue *q, unsigned work)
+{
+	const struct gpu_queue *queue = gpu_queue(q);
+
+	if (queue->times && queue->times->on)
+		gpu_times_mark(gpu_queue(q), work);
 }
 
 /* rows.cc */

@@ -381,6 +381,7 @@ static void output_logits(
 	/* those of the next pass */
 	if (last)
 		next_mixer(f, 0, &step.next);
+	times_mark(f, TIMELINE_DEVICE_LOGITS);
 	f->queue->ops->logits(f->queue, &step);
 }
 
@@ -395,6 +396,7 @@ static void output_picks(struct forward *f, uint32_t first, uint32_t n)
 		.which = f->pick_row + first,
 		.results = f->picked,
 	};
+	times_mark(f, TIMELINE_DEVICE_PICK);
 	f->queue->ops->pick(f->queue, &step);
 	f->stats.pick_ns += clock_ns() - start;
 }
@@ -452,6 +454,7 @@ static int queue_layers(struct forward *f)
 	uint64_t at = clock_ns();
 	for (f->layer = 0; f->layer < f->model->config.n_layers; f->layer++) {
 		call_residual_hook(f);
+		times_mark(f, TIMELINE_DEVICE_ATTENTION);
 		mixers[f->model->layers[f->layer].mixer](f);
 		uint64_t attended = clock_ns();
 		f->stats.attention_ns += attended - at;
@@ -502,6 +505,8 @@ int forward_begin(struct forward *forward, const struct batch_token *tokens, uin
 	padding_begin(f);
 	f->stats.padding = f->n_padding;
 	moe_known_begin(f);
+	times_begin(f);
+	times_mark(f, TIMELINE_DEVICE_EMBED);
 	section_begin(f);
 	embed(f);
 	if (f->model->head)
@@ -514,6 +519,7 @@ int forward_begin(struct forward *forward, const struct batch_token *tokens, uin
 		return rc;
 	}
 	uint64_t at = clock_ns();
+	times_mark(f, TIMELINE_DEVICE_LOGITS);
 	if (f->model->head)
 		head_end(f);
 	output(f);
@@ -528,6 +534,7 @@ int forward_wait(struct forward *forward)
 	uint64_t start_ns = f->queue->ops->behind ? timeline_start() : 0;
 	int rc = f->queue->ops->wait(f->queue, f->end);
 	timeline_end(start_ns, TIMELINE_DEVICE_WAIT, 0, 0, 0);
+	times_end(f, rc < 0);
 	moe_known_end(f);
 	/* Releases what its steps read. */
 	if (f->experts)

@@ -10,6 +10,7 @@
 
 #include "kernels/backend.h"
 #include "shared/base/carve.h"
+#include "shared/base/timeline.h"
 #include "shared/model/pass/forward.h"
 
 struct delta_net;
@@ -51,6 +52,7 @@ struct forward {
 	struct pick_result *picked; /* [n_picks] */
 	uint32_t n_picks;
 	ticket end;
+	bool timed; /* the queue takes the times of its steps (times.c) */
 
 	struct step_run *fast; /* [n_batch] the runs of fast tokens; in tables */
 	uint32_t n_fast;
@@ -175,6 +177,13 @@ static inline struct rows batch_rows(
 	struct place place = batch_place(f, at);
 	return (struct rows){place.buffer, place.offset, stride, n};
 }
+
+/* times.c: on a device, while somebody traces, the spans of what is queued. begin: before the first
+ * step of a pass. mark: what is queued from now on is of this kind, and of f->layer. end: all of it has
+ * run, or failed. */
+void times_begin(struct forward *f);
+void times_mark(struct forward *f, enum timeline_kind kind);
+void times_end(struct forward *f, bool failed);
 
 /* graphs.c. The steps of a pass come in sections; between them the host looks at their results. A
  * section is a graph of the back end where passes of its kind come again and again. */

@@ -171,6 +171,7 @@ static void run_shared(struct forward *f)
 		.gated = batch_place(f, f->gated),
 		.fast = fast_of(f),
 	};
+	times_mark(f, TIMELINE_DEVICE_DENSE);
 	f->queue->ops->dense_ffn(f->queue, &step);
 }
 
@@ -206,6 +207,7 @@ static void run_some(struct forward *f, uint32_t n, bool last)
 	};
 	if (last)
 		next_mixer(f, f->layer + 1, &step.next);
+	times_mark(f, TIMELINE_DEVICE_EXPERTS);
 	f->queue->ops->experts(f->queue, &step);
 }
 
@@ -297,11 +299,14 @@ static void combine(struct forward *f)
 		step.shared = floats_of(f, f->shared, n);
 	if (layer->shared_weight.data)
 		step.shared_weight = floats_of(f, f->shared_weight, 1);
+	times_mark(f, TIMELINE_DEVICE_EXPERTS);
 	f->queue->ops->combine(f->queue, &step);
 }
 
 int ffn_layer(struct forward *f)
 {
+	times_mark(
+		f, f->model->layers[f->layer].moe ? TIMELINE_DEVICE_ROUTER : TIMELINE_DEVICE_DENSE);
 	norm(f);
 	if (!f->model->layers[f->layer].moe) {
 		dense_layer(f);

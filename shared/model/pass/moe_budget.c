@@ -111,6 +111,7 @@ static void run_some(
 		.in = in,
 		.y = outputs_of(f, row, b->n),
 	};
+	times_mark(f, TIMELINE_DEVICE_EXPERTS);
 	f->queue->ops->experts(f->queue, &step);
 }
 
@@ -192,6 +193,7 @@ int budget_layer(struct forward *f, const struct step_route *route)
 			return rc;
 		row += f->budgets[i].n;
 	}
+	times_mark(f, TIMELINE_DEVICE_ROUTER);
 	f->queue->ops->budget(f->queue, &step);
 	return 0;
 }

@@ -57,6 +57,7 @@ void moe_known_layer(struct forward *f)
 		.y = floats_of(f, f->down, config->n_embd),
 	};
 	step.y.n = f->n * config->n_experts_used;
+	times_mark(f, TIMELINE_DEVICE_EXPERTS);
 	f->queue->ops->experts(f->queue, &step);
 }
 
