@@ -12,6 +12,13 @@
 
 enum { HOT_DEFAULT = 20 };
 
+/* Pins of another epoch are a dead verifier's, and void. */
+static bool is_pinned(uint64_t word, const _Atomic uint32_t *epoch)
+{
+	return slot_pins(word) > 0 &&
+	       slot_epoch(word) == atomic_load_explicit(epoch, memory_order_acquire);
+}
+
 struct census stats_census(const struct slots *slots, uint32_t *layers)
 {
 	struct census census = {0};
@@ -20,7 +27,7 @@ struct census stats_census(const struct slots *slots, uint32_t *layers)
 		if (slot_state(word) != SLOT_READY)
 			continue;
 		census.resident++;
-		census.pinned += slot_pins(word) > 0;
+		census.pinned += is_pinned(word, &slots->header->verifier_epoch);
 		census.packed += slot_layout(word) == LAYOUT_TILES;
 		if (layers != NULL && slot_layer(word) < slots->n_layers)
 			layers[slot_layer(word)]++;
@@ -139,7 +146,7 @@ static bool fill_device(const struct service *service, Outrider__CacheStats *sta
 	to->slot_bytes = slots->slot_bytes;
 	to->in_use = atomic_load_explicit(&header->in_use, memory_order_relaxed);
 	for (uint32_t slot = 0; slot < slots->n_slots; slot++)
-		to->pinned += slot_pins(stats_load(&slots->state[slot])) > 0;
+		to->pinned += is_pinned(stats_load(&slots->state[slot]), &header->verifier_epoch);
 	to->all_pinned = atomic_load_explicit(&header->resident, memory_order_relaxed) == 1;
 	to->adopted = device->found.ready;
 	to->hits = stats_load(&header->hits);

@@ -385,6 +385,42 @@ static void stats_say_what_happened(void **state)
 	verifier_stop(&verifier);
 }
 
+static uint32_t said_pinned(void)
+{
+	Outrider__Envelope request = OUTRIDER__ENVELOPE__INIT;
+	Outrider__CacheStatsRequest body = OUTRIDER__CACHE_STATS_REQUEST__INIT;
+	request.body_case = OUTRIDER__ENVELOPE__BODY_CACHE_STATS_REQUEST;
+	request.cache_stats_request = &body;
+	Outrider__Envelope *reply = ask(&request);
+	assert_int_equal(reply->body_case, OUTRIDER__ENVELOPE__BODY_CACHE_STATS);
+	uint32_t pinned = reply->cache_stats->pinned;
+	bus_free(&reply);
+	return pinned;
+}
+
+static void stats_leave_out_pins_of_a_dead_verifier(void **state)
+{
+	(void)state;
+	need_model();
+	struct verifier verifier;
+	verifier_start(&verifier);
+	pid_t pid = start_cache(MODEL, "all");
+	wait_cache(&verifier, 0);
+	attach(&verifier);
+	assert_int_equal(read_every_expert(&verifier), 192);
+	struct slots *slots = experts_cached_slots(verifier.cached);
+	uint32_t epoch = slots_verifier_enter(slots);
+	/* Not while it is packed. */
+	while (slots_pin(slots, epoch, 1, 2) == SLOT_NONE)
+		usleep(2000);
+	assert_int_equal(said_pinned(), 1);
+	(void)slots_verifier_enter(slots);
+	assert_int_equal(said_pinned(), 0);
+	kill(pid, SIGTERM);
+	assert_int_equal(wait_status(pid), 0);
+	verifier_stop(&verifier);
+}
+
 static void a_second_cache_is_refused_and_the_first_goes_on(void **state)
 {
 	(void)state;
@@ -456,6 +492,7 @@ int main(void)
 		cmocka_unit_test(experts_survive_a_kill_of_the_cache_and_its_restart),
 		cmocka_unit_test(killed_again_and_again_the_bytes_stay_right),
 		cmocka_unit_test(stats_say_what_happened),
+		cmocka_unit_test(stats_leave_out_pins_of_a_dead_verifier),
 		cmocka_unit_test(a_second_cache_is_refused_and_the_first_goes_on),
 		cmocka_unit_test(a_dense_model_leaves_it_idle),
 	};
