@@ -34,7 +34,7 @@ def given_up(service):
 
 
 def details(service):
-    return next(p for p in service.status() if p["name"] == "verifier").get("details") or {}
+    return service.details("verifier")
 
 
 def batch_then_chat(service, k, kills):

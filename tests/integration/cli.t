@@ -568,10 +568,12 @@ def check_columns(service):
                 headings |= {w.strip(",").removesuffix("/s") for w in heads} - {"ms"}
     tap.ok(len(headings) > 25 and headings <= defined, "the manual has every column", sorted(headings - defined))
     counts = set()
+    for name in PROCESSES:
+        service.details(name)
     for process in json.loads(service.ctl("status", "--json").stdout)["processes"]:
         details |= set(process["details"])
         counts |= {key for key, value in process["details"].items() if isinstance(value, int)}
-    mine = {key for p in service.status() for key, value in p["details"].items() if isinstance(value, int)}
+    mine = {key for name in PROCESSES for key, value in service.details(name).items() if isinstance(value, int)}
     states = {f"peer_{name}" for name in PROCESSES}
     tap.ok(details - counts == states | {"model", "draft", "head", "method", "kernels", "sessions", "kv_from", "policy", "link", "class_default", "adapter"} and mine == counts,
            "counts of the status are numbers in JSON, of both programs", details - counts)
@@ -726,7 +728,7 @@ def check_up():
         # Named from the folder this is run in: shown from the root on by all.
         with Service(model=os.path.relpath(TARGET), draft=os.path.relpath(DRAFTS["small"])) as service:
             model, draft = (str(p.parent.resolve() / p.name) for p in (TARGET, DRAFTS["small"]))
-            named = {p["name"]: p["details"] for p in service.status()}
+            named = {name: service.details(name) for name in PROCESSES}
             knobs = {f"{k['process']}.{k['name']}": k["value"] for k in json.loads(service.ctl("knob", "list", "--json").stdout)["knobs"]}
             tap.ok([named[p]["model"] for p in ("verifier", "expert-cache")] + [named["drafter"]["draft"]] == [model, model, draft] and
                    [knobs[k] for k in ("verifier.model", "expert-cache.model", "drafter.draft")] == [model, model, draft],

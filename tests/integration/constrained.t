@@ -111,8 +111,7 @@ def sweep(service, expected):
 
 
 def drafter_drafted(service):
-    status = json.loads(run(program("outrider"), "status", "--json", "--runtime-dir", service.runtime).stdout)
-    return next(p["details"]["drafted"] for p in status["processes"] if p["name"] == "drafter")
+    return service.details("drafter")["drafted"]
 
 
 def followed(service):

@@ -14,12 +14,12 @@ want = reference(ids, TOKENS, extra=("--ignore-eos",))
 
 def read(service):
     """How many tokens the draft model has read."""
-    return int(next(p["details"] for p in service.ctl_json("status")["processes"] if p["name"] == "drafter")["pass_tokens"])
+    return int(service.details("drafter")["pass_tokens"])
 
 
 def foreseen(service):
     """How many drafts that were kept back the drafter has compared."""
-    return int(next(p["details"] for p in service.ctl_json("status")["processes"] if p["name"] == "drafter")["foreseen"])
+    return int(service.details("drafter")["foreseen"])
 
 
 def explained(service):

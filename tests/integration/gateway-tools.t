@@ -159,14 +159,20 @@ def check_same_calls(gateway, service):
     events = eventually(lambda: gateway.events("/v1/chat/completions", alone), lambda events: len(parts_of(events)) > 2 * len(calls))
     ok(calls_of(events) == calls and len(parts_of(events)) > 2 * len(calls), "as they are written", events[-3:])
     ok(len(expected[0]["message"]["tool_calls"]) >= 2, "and there are two at least", expected)
-    killed = []
+    wrong = []
 
-    def on_event(n):
-        if n == 2:
-            killed.append(service.kill("verifier"))
-    events = gateway.events("/v1/chat/completions", {**body, "stream_options": {"include_usage": True}}, on_event)
-    ok(killed == [True] and calls_of(events) == expected[0]["message"]["tool_calls"] and events[-1] == "[DONE]" and
-       events[-2]["outrider"]["restarts"] >= 1, "kill -9 of the verifier changes no call of a stream", (killed, events[-2:]))
+    def stream_under_kill():
+        def on_event(n):
+            if n == 1:
+                service.kill("verifier")
+        until(lambda: gateway.get("/health")[0] == 200)
+        events = gateway.events("/v1/chat/completions", {**body, "stream_options": {"include_usage": True}}, on_event)
+        if calls_of(events) != calls or events[-1] != "[DONE]":
+            wrong.append(events)
+        return events
+    # A fast verifier has often written the whole answer before the kill arrives.
+    events = eventually(stream_under_kill, lambda events: events[-2]["outrider"]["restarts"] >= 1)
+    ok(not wrong and events[-2]["outrider"]["restarts"] >= 1, "kill -9 of the verifier changes no call of a stream", (wrong[:1], events[-2:]))
     until(lambda: gateway.get("/health")[0] == 200)
 
 
@@ -203,7 +209,7 @@ def check_tool_refusals(gateway):
 
 
 def eventually(ask, wanted):
-    """The first stream of up to 20 that is as wanted, or the last: on a busy machine a whole call may come in one part."""
+    """The first stream of up to 20 that is as wanted, or the last: how much arrives at once depends on the machine."""
     for _ in range(20):
         events = ask()
         if wanted(events):

@@ -92,11 +92,11 @@ def asked(n):
 expected = [reference(p, 12, SAMPLED, seed=100 + i, model=TARGET_Q4) for i, p in enumerate(ids)]
 for launch in (1, 150, 700):
     with Service(TARGET_Q4, sets=["verifier.device=simt"], env={"OUTRIDER_SIMT_LOST": str(launch)}) as service:
-        before = service.status()[0].get("details", {}).get("kernels", "")
+        before = service.details("verifier").get("kernels", "")
         results = service.swarm(asked(12), concurrent=3)
         wrong = [f"session {i}: {what}" for i, r in enumerate(results) if (what := difference(r, expected[i]))]
         said = service.log_text()
-        after = next(p for p in service.status() if p["name"] == "verifier").get("details", {}).get("kernels", "")
+        after = service.details("verifier").get("kernels", "")
         lost = "the emulated GPU was lost in kernel" in said and "the CPU computes, because the emulated GPU was lost" in said
         tap.ok(not wrong and lost and "thread" in after, f"lost at launch {launch}, the CPU goes on: the same bytes",
                "\n".join(wrong) + f"\n{before}\n{after}\n" + said[-1500:])
@@ -107,7 +107,7 @@ with Service(TARGET_Q4, sets=["verifier.device=simt", "verifier.device_lost=end"
     tap.ok(any("the emulated GPU was lost in kernel" in e and "uncorrectable ECC error" in e for e in errors),
            "device_lost = end: sessions end with the reason", "\n".join(errors))
     service.wait_ready()
-    kernels = next(p for p in service.status() if p["name"] == "verifier")["details"]["kernels"]
+    kernels = service.details("verifier")["kernels"]
     result = service.swarm([{"tokens": ids[0][:2], "max_tokens": 1, "logits_hash": True}])[0]
     wrong = difference(result, reference(ids[0][:2], 1, model=TARGET_Q4))
     tap.ok(not wrong and "the emulated GPU" in kernels, "the process manager starts the verifier again, on the device", f"{wrong} {kernels}")

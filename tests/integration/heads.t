@@ -48,7 +48,7 @@ def drafter(service):
 
 
 def details(service):
-    return drafter(service).get("details", {})
+    return service.details("drafter")
 
 
 def near(model, folder, scale=0.02):
@@ -255,7 +255,7 @@ for model, head, method, taps in ((path("target-llama"), path("eagle3-llama-own"
             seen[device] = answers
             wrong = [f"{key}: {what}" for key, (r, _) in answers.items() if (what := difference(r, expected[key[:2]]))]
             drafted = [sum(r["usage"][key] for r, _ in answers.values()) for key in ("drafted", "accepted")]
-            kernels = next(p for p in service.status() if p["name"] == "verifier")["details"]["kernels"]
+            kernels = service.details("verifier")["kernels"]
             tap.ok(not wrong and drafted[0] > 0 and ("the emulated GPU" in kernels) == (device == "simt"), f"{method}, device {device}: the reference's bytes",
                    "\n".join(wrong[:5]) + str(drafted))
     same = {key: [(r["usage"]["drafted"], r["usage"]["accepted"], found) for r, found in (seen[device][key] for device in seen)] for key in seen["cpu"]}

@@ -84,7 +84,7 @@ check("no drafts, K = 0", None, "none", 0, "history", "gate-far")
 # A draft model on a device: what its layers read comes back to the CPU, whose routers make the hints.
 with Service(draft=DRAFTS["aligned"], options=BUDGET, sets=("verifier.draft_wait=10s", "verifier.gate_hints=off", "drafter.device=simt")) as service:
     def drafter():
-        return next(p.get("details") or {} for p in service.status() if p["name"] == "drafter")
+        return service.details("drafter")
 
     until(lambda: drafter().get("device") == "simt")
     what = wrong(service.swarm(requests(3, "model")[:1]))

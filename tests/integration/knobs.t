@@ -373,8 +373,7 @@ def check_latency(service, ids):
     # What is seen later was looked at later: on a machine that has other things to do, some always is.
     tap.ok(numbers.get("sets", 0) > 10 and numbers["iterations_p25"] <= 1, "a session's K is in force one iteration later",
            measured.stdout + measured.stderr)
-    status = json.loads(service.ctl("status", "--json").stdout)["processes"]
-    details = next(p for p in status if p["name"] == "verifier")["details"]
+    details = service.details("verifier")
     tap.note({k: v for k, v in details.items() if k.startswith("settings")})
     tap.ok(int(details["settings_taken"]) > 0, "and so are the verifier's own settings", details)
 
@@ -549,9 +548,8 @@ def check_any_bytes():
             tap.ok(value(service, name) == shown, f"{name} is listed, whatever bytes its name has", knobs(service).get(name))
         told = service.ctl("knob", "get", "expert-cache.model")
         tap.ok(done(told) and shown in told.stdout, "and as text", told.stdout + told.stderr)
-        status = json.loads(service.ctl("--json", "status").stdout)["processes"]
-        tap.ok([p["details"].get("model") for p in status if p["name"] in ("verifier", "expert-cache")] == [shown] * 2,
-               "and in the status", status)
+        said = [service.details(name).get("model") for name in ("verifier", "expert-cache")]
+        tap.ok(said == [shown] * 2, "and in the status", said)
     shutil.rmtree(folder)
 
 

@@ -165,8 +165,7 @@ def drafter_stopped():
     """Drafts that do not come are counted, and the sessions that had asked for them go on without."""
     with Service(draft=DRAFTS["small"], options=("--watchdog", "0")) as service:
         def late():
-            verifier = next(p for p in service.ctl_json("status")["processes"] if p["name"] == "verifier")
-            return sum(int(verifier["details"][name]) for name in ("drafts_late_sat_out", "drafts_late_without"))
+            return sum(int(service.details("verifier")[name]) for name in ("drafts_late_sat_out", "drafts_late_without"))
 
         def wrong_with_drafts(n):
             results = service.swarm([{"tokens": ids[i % 4], "max_tokens": TOKENS, "ignore_eos": True, "k": 4} for i in range(n)], n)

@@ -29,7 +29,7 @@ def request(mode, i, k, **more):
 
 def verifier(service):
     """What the verifier says of itself."""
-    return next(p for p in service.status() if p["name"] == "verifier").get("details", {})
+    return service.details("verifier")
 
 
 def plain(service, mode, **more):
@@ -68,7 +68,7 @@ with Service(model=MODEL, options=("--adapter", ADAPTER, "--threads", 2, "--budg
            and int(said["mask_rows"]) > sum(d for _, d in counts), "status counts drafts by position, and the rows with masks", said)
 
     def hints():
-        return int(next(p for p in service.status() if p["name"] == "drafter")["details"]["history_hints"])
+        return int(service.details("drafter")["history_hints"])
 
     before = hints()
     service.swarm([request("greedy", i, 3, logit_bias=FEW) for i in range(len(ids))])

@@ -161,6 +161,16 @@ class Service:
         except (json.JSONDecodeError, KeyError):
             return [{"name": n, "pid": None, "state": "down"} for n in PROCESSES]
 
+    def details(self, name):
+        """What the process says of itself; waits until it answers, for a busy one misses a question."""
+        said = {}
+
+        def answered():
+            said.update(next((p.get("details") or {} for p in self.status() if p["name"] == name), {}))
+            return said
+        until(answered)
+        return said
+
     def ctl(self, *words, **more):
         """outriderctl, asking this service."""
         return run(program("outriderctl"), "--runtime-dir", self.runtime, *words, **more)
@@ -221,7 +231,7 @@ class Service:
 
     def all_resident(self):
         """Whether the expert-cache has read every expert."""
-        cache = next(p for p in self.status() if p["name"] == "expert-cache").get("details") or {}
+        cache = self.details("expert-cache")
         return cache.get("resident") == cache.get("experts", -1)
 
     def whole_log(self):

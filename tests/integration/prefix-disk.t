@@ -34,7 +34,7 @@ def sets(where, *more):
 
 
 def details(service):
-    return next(p for p in service.status() if p["name"] == "verifier").get("details") or {}
+    return service.details("verifier")
 
 
 def files(where):

@@ -125,7 +125,7 @@ with Service(sets=("verifier.linger=1h",)) as service:
     info = c.POINTER(ModelInfo)()
     check(sdk.outrider_model_info(client.client, WAIT_MS, c.byref(info)))
     facts = info.contents
-    admin = next(p for p in service.status() if p["name"] == "verifier")["details"]
+    admin = service.details("verifier")
     tap.ok(facts.file.decode() == TARGET.name and facts.context == int(admin["context"]) and facts.bytes == os.path.getsize(TARGET),
            "the model's file and context", f"{facts.file} {facts.context} {facts.bytes}")
     tap.ok(facts.eos in facts.eog[:facts.n_eog] and all(0 <= t < facts.vocabulary for t in facts.eog[:facts.n_eog]),

@@ -152,21 +152,21 @@ with Service(model=model, draft=Path(drafts.name) / model.name, options=("-v",),
     bad = [f"{i}: {what}" for r in (1, 4) for i, (got, w) in enumerate(zip(service.swarm(batch, concurrent=r), want)) if (what := difference(got, w))]
     tap.ok(not bad and sum(n >= 64 for n in found_tokens()[before:]) >= 2 * len(forks) - 4, "prompts that part go on from where they do",
            f"{bad} {found_tokens()[before:]}\n{service.log_text()[-1500:]}")
-    states = next(p for p in service.status() if p["name"] == "verifier")["details"]["kv_kept_states"]
+    states = service.details("verifier")["kv_kept_states"]
     tap.ok(states > 0, f"{states} states are kept")
 
 # Few pages, few states and few slots: sessions give up their pages, and states give way to others.
 with Service(model=model, options=("-v",), sets=("verifier.context=512", "verifier.kv_tokens=640", "verifier.prefill_chunk=64",
                                                  "verifier.sessions_max=2", "verifier.prefix_states=60K")) as service:
     bad = [f"{i}: {what}" for r in (6, 6) for i, (got, w) in enumerate(zip(service.swarm(batch, concurrent=r), want)) if (what := difference(got, w))]
-    states = next(p for p in service.status() if p["name"] == "verifier")["details"]["kv_kept_states"]
+    states = service.details("verifier")["kv_kept_states"]
     log = service.whole_log()
     tap.ok(not bad and 0 < states <= 3 and "tokens in the KV cache" in log, f"with memory for 3 states and few pages ({states} kept): the same bytes",
            f"{bad} {states}\n{service.log_text()[-1500:]}")
 
 # On disk: pages, and the states after some of them.
 def details(service):
-    return next(p for p in service.status() if p["name"] == "verifier")["details"]
+    return service.details("verifier")
 
 
 def on_disk(where, *more, **options):

@@ -51,7 +51,7 @@ def request(m, i, **more):
 
 
 def details(service):
-    return next(p for p in service.status() if p["name"] == "drafter").get("details", {})
+    return service.details("drafter")
 
 
 def experts(service):

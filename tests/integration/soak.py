@@ -97,7 +97,7 @@ with folder, concurrent.futures.ThreadPoolExecutor(2) as pool, Service(model=mod
     tap.ok("gives up its KV pages" in log and "tokens in the KV cache" in log and slept and "of its" in log,
            f"sessions gave up pages {log.count('gives up its KV pages')} times, slept {log.count('sleeps: ')} times, "
            f"and found pages {log.count('tokens in the KV cache')} times")
-    disk = {k: v for k, v in next(p for p in service.status() if p["name"] == "verifier")["details"].items() if k.startswith("disk_")}
+    disk = {k: v for k, v in service.details("verifier").items() if k.startswith("disk_")}
     tap.ok(disk["disk_failures"] == 0 and disk["disk_bytes"] <= 4 << 20, f"the disk took and gave pages: {disk}", disk)
     # A verifier that was killed begins small, so the greatest of each half of the rounds are compared.
     halves = [{n: tuple(max(s[n][i] for s in half if n in s) for i in (0, 1)) for n in now} for half in (seen[:rounds // 2], seen[rounds // 2:])]
