@@ -2,6 +2,7 @@
 
 #include "kernels/kernels.h"
 #include "services/drafter/worker_device.h"
+#include "shared/base/arithmetic.h"
 #include "shared/base/file.h"
 #include "shared/base/log.h"
 #include "shared/ipc/daemon_knobs.h"
@@ -265,6 +266,11 @@ static void passes_detail(struct worker *w, struct daemon_details *to)
 		: m	     ? m->host->variant
 		: skip.kept  ? skip.passes.kernels
 			     : head.kernels);
+	char number[ARITHMETIC_TEXT];
+	daemon_detail(to, "arithmetic", "%s",
+		arithmetic_text(device.there ? device.arithmetic : KERNELS_ARITHMETIC, number));
+	if (device.name)
+		number_detail(to, "fast_tokens", head.fast_tokens + (m ? m->fast_tokens : 0));
 	number_detail(to, "passes", head.passes + skip.passes.passes + (m ? m->passes : 0));
 	number_detail(to, "pass_tokens", head.tokens + skip.passes.tokens + (m ? m->tokens : 0));
 	number_detail(

@@ -196,9 +196,11 @@ static int head_fuse(struct draft_model *m)
 {
 	for (uint32_t first = 0; first < m->n_in_batch;) {
 		uint32_t n = 0;
-		while (first + n < m->n_in_batch && m->is_true[first + n])
+		bool fast = m->batch[first].fast;
+		while (first + n < m->n_in_batch && m->is_true[first + n] &&
+			m->batch[first + n].fast == fast)
 			n++;
-		int r = n > 0 ? forward_head_fuse(m->forward, first, n) : 0;
+		int r = n > 0 ? forward_head_fuse(m->forward, first, n, fast) : 0;
 		if (r < 0)
 			return r;
 		first += n > 0 ? n : 1;

@@ -38,6 +38,9 @@ struct draft_model {
 	/* What computes (model_engine.h): the CPU, which is its own, or a device, borrowed. */
 	struct backend *host, *backend;
 	bool placed; /* its weights are on a device */
+	/* The device's library may multiply (worker_device.h); and it does so for fast tokens, because
+	 * the model has matrices for it. */
+	bool use_library, fast;
 	struct forward *forward;
 	/* On a device: rows of hidden states that hints are made from (model_hints.c), and the same
 	 * for the CPU. */
@@ -70,7 +73,8 @@ struct draft_model {
 	 * stamps of the trees whose committed cells their maps hold. */
 	struct kv_seq views[DRAFT_MODEL_LOGITS];
 	uint64_t view_holds[DRAFT_MODEL_LOGITS];
-	_Atomic uint64_t passes, tokens, evictions; /* the loop thread reads them for the status */
+	/* The loop thread reads them for the status. fast_tokens: those that the library multiplied */
+	_Atomic uint64_t passes, tokens, fast_tokens, evictions;
 };
 
 /* sessions[n_sessions], the worker's table, and hints are borrowed. Errors name the file or the

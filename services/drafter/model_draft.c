@@ -75,6 +75,14 @@ bool model_pass_take(struct draft_model *m, struct draft_session *s, uint32_t n,
 	return true;
 }
 
+/* Whether the answer's bytes are free of what is drafted: not where it decides about tokens, by its
+ * distribution (maximal coupling) or by the experts that drafted tokens take of a budget. Only then any
+ * arithmetic will do. */
+static bool is_verified_to_the_bit(const struct draft_session *s)
+{
+	return !accept_wants_logits(&s->request.sampling) && !s->request.budgeted;
+}
+
 uint32_t model_pass_add(struct draft_model *m, struct draft_session *s, uint32_t end, bool logits)
 {
 	uint32_t room = m->n_batch - m->n_in_batch;
@@ -90,6 +98,7 @@ uint32_t model_pass_add(struct draft_model *m, struct draft_session *s, uint32_t
 		n = head_add(m, s, first, n);
 	if (n == 0 || !model_pass_take(m, s, n, m->cells + first))
 		return 0;
+	bool fast = m->fast && n > FOLLOW_LAG && is_verified_to_the_bit(s);
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t position = s->seq.n + i;
 		m->owner[first + i] = s;
@@ -100,6 +109,7 @@ uint32_t model_pass_add(struct draft_model *m, struct draft_session *s, uint32_t
 			.parent = i == 0 ? -1 : (int32_t)(first + i - 1),
 			.logits = logits && position + s->shift + 1 == s->n + s->n_chain,
 			.cell = m->cells[first + i],
+			.fast = fast,
 		};
 	}
 	m->n_in_batch += n;
@@ -217,6 +227,8 @@ int model_pass_run(struct draft_model *m, model_pass_got *got)
 		while (first + count < n && m->owner[first + count] == s)
 			count++;
 		uint32_t last = first + count - 1;
+		if (r == 0 && m->batch[first].fast)
+			m->fast_tokens += count;
 		if (r == 0)
 			kv_commit(&m->kv, &s->seq, m->cells + first, count, NULL, 0);
 		else

@@ -105,8 +105,9 @@ static int open_experts(struct draft_model *m, struct error *err)
 	return experts_mapped_init(&m->experts, m->model, m->backend, err);
 }
 
-static struct forward_limits limits_of(
-	const struct draft_model *m, const struct drafter_config *config)
+/* On a back end. */
+static struct forward_limits limits_of(const struct draft_model *m,
+	const struct drafter_config *config, const struct backend *backend)
 {
 	struct drafter_config largest = *config;
 	largest.chunk = config->chunk_allocated;
@@ -114,6 +115,7 @@ static struct forward_limits limits_of(
 		.n_batch = batch_of(&largest),
 		.n_logits = DRAFT_MODEL_LOGITS,
 		.n_context = m->n_context,
+		.fast = m->use_library && backend->device && forward_can_be_fast(m->model),
 	};
 }
 
@@ -128,7 +130,7 @@ static int open_seen(struct draft_model *m, struct error *err)
 /* On m->backend. */
 static int open_parts(struct draft_model *m, const struct drafter_config *config, struct error *err)
 {
-	const struct forward_limits limits = limits_of(m, config);
+	const struct forward_limits limits = limits_of(m, config, m->backend);
 	bool away = m->backend != m->host;
 	int r = away ? model_place(m->model, m->backend, err) : 0;
 	m->placed = away && r == 0;
@@ -140,6 +142,7 @@ static int open_parts(struct draft_model *m, const struct drafter_config *config
 		r = open_seen(m, err);
 	if (r < 0)
 		return r;
+	m->fast = limits.fast;
 	struct expert_source *experts =
 		m->head_experts.read ? &m->head_experts.source : &m->experts.source;
 	return forward_create(m->model, m->backend, &m->kv,
@@ -166,7 +169,7 @@ int draft_engine_open(struct draft_model *m, const struct drafter_config *config
 	r = check_kv(m, config, err);
 	if (r < 0)
 		return r;
-	uint32_t n = limits_of(m, config).n_batch;
+	uint32_t n = limits_of(m, config, m->host).n_batch;
 	m->n_batch = batch_of(config);
 	m->batch = calloc(n, sizeof(*m->batch));
 	m->owner = calloc(n, sizeof(struct draft_session *));
@@ -179,6 +182,7 @@ int draft_engine_open(struct draft_model *m, const struct drafter_config *config
 
 void draft_engine_close(struct draft_model *m)
 {
+	m->fast = false;
 	if (m->forward)
 		forward_destroy(&m->forward);
 	for (uint32_t i = 0; i < DRAFT_MODEL_LOGITS; i++) {
@@ -209,7 +213,7 @@ void draft_engine_needs(struct draft_model *m, const struct drafter_config *conf
 	struct backend *device, struct draft_engine_needs *out)
 {
 	const struct kv_layout layout = layout_of(m, config);
-	const struct forward_limits limits = limits_of(m, config);
+	const struct forward_limits limits = limits_of(m, config, device);
 	*out = (struct draft_engine_needs){
 		.weights = model_place_bytes(m->model) + m->model->expert_bytes_total,
 		.kv = kv_store_bytes(&layout),

@@ -1,7 +1,8 @@
 /*
  * What computes a draft model: a back end, with a KV cache, experts and a forward pass of its own. It
  * begins on the CPU. If there is a device, the model may move to its memory, and back: its sessions
- * lose their cells, which are computed again from their tokens, and every draft stays the same.
+ * lose their cells, which are computed again from their tokens, and every draft stays the same, but
+ * for what the device's own library multiplies (draft_model.use_library).
  */
 #pragma once
 
@@ -25,7 +26,8 @@ static inline uint64_t draft_engine_bytes(const struct draft_engine_needs *needs
 void draft_engine_needs(struct draft_model *m, const struct drafter_config *config,
 	struct backend *device, struct draft_engine_needs *out);
 
-/* Moves the model to a device, or, with NULL, to the CPU. No session may have cells. -ENOMEM names
+/* Moves the model to a device, whose back end's `fast` must have succeeded if m->use_library, or, with
+ * NULL, to the CPU. No session may have cells. -ENOMEM names
  * what a device lacks. On failure the model cannot be used until another call has succeeded. */
 int draft_engine_move(struct draft_model *m, const struct drafter_config *config,
 	struct backend *device, struct error *err);

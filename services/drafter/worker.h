@@ -38,11 +38,17 @@ struct worker_device_state {
 	const char *name, *variant; /* of the back end; NULL: there is none */
 	struct draft_engine_needs needs; /* zeros: no model that it could compute */
 	bool there; /* the model is in its memory */
+	/* what drafts (shared/base/arithmetic.h): the exact one, or that of the device's library */
+	uint32_t arithmetic;
 	char refusal[400]; /* why the CPU drafts, although a device was set; "" */
 };
 struct worker_device {
 	struct backend *backend; /* set before the thread starts; NULL: none */
 	int claim; /* device_claim.h; -1: none */
+	/* The arithmetic of its library, and what that depends on. 0: the library is not used. Set before
+	 * the thread starts; then the draft thread's own */
+	uint32_t fast;
+	char library[BACKEND_FAST_NAME];
 	struct worker_device_state state; /* under mutex; written by the draft thread */
 	/* The last answer, under mutex, and whether it is to be taken over. */
 	_Atomic bool answered;
@@ -129,7 +135,7 @@ void worker_taps(struct worker *worker, struct peer_taps *out);
 struct worker_head {
 	enum draft_method method;
 	const char *kernels; /* the CPU's */
-	uint64_t passes, tokens, evictions;
+	uint64_t passes, tokens, fast_tokens, evictions;
 	/* experts that it read where the expert-cache has them, and from the model's file */
 	uint64_t from_slots, from_file;
 };

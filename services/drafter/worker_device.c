@@ -1,5 +1,6 @@
 #include "services/drafter/worker_device.h"
 
+#include "kernels/arithmetic.h"
 #include "kernels/gpu/backend.h"
 #include "kernels/gpu/choice.h"
 #include "services/drafter/worker_mail.h"
@@ -23,6 +24,20 @@ static void refuse(struct worker *w, const char *why)
 		log_notice("device = %s: the CPU drafts, because %s", w->own.device, why);
 }
 
+/* Without its library a device drafts in the exact arithmetic. */
+static void open_library(struct worker *w)
+{
+	struct worker_device *d = &w->device;
+	struct error why;
+	if (w->own.arithmetic == DRAFTER_ARITHMETIC_EXACT)
+		return;
+	if (d->backend->ops->fast(d->backend, d->library, &why) == 0)
+		d->fast = arithmetic_fast(d->library);
+	else
+		log_info("device = %s: drafts are made in the exact arithmetic: %s", w->own.device,
+			why.text);
+}
+
 void worker_device_open(struct worker *w)
 {
 	struct worker_device *d = &w->device;
@@ -38,6 +53,7 @@ void worker_device_open(struct worker *w)
 	if (r == 0) {
 		d->state.name = d->backend->ops->name;
 		d->state.variant = d->backend->variant;
+		open_library(w);
 		return;
 	}
 	d->backend = NULL;
@@ -83,7 +99,8 @@ static void tell(struct worker *w)
 		w->on_change(w->arg);
 }
 
-/* Moves a model; where the device fails, back to the CPU. */
+/* Moves a model; where the device's library fails, without it; where the device does, back to the
+ * CPU. */
 static void move(struct worker *w, struct draft_model *m, struct backend *to)
 {
 	struct error err, why = {.text = ""};
@@ -92,7 +109,15 @@ static void move(struct worker *w, struct draft_model *m, struct backend *to)
 		if (s->uid != 0 && s->has_seq && s->drafter == m)
 			draft_model_drop(s);
 	}
+	m->use_library = to && w->device.fast != 0;
 	int r = draft_engine_move(m, w->config, to, to ? &why : &err);
+	if (r < 0 && m->use_library && forward_can_be_fast(m->model)) {
+		log_notice("device = %s: drafts are made in the exact arithmetic: %s",
+			w->own.device, why.text);
+		w->device.fast = 0;
+		m->use_library = false;
+		r = draft_engine_move(m, w->config, to, &why);
+	}
 	if (r < 0 && to) {
 		refuse(w, why.text);
 		r = draft_engine_move(m, w->config, NULL, &err);
@@ -106,14 +131,18 @@ static void move(struct worker *w, struct draft_model *m, struct backend *to)
 		w->context.head = NULL;
 }
 
-static void note(struct worker *w, const struct draft_engine_needs *needs, bool there)
+/* m: that was asked for; NULL: there is none. */
+static void note(
+	struct worker *w, const struct draft_engine_needs *needs, const struct draft_model *m)
 {
 	struct worker_device *d = &w->device;
+	bool there = m && m->backend == d->backend;
 	pthread_mutex_lock(&w->mutex);
 	bool changed =
 		memcmp(&d->state.needs, needs, sizeof(*needs)) != 0 || d->state.there != there;
 	d->state.needs = *needs;
 	d->state.there = there;
+	d->state.arithmetic = m && m->fast ? d->fast : KERNELS_ARITHMETIC;
 	pthread_mutex_unlock(&w->mutex);
 	if (changed)
 		tell(w);
@@ -129,9 +158,11 @@ void worker_device_meet(struct worker *w)
 	/* One that its target refuses does not keep the memory. */
 	if (w->model && w->model != m && w->model->backend == d->backend)
 		move(w, w->model, NULL);
-	if (m)
+	if (m) {
+		m->use_library = d->fast != 0;
 		draft_engine_needs(m, w->config, d->backend, &needs);
-	note(w, &needs, m && m->backend == d->backend);
+	}
+	note(w, &needs, m);
 	/* The answer may have been there before the question: an expert-cache says it again to a
 	 * successor. */
 	atomic_store_explicit(&d->answered, true, memory_order_release);
@@ -157,9 +188,11 @@ void worker_device_settle(struct worker *w)
 		refuse(w, "");
 		move(w, m, d->backend);
 		if (m->backend == d->backend)
-			log_notice("device = %s: %s drafts (weights %s, KV cache %s, passes %s)",
+			log_notice(
+				"device = %s: %s drafts (weights %s, KV cache %s, passes %s)%s%s",
 				w->own.device, d->backend->device->name, UNITS_SIZE(needs.weights),
-				UNITS_SIZE(needs.kv), UNITS_SIZE(needs.passes));
+				UNITS_SIZE(needs.kv), UNITS_SIZE(needs.passes),
+				m->fast ? "; texts are read with " : "", m->fast ? d->library : "");
 	} else if (!granted) {
 		struct error text;
 		if (there)
@@ -171,7 +204,7 @@ void worker_device_settle(struct worker *w)
 			needs.kv_tokens, UNITS_SIZE(needs.kv), UNITS_SIZE(needs.passes), why);
 		refuse(w, text.text);
 	}
-	note(w, &needs, m->backend == d->backend);
+	note(w, &needs, m);
 	tell(w);
 }
 
@@ -189,7 +222,7 @@ void worker_device_check(struct worker *w)
 	d->lost = true;
 	move(w, m, NULL);
 	refuse(w, err.text);
-	note(w, &none, false);
+	note(w, &none, NULL);
 }
 
 void worker_device_answer(struct worker *w, uint64_t asked, bool granted, const char *why)

@@ -4,6 +4,11 @@
  * shares out (proto/peer.proto, PeerShare), and brings the answer; the draft thread then moves the
  * model between two rounds. Without memory, or when the device is lost, the CPU drafts. The target's
  * own layers (layer-skip, mtp) stay on the CPU: the device would need their weights twice.
+ *
+ * The setting `arithmetic`: with auto, the device's own library (backend_ops.fast) multiplies the tokens
+ * that a session is behind by, with F16 and BF16 weights, where there are many of them. What it drafts
+ * then has other bits than the CPU's. No session whose answer depends on its drafts is read so: with
+ * maximal coupling, or an expert budget, its tokens are computed exactly.
  */
 #pragma once
 

@@ -401,6 +401,7 @@ void worker_head_of(const struct draft_model *m, struct worker_head *out)
 			.kernels = m->host->variant,
 			.passes = m->passes,
 			.tokens = m->tokens,
+			.fast_tokens = m->fast_tokens,
 			.evictions = m->evictions,
 			.from_slots = m->head_experts.from_slots,
 			.from_file = m->head_experts.from_file,

@@ -4,6 +4,7 @@
 #include "shared/spec/session.h"
 
 static const char *const choice_names[] = {"auto", "on", "off", NULL};
+static const char *const arithmetic_names[] = {"auto", "exact", NULL};
 
 #define AT(field) \
 	offsetof(struct drafter_config, field), sizeof(((struct drafter_config *)0)->field)
@@ -34,13 +35,17 @@ const struct config_key drafter_config_keys[] = {
 		"the first and the last. auto: half.",
 		KNOB_LIVE, KNOB_MODEL},
 	{"", "device", CONFIG_STRING, AT(device), 0, 0, NULL, "cpu", "device",
-		"What computes the draft model or EAGLE-3 head, with the same drafts: as the "
-		"verifier's setting. The expert-cache shares out the GPU's memory; without enough, "
-		"the CPU drafts.",
+		"What computes the draft model or EAGLE-3 head: as the verifier's setting. The "
+		"expert-cache shares out the GPU's memory; without enough, the CPU drafts.",
 		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "device_shared", CONFIG_BOOL, AT(device_shared), 0, 0, NULL, "no", NULL,
 		"Whether to draft on a GPU that another service of this machine uses, as the "
 		"verifier's setting. no: then the CPU drafts.",
+		KNOB_AT_START, KNOB_GLOBAL},
+	{"", "arithmetic", CONFIG_ENUM, AT(arithmetic), 0, 0, arithmetic_names, "auto", NULL,
+		"auto: on a GPU its own library (cuBLAS), if there is one, reads texts with F16 "
+		"and "
+		"BF16 weights. Drafts may differ, answers do not. exact: drafts are the CPU's.",
 		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "kernels", CONFIG_ENUM, AT(kernels), 0, 0, kernels_names, "auto", NULL,
 		"Kernel set of the draft model: auto, scalar, avx2 or avx512.", KNOB_AT_START,

@@ -5,6 +5,7 @@
 #include "shared/base/limits.h"
 
 enum choice { CHOICE_AUTO, CHOICE_ON, CHOICE_OFF };
+enum drafter_arithmetic { DRAFTER_ARITHMETIC_AUTO, DRAFTER_ARITHMETIC_EXACT };
 
 struct drafter_config {
 	char draft[1024];
@@ -12,6 +13,7 @@ struct drafter_config {
 	char skip_layers[256]; /* shared/model/arch/skip.h */
 	char device[64]; /* kernels/gpu/choice.h */
 	bool device_shared;
+	int arithmetic; /* enum drafter_arithmetic */
 	int kernels; /* index in kernels_names */
 	int64_t threads, chunk;
 	int64_t ngram_min, ngram_max;

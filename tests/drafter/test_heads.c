@@ -5,6 +5,7 @@
  */
 #include "tests/model/golden.h"
 #include "tests/drafter/fake_verifier.h"
+#include "tests/drafter/narrow.h"
 
 #include "shared/model/arch/head.h"
 #include "shared/spec/hidden.h"
@@ -294,6 +295,51 @@ static void run_long(struct fixture *f, uint32_t page, uint64_t uid, const int32
 {
 	for (uint32_t at = from; at < to; at += RIG_BATCH)
 		run_target(&f->source, page, uid, ids, at + RIG_BATCH < to ? at + RIG_BATCH : to);
+}
+
+static bool is_same(const struct fake_drafted *one, const struct fake_drafted *other, uint32_t n)
+{
+	return memcmp(one->token, other->token, n * sizeof(*one->token)) == 0 &&
+	       memcmp(one->confidence, other->confidence, n * sizeof(*one->confidence)) == 0 &&
+	       memcmp(one->q, other->q, n * sizeof(one->q[0])) == 0;
+}
+
+/* A head with bfloat16 matrices: the device's library multiplies what it reads of a text, but where drafts
+ * decide about the answer (maximal coupling). */
+static void texts_are_read_by_the_devices_library(void **state)
+{
+	enum { TEXT = 50, K = 3 };
+	char path[] = "/tmp/outrider-test-heads-XXXXXX";
+	static struct fake_drafted cpu[2], device[2];
+	int32_t ids[TEXT + 1];
+	(void)state;
+	int fd = mkstemp(path);
+	assert_true(fd >= 0);
+	close(fd);
+	narrow_file(EAGLE, path);
+	struct fixture *f = make(LLAMA, path, on_device, true);
+	for (uint32_t i = 0; i < 2; i++) {
+		struct session_page *page = begin(f, i, 70 + i, ids, TEXT);
+		page->request.sampling.temperature = i == 1 ? 0.9f : 0;
+		page->request.sampling.coupling = i == 1 ? COUPLING_MAXIMAL : COUPLING_GUMBEL;
+		run_long(f, i, 70 + i, ids, 0, TEXT);
+		cpu[i] = fake_draft(&f->fake, i, K);
+	}
+	assert_int_equal(f->worker.head->fast_tokens, 0);
+	assert_true(fake_place(&f->worker, true).there);
+	for (uint32_t i = 0; i < 2; i++) {
+		device[i] = fake_draft(&f->fake, i, K);
+		assert_int_equal(device[i].method, DRAFT_EAGLE3);
+		assert_int_equal(device[i].n, K);
+	}
+	/* The newest token is read with a draft, and maybe those before it earlier. */
+	assert_in_range(f->worker.head->fast_tokens, TEXT - 1, TEXT);
+	assert_false(is_same(&cpu[0], &device[0], K));
+	assert_int_equal(cpu[0].token[0], device[0].token[0]);
+	assert_true(fabsf(cpu[0].confidence[0] - device[0].confidence[0]) < 0.02f);
+	assert_true(cpu[1].support && is_same(&cpu[1], &device[1], K));
+	end(f);
+	unlink(path);
 }
 
 /* The log has room for fewer tokens than the text has; some are never written; a drafter that is
@@ -684,7 +730,7 @@ static int32_t run_reference(struct chain_reference *r, uint32_t block, const in
 		uint32_t cell;
 		if (block == 0 && t < n) {
 			assert_true(hidden_read(log, t - 1, rows.taps));
-			assert_int_equal(forward_head_fuse(rig->forward, 0, 1), 0);
+			assert_int_equal(forward_head_fuse(rig->forward, 0, 1, false), 0);
 		} else {
 			memcpy(rows.states, r->out[own || block == 0 ? block : block - 1][t - 1],
 				bytes);
@@ -809,6 +855,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(drafts_are_the_golden_ones),
 		cmocka_unit_test(eagle3_heads_draft_the_same_on_a_device),
+		cmocka_unit_test(texts_are_read_by_the_devices_library),
 		cmocka_unit_test(states_that_are_lost_are_left_out),
 		cmocka_unit_test(states_of_the_same_beginning_are_found),
 		cmocka_unit_test(rubbish_in_the_log_costs_speed_only),

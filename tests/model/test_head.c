@@ -74,7 +74,7 @@ static void run_rows(struct rig *rig, struct kv_seq *seq, const struct states *s
 			memcpy(rows.taps + i * width, states->of[seq->n + i],
 				width * sizeof(*rows.taps));
 		}
-		assert_int_equal(forward_head_fuse(rig->forward, 0, m), 0);
+		assert_int_equal(forward_head_fuse(rig->forward, 0, m, false), 0);
 		assert_int_equal(forward_run(rig->forward, batch, m), 0);
 		kv_commit(&rig->kv, seq, cells, m, NULL, 0);
 		first += m;

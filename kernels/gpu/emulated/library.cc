@@ -1,7 +1,8 @@
 /*
  * A stand-in for a device's library. Like one, it sums in an order that nobody has defined: the order
  * here depends on the number of rows and on each row's place among them, so that a test sees when rows
- * are multiplied at another place or in another company. OUTRIDER_SIMT_LIBRARY=missing: there is none.
+ * are multiplied at another place or in another company. OUTRIDER_SIMT_LIBRARY=missing: there is none;
+ * broken: it cannot be used.
  */
 #include "kernels/gpu/library.h"
 
@@ -19,12 +20,17 @@ struct library {
 	struct stream *stream;
 };
 
-int library_load(struct runtime *rt, char name[BACKEND_FAST_NAME], struct error *err)
+static bool is_set(const char *what)
 {
 	const char *text = getenv("OUTRIDER_SIMT_LIBRARY");
 
+	return text && strcmp(text, what) == 0;
+}
+
+int library_load(struct runtime *rt, char name[BACKEND_FAST_NAME], struct error *err)
+{
 	(void)rt;
-	if (text && strcmp(text, "missing") == 0)
+	if (is_set("missing"))
 		return error_set(err, ENOENT, "the library of the emulated GPU is missing");
 	snprintf(name, BACKEND_FAST_NAME, "the emulated GPU's library, 1");
 	return 0;
@@ -42,8 +48,10 @@ int library_open(struct runtime *rt, struct stream *stream, void *memory, struct
 
 	(void)rt;
 	(void)memory;
-	if (!l)
-		return error_set(err, ENOMEM, "no memory for the library of the emulated GPU");
+	if (!l || is_set("broken")) {
+		free(l);
+		return error_set(err, EIO, "the library of the emulated GPU cannot be used");
+	}
 	l->stream = stream;
 	*out = l;
 	return 0;

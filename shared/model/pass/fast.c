@@ -1,5 +1,14 @@
 /* Tokens that the back end may multiply in an arithmetic of its own. */
+#include "shared/model/arch/head.h"
 #include "shared/model/pass/forward_internal.h"
+
+static void widen(const struct matrix *w, uint32_t *cols, uint32_t *rows)
+{
+	if (!w->data || !matrix_fast(w))
+		return;
+	*cols = w->cols > *cols ? w->cols : *cols;
+	*rows = w->rows > *rows ? w->rows : *rows;
+}
 
 void fast_sizes(const struct model *model, uint32_t *cols, uint32_t *rows)
 {
@@ -9,12 +18,11 @@ void fast_sizes(const struct model *model, uint32_t *cols, uint32_t *rows)
 
 		model_layer_matrices(&model->layers[i], all);
 		for (size_t j = 0; j < LAYER_MATRICES; j++)
-			if (all[j]->data && all[j] != &model->layers[i].router &&
-				matrix_fast(all[j])) {
-				*cols = all[j]->cols > *cols ? all[j]->cols : *cols;
-				*rows = all[j]->rows > *rows ? all[j]->rows : *rows;
-			}
+			if (all[j] != &model->layers[i].router)
+				widen(all[j], cols, rows);
 	}
+	if (model->head)
+		widen(&model->head->project, cols, rows);
 }
 
 bool forward_can_be_fast(const struct model *model)

@@ -199,6 +199,6 @@ struct forward_head_rows {
 	const float *out; /* [n_batch][D] */
 };
 struct forward_head_rows forward_head_rows(const struct forward *forward);
-/* Computes states[first..first+n-1] from the same rows of `taps`. -errno when the back end
- * failed. Not during a pass. */
-int forward_head_fuse(struct forward *forward, uint32_t first, uint32_t n);
+/* Computes states[first..first+n-1] from the same rows of `taps`. fast: as batch_token.fast, for all of
+ * them; what it gives depends on all n rows. -errno when the back end failed. Not during a pass. */
+int forward_head_fuse(struct forward *forward, uint32_t first, uint32_t n, bool fast);

@@ -74,10 +74,11 @@ static struct inputs join(struct forward *f, bool quantised)
 	return in;
 }
 
-static void multiply(struct forward *f, const struct matrix *w, struct inputs in, struct rows y)
+static void multiply(struct forward *f, const struct matrix *w, struct inputs in, struct rows y,
+	struct step_fast fast)
 {
 	const struct step_product product = product_of(w, in, y);
-	const struct step_products step = {.of = &product, .n = 1};
+	const struct step_products step = {.of = &product, .n = 1, .fast = fast};
 	f->queue->ops->products(f->queue, &step);
 }
 
@@ -87,7 +88,7 @@ void head_begin(struct forward *f)
 	if (head->kind != HEAD_NEXTN)
 		return;
 	struct inputs in = join(f, matrix_quantised(&head->project));
-	multiply(f, &head->project, in, floats_of(f, f->x, f->model->config.n_embd));
+	multiply(f, &head->project, in, floats_of(f, f->x, f->model->config.n_embd), fast_of(f));
 }
 
 void head_attention(struct forward *f)
@@ -118,12 +119,23 @@ void head_end(struct forward *f)
 			(struct place){x.buffer, x.offset}, f->n * x.stride);
 }
 
-int forward_head_fuse(struct forward *forward, uint32_t first, uint32_t n)
+/* Runs of n rows, which all are fast; in f->fast, until the next pass. */
+static struct step_fast all_fast(struct forward *f, uint32_t n)
+{
+	uint32_t n_runs = 0;
+	for (uint32_t at = 0; at < n; at += FORWARD_FAST_CHUNK)
+		f->fast[n_runs++] = (struct step_run){
+			at, n - at < FORWARD_FAST_CHUNK ? n - at : FORWARD_FAST_CHUNK};
+	return (struct step_fast){f->fast, n_runs};
+}
+
+int forward_head_fuse(struct forward *forward, uint32_t first, uint32_t n, bool fast)
 {
 	struct forward *f = forward;
 	const struct head *head = f->model->head;
 	size_t d = f->model->config.n_embd, width = head->n_state;
-	if (n == 0 || first >= f->limits.n_batch || n > f->limits.n_batch - first)
+	if (n == 0 || first >= f->limits.n_batch || n > f->limits.n_batch - first ||
+		(fast && !f->limits.fast))
 		return -EINVAL;
 	f->n = n;
 	struct rows taps = batch_rows(f, f->head_taps + first * width, width * sizeof(float), n);
@@ -139,6 +151,6 @@ int forward_head_fuse(struct forward *forward, uint32_t first, uint32_t n)
 	if (head->taps_norm || quantised)
 		norm_rows(f, (uint32_t)width, taps, head->taps_norm, in.f32,
 			quantised ? in.q8 : (struct rows){0});
-	multiply(f, &head->project, in, states);
+	multiply(f, &head->project, in, states, fast ? all_fast(f, n) : (struct step_fast){0});
 	return f->queue->ops->wait(f->queue, f->queue->ops->ticket(f->queue));
 }
