@@ -68,7 +68,7 @@ def while_it_decodes(drafter, k, model=TARGET, n=ALL):
     with Allocations() as counted, \
             Service(model=model, draft=DRAFTS["small"] if drafter == "model" else None, env=counted.env,
                     sets=("verifier.kernels=scalar", "verifier.threads=2", "verifier.stream_interval=0")) as service:
-        found = next(filter(None, (counted_while_it_decodes(service, counted, request) for _ in range(5))), None)
+        found = next(filter(None, (counted_while_it_decodes(service, counted, request) for _ in range(20))), None)
         names = {name: threads(pid) for name, pid in service.processes().items()}
     if not tap.ok(found, f"an answer is caught between two of its tokens, {what}"):
         return

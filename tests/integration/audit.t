@@ -2,7 +2,6 @@
 """Audits: what the model itself picks in the places of an answer's tokens. Those of an exact answer are all its own, sampled or not; what an
 expert budget changed is found, in the places where the engine alone picks otherwise; a verifier that dies changes nothing."""
 import json
-import time
 
 from outrider_test import Service, Tap, prompts, program, reference, run, run_json
 
@@ -34,7 +33,8 @@ def wrong(answer, i):
     return found
 
 
-with Service(options=("--budget", "all")) as service:
+# A draft that is late is not verified, and no budget is applied to its pass: none is late.
+with Service(options=("--budget", "all"), sets=("verifier.draft_wait=10s", "verifier.ahead_max=16")) as service:
     exact = run_json(*words(0, *drafted(0), "--audit", "--json"))
     tap.ok(exact["tokens"] == expected[0]["tokens"] and exact["audit"] == {"tokens": TOKENS, "changed": []}, "an exact answer has no changed tokens", exact)
     lossy = run_json(*words(0, *drafted(0), "--budget-experts", 4, "--budget-coverage", "truncation", "--audit", "--json"))
@@ -65,8 +65,7 @@ with Service(options=("--budget", "all")) as service:
     long = expected[0]["tokens"] * 12
     request = {"tokens": ids[0], "audit": long, "logprobs": 0}
     want = service.swarm([request])[0]
-    process, results = service.swarm_start([request, {**request, "tokens": ids[1]}])
-    time.sleep(0.05)
+    _, results = service.swarm_held([request, {**request, "tokens": ids[1]}])
     service.restart("verifier")
     got = results()
     tap.ok(got[0]["picked"] == want["picked"] and got[0]["logprobs"] == want["logprobs"] and len(got[1]["picked"]) == len(long),

@@ -4,7 +4,7 @@ verifier dies, and the requests and settings that are refused."""
 import json
 import subprocess
 
-from outrider_test import Service, Tap, difference, program, prompts, reference, run, run_json, until
+from outrider_test import Service, Tap, difference, finish, program, prompts, reference, run, run_json, until
 
 TOKENS = 120
 tap = Tap()
@@ -31,7 +31,9 @@ def differs(result, i):
     return difference(result, expected[i])
 
 
-with Service(options=("--budget", "all"), sets=("verifier.budget_oracle=yes", "verifier.linger=1d")) as service:
+# A draft that is late is not verified, and no budget is applied to its pass: none is late.
+SETS = ("verifier.budget_oracle=yes", "verifier.linger=1d", "verifier.draft_wait=10s")
+with Service(options=("--budget", "all"), sets=SETS) as service:
     plain = answer(service, 0, *drafted(0))
     tap.ok(not differs(plain, 0) and plain["usage"]["lossy"] == [] and plain["usage"]["lossy_tokens"] == 0, "without a budget nothing is lossy")
     for name, more in (("all experts", ("--budget-experts", str(N))), ("the word all", ("--budget-experts", "all"))):
@@ -130,7 +132,7 @@ with Service(options=("--budget", "all"), sets=("verifier.budget_oracle=yes", "v
         other = service.swarm_start([dict(with_replay[1], k=1)])
         until(running, 5, every=0.01)
         service.restart("verifier")
-        out, err = process.communicate(timeout=120)
+        out, err = finish(process, 120)
         result, beside = json.loads(out), other[1]()[0]
         if result["end"] == "error":
             break

@@ -145,14 +145,15 @@ def trees(service, expected):
 
 
 def killed(service, expected, victim, rounds):
-    wrong, kills = [], 0
+    wrong, kills, most = [], 0, 4 * rounds
     keys = list(itertools.product(GRAMMARS, MODES, range(len(ids))))
-    for _ in range(rounds):
+    while rounds > 0 or not kills:  # a quick machine may answer all before the first kill
+        rounds -= 1
         batch = [request(*key, k=random.choice((-1, 0, 3, 15)), draft_method=random.choice(("ngram", "model"))) for key in keys]
         process, results = service.swarm_start(batch, concurrent=6)
         while process.poll() is None:
             time.sleep(random.uniform(0.05, 0.3))
-            if process.poll() is None and kills < 4 * rounds:
+            if process.poll() is None and kills < most:
                 kills += service.kill(victim)
         for key, result in zip(keys, results()):
             what = what_differs(result, expected[key])

@@ -21,7 +21,7 @@ expected = {(m, i): reference(p, TOKENS, modes[m], seed=7 + i, extra=("--ignore-
 def under_kills(service, victim, most, shapes, name="", asked=ids, expected=expected, tokens=TOKENS):
     """Answers with any K, drafter and shape of drafts, until the victim has been killed so often."""
     wrong, kills, answers, accepted = [], 0, 0, 0
-    while kills < most:
+    while kills < most or (not accepted and not wrong):
         keys = [(random.randrange(2), random.randrange(len(asked))) for _ in range(12)]
         batch = [{"tokens": asked[i], "max_tokens": tokens, "seed": 7 + i, "ignore_eos": True, "logits_hash": False,
                   "draft_method": random.choice(("ngram", "model")), **random.choice(shapes), **(modes[m] or {})} for m, i in keys]

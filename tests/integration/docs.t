@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from gateway_test import free_port  # noqa: E402
 from outrider_test import PATIENCE, TARGET, Service, Tap, until  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +26,7 @@ tap = Tap()
 ok = tap.ok
 
 
-def shell(line, runtime, timeout=120):
+def shell(line, runtime, timeout=600):
     """Runs a line as its reader would, in the source directory, with the programs of the build directory."""
     env = {**os.environ, "OUTRIDER_RUNTIME_DIR": str(runtime), "PATH": f"{BUILD}:{os.environ['PATH']}"}
     return subprocess.run(["bash", "-c", re.sub(r"(?<![\w/])build/", f"{BUILD}/", line)], cwd=ROOT, env=env, capture_output=True,
@@ -131,9 +131,9 @@ with tempfile.TemporaryDirectory() as folder, Service(model=TARGET, options=("--
             result = shell(line, service.runtime)
             ok(result.returncode == 0, f"{page.name}: {line.partition('  #')[0].strip()}", result.stdout + result.stderr)
 
-with socket.socket() as probe:
-    probe.bind(("127.0.0.1", 0))
-    PORT = probe.getsockname()[1]
+PORT = free_port()
+
+
 def healthy():
     with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{PORT}/health") as reply:
         return reply.status == 200

@@ -4,7 +4,7 @@ import json
 import signal
 import subprocess
 
-from outrider_test import Service, Tap, difference, program, prompts, reference, run, until
+from outrider_test import Service, Tap, difference, finish, program, prompts, reference, run, until
 
 TOKENS = 700
 tap = Tap()
@@ -29,10 +29,10 @@ with Service(options=("--budget", "20%",)) as service:
     until(lambda: "draining: no new requests" in service.ctl("status", "--all").stdout)
     refused = answer(service)
     tap.ok(refused.returncode == 75 and "accepts no new requests" in refused.stderr, "a new request is refused, with the reason", refused.stderr)
-    service.kill("drafter")
+    service.end("drafter")
     results = running[1]()
     tap.ok(not (problem := [d for r in results if (d := difference(r, expected))]), "what ran comes to its end with its bytes", problem)
-    out, err = waiting.communicate(timeout=60)
+    out, err = finish(waiting, 60)
     tap.ok(waiting.returncode == 0 and out.endswith("drained: no session runs or waits\n"), "drain ends when nothing runs", out + err)
     said = service.ctl("drain", "--json").stdout
     _, end = json.JSONDecoder().raw_decode(said)
@@ -57,9 +57,9 @@ with Service(options=("--budget", "20%",)) as service:
     waiting = drain(service)
     waiting.stdout.readline(), waiting.stdout.readline()
     waiting.send_signal(signal.SIGINT)
-    out, err = waiting.communicate(timeout=60)
+    out, err = finish(waiting, 60)
     tap.ok(waiting.returncode in (0, 75), "Ctrl-C leaves it", f"{waiting.returncode} {err}")
     running[1]()
-    service.kill("verifier")
+    service.end("verifier")
     tap.ok(until(lambda: answer(service).returncode == 0), "a verifier that starts again accepts requests")
 tap.done()

@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from forms import BF16, F16, F32, is_vector, narrowed, trimmed
 from gguf_file import Gguf
-from outrider_test import ROOT, SAMPLED, TARGET_Q4, Service, Tap, difference, program, reference, run, seeded, until
+from outrider_test import ROOT, SAMPLED, TARGET_Q4, Service, Tap, difference, program, reference, run, seeded
 
 GOLDEN = ROOT / "tests" / "data" / "golden" / "models"
 TOKENS = 6
@@ -78,7 +78,7 @@ for what, (rc, said), word in (
 same = words(160)
 ids = [same + words(110), same[:140], same[:129], same[:128], same + words(1)]
 SETS = ("verifier.device=simt", "verifier.context=512", "verifier.kv_tokens=2048", "verifier.prefill_chunk=200",
-        "verifier.sleep_after=100ms", "verifier.linger=100ms")
+        "verifier.sleep_after=100ms", "verifier.linger=100ms", "verifier.ahead_max=16")
 
 
 def expect(model, prompt, i, *more):
@@ -131,9 +131,8 @@ def changed(service, model, asked, expected):
     """The next verifier is exact, while an answer is being made."""
     number = detail(service, "arithmetic")
     done = service.ctl("knob", "set", "verifier.arithmetic=exact", "--next-start")
-    _, results = service.swarm_start([request(0, asked[0], max_tokens=200, k=0)])
-    until(lambda: any(s["state"] == "running" and 20 < s["output_tokens"] for s in service.ctl_json("sessions")["sessions"]), 30, every=0.02)
-    service.kill("verifier")
+    _, results = service.swarm_held([request(0, asked[0], max_tokens=200, k=0)])
+    service.end("verifier")
     end, said = results()[0].get("error") or "", service.whole_log()
     tap.ok(re.fullmatch(r"fast-[0-9a-f]{8}", number or "") and f"begun with arithmetic {number}" in end and "arithmetic 3" in end,
            "an answer does not go on in another arithmetic", f"{done.stdout} {done.stderr} {number}\n{end}\n{said[-1500:]}")

@@ -1,19 +1,24 @@
 """A gateway beside a real service, asked over HTTP: what the tests of outrider-gateway share."""
+import contextlib
 import http.client
 import json
+import random
 import signal
 import socket
 import subprocess
 
-from outrider_test import PATIENCE, program, until
+from outrider_test import PATIENCE, finish, program, until
 
 QUESTION = [{"role": "user", "content": "Add 1354 and 5437 digit by digit."}]
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nobody listens on. Below those that the kernel gives away: a connection of another test could have it a moment later."""
+    while True:
+        port = random.randrange(10000, 32000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Gateway:
@@ -26,7 +31,7 @@ class Gateway:
         until(lambda: self.get("/health")[0] == 200)
 
     def connection(self):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60 * PATIENCE)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=300 * PATIENCE)
 
     def ask(self, method, path, body=None, headers=()):
         """(status, headers, body)"""
@@ -68,8 +73,8 @@ class Gateway:
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(20 * PATIENCE)
-        return self.process.returncode, self.process.stderr.read()
+        said = finish(self.process, 60)[1]
+        return self.process.returncode, said
 
 
 def text_of(events):

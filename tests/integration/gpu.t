@@ -122,8 +122,7 @@ with Service(TARGET_Q4, sets=BOTH, env={"OUTRIDER_SIMT_LOST_COPY": "60", "OUTRID
         wrong += "\n".join(f"turn {turn}, session {i}: {what}" for i, r in enumerate(results) if (what := difference(r, expected[i])))
         if turn == 0:
             said = service.log_text()
-            service.kill("verifier")
-            service.wait_ready()
+            service.restart("verifier")
     tap.ok(not wrong and "was lost in a copy" in said and "the CPU computes, because" in said, "lost in a copy: the same bytes", wrong + said[-1500:])
     tap.ok(until(lambda: re.search("it starts anew\n(?:.*\n)*expert-cache: device simt: 96 of 192 experts", service.whole_log())),
            "the next verifier has the device: so has the expert-cache", service.log_text()[-2500:])

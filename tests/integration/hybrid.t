@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import DRAFTS, SAMPLED, TARGET_Q4, Service, Tap, differences, prompts, reference, seeded, until
+from outrider_test import DRAFTS, SAMPLED, TARGET_Q4, Service, Tap, differences, prompts, reference, seeded
 
 TOKENS = 3
 tap = Tap()
@@ -70,11 +70,13 @@ with Service(TARGET_Q4, DRAFTS["small"], [*DEVICE, "verifier.hybrid=greedy"]) as
     wrong = wrong or differences(results(), want)
     tap.ok(not wrong, "the rule changed in mid-answer: the same bytes", wrong)
     for victim in ("expert-cache", "verifier"):
-        want, asked = requests()
-        results, n = service.swarm_under_kills(asked, victim, 1, lambda: time.sleep(random.uniform(0.05, 0.3)), concurrent=2)
-        service.wait_ready()
-        wrong = differences(results, want)
-        tap.ok(not wrong and n == 1, f"{victim} killed: the same bytes", f"{n} {wrong}")
+        n, wrong = 0, ""
+        while n == 0 and not wrong:
+            want, asked = requests()
+            results, n = service.swarm_under_kills(asked, victim, 1, lambda: time.sleep(random.uniform(0.05, 0.3)), concurrent=2)
+            service.wait_ready()
+            wrong = differences(results, want)
+        tap.ok(not wrong, f"{victim} killed: the same bytes", wrong)
     refused = service.ctl("knob", "set", "hybrid=both")
     tap.ok(refused.returncode and "hybrid" in refused.stderr and "spac" in refused.stderr, "an unknown rule is refused", refused)
 

@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import DRAFTS, SANITIZED, Service, Tap, program, run, until
+from outrider_test import DRAFTS, Service, Tap, finish, program, run, until
 
 tap = Tap()
+# A part that is reserved is free again after 42 s, if nobody says so before (KNOBS_RESERVED_NS).
+AT_ONCE = 25
 
 
 class Three:
@@ -35,8 +36,8 @@ class Three:
         self.processes[name].kill()
         self.processes[name].wait()
 
-    def ctl(self, *words):
-        return run(program("outriderctl"), "--runtime-dir", self.runtime, *words)
+    def ctl(self, *words, **more):
+        return run(program("outriderctl"), "--runtime-dir", self.runtime, *words, **more)
 
     def knob(self, process, name):
         listed = json.loads(self.ctl("knob", "list", process, "--json").stdout or '{"knobs": []}')["knobs"]
@@ -84,13 +85,10 @@ def check_unfinished(three):
     admin = subprocess.Popen([program("outriderctl"), "--runtime-dir", three.runtime, "knob", "set", "default_k=30", "k_max=67"],
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     tap.ok(until(lambda: three.knob("verifier", "default_k")["value"] == "30", 60), "the first part of a batch is in force")
-    begun = time.monotonic()
     admin.kill()
     admin.wait()
-    back = until(lambda: three.knob("verifier", "default_k")["value"] == "25", 120)
-    took = time.monotonic() - begun
-    tap.ok(back and (SANITIZED or took < 5), "whoever is killed in the middle of his batch has made none of it, at once",
-           f"{took} s, {three.knob('verifier', 'default_k')}")
+    tap.ok(until(lambda: three.knob("verifier", "default_k")["value"] == "25", AT_ONCE),
+           "whoever is killed in the middle of his batch has made none of it, at once", three.knob("verifier", "default_k"))
     event = three.history("default_k")[-1]
     tap.ok(changes([event]) == [("undone", "25", "30")] and "ended before it had finished" in event["reason"], "which is in the history", event)
     three.kill("policy")
@@ -107,11 +105,9 @@ def check_unfinished_reservation(three):
         admin.kill()
         admin.wait()
         three.processes[stopped].send_signal(signal.SIGCONT)
-        begun = time.monotonic()
-        next_ = three.ctl("knob", "set", "default_k=25", "hint_queue_max=10", "k_max=10")
-        took = time.monotonic() - begun
-        tap.ok(f"{stopped} has not answered yet" in said and next_.returncode == 0 and (SANITIZED or took < 5),
-               f"one that is killed while it waits for {stopped} keeps nobody waiting", f"{said}{took} s {next_}")
+        next_ = three.ctl("knob", "set", "default_k=25", "hint_queue_max=10", "k_max=10", timeout=AT_ONCE)
+        tap.ok(f"{stopped} has not answered yet" in said and next_.returncode == 0,
+               f"one that is killed while it waits for {stopped} keeps nobody waiting", f"{said} {next_}")
     three.kill("policy")
 
 
@@ -133,7 +129,7 @@ def check_waiting(three):
     single = three.ctl("knob", "set", "default_k=28")
     admin.kill()
     admin.wait()
-    out, err = waits.communicate(timeout=120)
+    out, err = finish(waits, 120)
     tap.ok("verifier has not answered yet" in said and waits.returncode == 0 and out == "verifier.default_k: 28 -> 30\nexpert-cache.hint_queue_max: 10 -> 40\n",
            "a batch that had to wait for a process is made", said + out + err)
     tap.ok(single.returncode == 0 and changes(three.history("default_k"))[-2:] == [("set", "25", "28"), ("set", "28", "30")],

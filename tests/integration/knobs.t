@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import (DRAFTS, PROCESSES, ROOT, SAMPLED, SANITIZED, TARGET, Service, Tap, difference, ended, program, prompts,
+from outrider_test import (DRAFTS, PROCESSES, ROOT, SAMPLED, SANITIZED, TARGET, Service, Tap, difference, ended, finish, program, prompts,
                            reference, run, seeded, session_name, until)
 
 CHANGES = int(os.environ.get("OUTRIDER_KNOB_CHANGES", 300 if SANITIZED else 10000))
@@ -456,14 +456,13 @@ class Configured(Service):
 def check_stopped():
     """What a process that does not answer is waited for, and what is said of it."""
     with Service(options=("--watchdog", "0")) as service:
-        pid = service.pid("policy")
-        os.kill(pid, signal.SIGSTOP)
+        pid = service.end("policy", signal.SIGSTOP)
         waiting = subprocess.Popen([program("outriderctl"), "--runtime-dir", service.runtime, "knob", "set", "k_max=5"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         # The command ends only when the process goes on, which is after this line came.
         line = waiting.stderr.readline()
         os.kill(pid, signal.SIGCONT)
-        out, errors = waiting.communicate(timeout=60)
+        out, errors = finish(waiting, 60)
         tap.ok(line == "outriderctl: policy has not answered yet; waiting 10 s at most\n" and not errors and
                waiting.returncode == 0 and out == "policy.k_max: 15 -> 5\n", "who waits for a stopped process is told for which",
                line + out + errors)
@@ -472,7 +471,7 @@ def check_stopped():
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         line = waiting.stderr.readline()
         os.kill(pid, signal.SIGCONT)
-        out, errors = waiting.communicate(timeout=60)
+        out, errors = finish(waiting, 60)
         tap.ok(json.loads(line) == {"notice": "policy has not answered yet; waiting 3 s at most"} and not errors and
                json.loads(out)["policy"] == "yield", "with JSON by JSON", line + errors)
         os.kill(pid, signal.SIGSTOP)

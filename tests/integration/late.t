@@ -97,7 +97,7 @@ def lost_while_stopped(service, tokens, until_emitted):
     try:
         request = {"max_tokens": tokens, "ignore_eos": True, "k": 0}
         process, results = service.swarm_start([{**request, "tokens": ids[i % 4]} for i in range(SIDE_BY_SIDE)], SIDE_BY_SIDE)
-        until(lambda: figure(*out) - before >= until_emitted)
+        until(lambda: figure(*out) - before >= until_emitted, 600)
     finally:
         os.kill(pid, signal.SIGCONT)
     short = [r for r in results() if len(r["tokens"]) != tokens]

@@ -3,21 +3,21 @@
 nobody crashes, and the processes end so that they are started again with what is there, of which nothing that a predecessor
 kept in memory is a part."""
 import contextlib
-import json
 import math
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from gguf_file import Gguf
-from outrider_test import TARGET, Service, Tap, difference, finish, program, prompts, reference, run, until
+from outrider_test import TARGET, Service, Tap, difference, prompts, reference, until
 
 TOKENS = 900
+# Clients that take nothing keep their answers.
+PATIENT = ("verifier.client_timeout=1h",)
 tap = Tap()
 if not TARGET.exists():
     tap.skip("a lost model", f"{TARGET.name} is not there")
@@ -51,23 +51,14 @@ def true_prefix(result, want):
 def lose(how, sets, options=()):
     shutil.copy(TARGET, model)
     name = f"{how.__name__} with {', '.join(sets) or 'the defaults'} {' '.join(options)}".strip()
-    requests = [{"tokens": ids, "max_tokens": TOKENS, "seed": i, "ignore_eos": True, "progress": True, "logits_hash": True}
-                for i, ids in enumerate(asked)]
-    with Service(model=model, sets=sets, options=options) as service, open(home / "progress", "w") as progress:
+    requests = [request_of(i, TOKENS) for i in range(4)]
+    with Service(model=model, sets=(*sets, *PATIENT), options=options) as service:
         before = service.processes()
-        verifier = before["verifier"]
-        swarm = subprocess.Popen([program("tests/swarm"), str(service.runtime), "4"], stdin=subprocess.PIPE,
-                                 stdout=subprocess.PIPE, stderr=progress, text=True)
-        swarm.stdin.write("".join(json.dumps(r) + "\n" for r in requests))
-        swarm.stdin.close()
-        swarm.stdin = None
-        running = until(lambda: (home / "progress").stat().st_size > 20, 30, every=0.001)
-        os.kill(verifier, signal.SIGSTOP)  # so that no session ends before the file has changed
+        _, results = service.swarm_held(requests, concurrent=4)
         said = how()
-        os.kill(verifier, signal.SIGCONT)
-        results = [json.loads(line) for line in finish(swarm, 120)[0].splitlines()]
+        results = results()
         errors = [r.get("error", "") for r in results]
-        tap.ok(running and len(results) == 4 and all(said in e and str(model) in e for e in errors),
+        tap.ok(len(results) == 4 and all(said in e and str(model) in e for e in errors),
                f"{name}: every session ends with that error", errors)
         tap.ok(all(true_prefix(r, e) for r, e in zip(results, expected)), f"{name}: what was sent before it is true",
                [len(r["tokens"]) for r in results])
@@ -183,18 +174,6 @@ def changed_while_the_cache_was_killed():
         tap.ok(not difference(now, want), "and the one that is there is served", f"{difference(now, want)}\n{service.log_text()}")
 
 
-def begin(service, requests, name):
-    """The requests in the background, once some of their tokens have come; returns the process."""
-    with open(home / name, "w") as progress:
-        swarm = subprocess.Popen([program("tests/swarm"), str(service.runtime), "4"], stdin=subprocess.PIPE,
-                                 stdout=subprocess.PIPE, stderr=progress, text=True)
-    swarm.stdin.write("".join(json.dumps({**r, "progress": True}) + "\n" for r in requests))
-    swarm.stdin.close()
-    swarm.stdin = None
-    until(lambda: (home / name).stat().st_size > 20, 30, every=0.001)
-    return swarm
-
-
 def restarted(service, meanwhile):
     """Verifier and cache are killed, and others take their place, in a world that has changed meanwhile."""
     pids = {n: pid for n, pid in service.processes().items() if n in ("verifier", "expert-cache")}
@@ -220,10 +199,10 @@ def answers_under_way():
     requests = [request_of(i, TOKENS) for i in range(4)]
     for name, meanwhile in (("replaced", in_its_place), ("written to behind its times", lambda: change_behind_times(one_swapped))):
         shutil.copy(TARGET, model)
-        with Service(model=model, options=("--budget", "30%")) as service:
-            swarm = begin(service, requests, "progress")
+        with Service(model=model, options=("--budget", "30%"), sets=PATIENT) as service:
+            _, results = service.swarm_held(requests, concurrent=4)
             restarted(service, meanwhile)
-            results = [json.loads(line) for line in finish(swarm, 120)[0].splitlines()]
+            results = results()
             cut_off = [i for i, r in enumerate(results) if "another model" in r.get("error", "") and true_prefix(r, expected[i])]
             begun_again = [i for i, r in enumerate(results) if not difference(r, after[i])]
             tap.ok(len(cut_off) + len(begun_again) == 4 and cut_off,
@@ -240,27 +219,22 @@ def what_loses_nothing():
     """Another mode, one more name, another name for a while: the service goes on, and so do answers over a restart of it."""
     shutil.copy(TARGET, model)
     requests = [request_of(i, TOKENS) for i in range(4)]
-    with Service(model=model, options=("--budget", "30%")) as service:
+    with Service(model=model, options=("--budget", "30%"), sets=PATIENT) as service:
         until(lambda: service.digested() == model.stat().st_size)
-        swarm = begin(service, requests, "progress")
+        _, results = service.swarm_held(requests, concurrent=4)
         before = service.processes()
         seen = []
         for n, touch in enumerate((lambda: model.chmod(0o640), lambda: os.link(model, home / "link.gguf"), there_and_back), 1):
             touch()
-            seen.append(until(lambda n=n: all(service.whole_log().count(f"{who}: {model}: something touched the file") == n
-                                              for who in ("verifier", "expert-cache"))))
+            seen.append(until(lambda n=n: all(service.whole_log().count(f"{who}: {model}: {what}") == n for who in ("verifier", "expert-cache")
+                                              for what in ("something touched the file", "every byte was compared"))))
         same = service.processes() == before and all(seen)
-        # The first answers may be at their end by now, and on a busy machine even those that are asked for anew.
-        swarms = [swarm]
-        for n in range(5):
-            swarms.append(begin(service, requests, f"again{n}"))
-            restarted(service, lambda: None)
-            if until(lambda: "took over" in service.whole_log(), 5):
-                break
-        results = [json.loads(line) for one in swarms for line in finish(one, 300)[0].splitlines()]
+        restarted(service, lambda: None)
+        until(lambda: "took over" in service.whole_log())
+        results = results()
         found = [d for i, r in enumerate(results) if (d := difference(r, expected[i % 4]))]
         log = service.whole_log()
-        tap.ok(same and len(results) == 4 * len(swarms) and not found and "taken over" not in log and "took over" in log,
+        tap.ok(same and len(results) == 4 and not found and "taken over" not in log and "took over" in log,
                "a model file that gets another mode and another name is the same model, to successors too",
                f"{seen} {found}\n{service.log_text()}")
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import ROOT, SAMPLED, Service, Tap, difference, program, prompts, reference, run
+from outrider_test import ROOT, SAMPLED, Service, Tap, difference, program, prompts, reference, run, until
 
 HEADS = ROOT / "tests" / "data" / "golden" / "heads"
 MODEL, ADAPTER = HEADS / "target-qwen3moe.f32.gguf", HEADS / "mtp-qwen3moe.f32.gguf"
@@ -72,9 +72,8 @@ with Service(model=MODEL, options=("--adapter", ADAPTER, "--threads", 2, "--budg
 
     before = hints()
     service.swarm([request("greedy", i, 3, logit_bias=FEW) for i in range(len(ids))])
-    tap.ok(hints() > before, "the drafter hints which experts they need", (before, hints()))
-    stopped = service.pid("drafter")
-    os.kill(stopped, signal.SIGSTOP)
+    tap.ok(until(lambda: hints() > before), "the drafter hints which experts they need", (before, hints()))
+    stopped = service.end("drafter", signal.SIGSTOP)
     result = service.swarm([request("greedy", i, 3, logit_bias=FEW) for i in range(len(ids))], concurrent=2)
     os.kill(stopped, signal.SIGCONT)
     tap.ok(not any(difference(r, biased["greedy"][i]) for i, r in enumerate(result)) and all(r["usage"]["accepted"] > 0 for r in result),
@@ -85,8 +84,8 @@ with Service(model=MODEL, options=("--adapter", ADAPTER, "--threads", 2, "--budg
         bias = FEW if round % 2 else None
         long = [request(mode, i, 3, **({"logit_bias": bias} if bias else {})) for mode in modes for i in range(len(ids))]
         process, results = service.swarm_start(long * 3, concurrent=4)
-        kills += service.kill("verifier")
-        service.wait_ready()
+        service.restart("verifier")
+        kills += 1
         for at, result in enumerate(results()):
             asked = at % len(long)
             mode, i = list(modes)[asked // len(ids)], asked % len(ids)

@@ -192,7 +192,7 @@ with Service(model=TARGET, draft=DRAFTS["small"]) as service:
     check_dashboard(parse(text))
     check_promtool(text)
     check_restart(gateway, service)
-    service.kill("verifier")
+    service.end("verifier")
     ok(until(lambda: value(parse(page(gateway)), "outrider_process_restarts_total", process="verifier") == 1 and
              value(parse(page(gateway)), "outrider_ready") == 1), "a restart of the verifier, after which it is ready")
     gateway.stop()

@@ -110,9 +110,9 @@ def harmless(name, first, second, options=(), sets=(), draft=None, parts=None):
             counts = {who: said(service, who, notice) for who in HOLDERS} if notice else {}
             proven = {who: said(service, who, "every byte was compared") for who in HOLDERS}
             act(path)
-            told = not notice or until(lambda c=counts: all(said(service, who, notice) > c[who] for who in HOLDERS), 5)
+            told = not notice or until(lambda c=counts: all(said(service, who, notice) > c[who] for who in HOLDERS))
             if notice == TOUCHED:
-                told &= until(lambda p=proven: all(said(service, who, "every byte was compared") > p[who] for who in HOLDERS), 5)
+                told &= until(lambda p=proven: all(said(service, who, "every byte was compared") > p[who] for who in HOLDERS))
             found += [f"{what}: {d}" for d in wrong(service, want, 1)]
             if not told or service.processes() != before:
                 found.append(f"{what}: the log says {told}, processes {before} are now {service.processes()}")

@@ -186,10 +186,7 @@ class Service:
 
     def digested(self):
         """Bytes of the model that the expert-cache can compare with what it read before."""
-        for process in self.status():
-            if process["name"] == "expert-cache":
-                return int(process.get("details", {}).get("digested_bytes", 0))
-        return 0
+        return int(self.details("expert-cache").get("digested_bytes", 0))
 
     def children(self):
         """{pid: name} of the processes that were started, whether they answer or not; none twice, but for a moment."""
@@ -282,6 +279,19 @@ class Service:
                 raise RuntimeError(f"swarm: status {process.returncode}: {errors[-2000:]}\n{self.log_text()}")
             return [json.loads(line) for line in out.splitlines()]
         return process, results
+
+    def swarm_held(self, requests, concurrent=1, tokens=8):
+        """The same, with a client that stops itself when its first answer has so many tokens, and goes on where results are waited for.
+        Until then no answer is complete that is longer than twice as many and what is computed ahead of clients (verifier.ahead_max)."""
+        process, results = self.swarm_start([{**r, "window": tokens, "hold": tokens} for r in requests], concurrent)
+        if not until(lambda: is_stopped(process.pid) or process.poll() is not None, every=0.01) or process.poll() is not None:
+            process.send_signal(signal.SIGCONT)
+            raise RuntimeError(f"no answer was caught: {results()}")
+
+        def go_on(timeout=300):
+            process.send_signal(signal.SIGCONT)
+            return results(timeout)
+        return process, go_on
 
     def swarm_under_kills(self, requests, victim, most, pause, **more):
         """The swarm's results, while the victim is killed up to `most` times, each time after pause(); and how often it was."""
@@ -401,26 +411,26 @@ def until(condition, timeout=60, every=0.05):
     return False
 
 
+def is_stopped(pid):
+    """Whether a process was stopped by a signal."""
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+
+
 def asleep(service):
     """The sessions that sleep, by their number."""
     return {str(s["uid"]): s for s in service.ctl_json("sessions")["sessions"] if s["state"] == "asleep"}
 
 
 def told_to_sleep(service, ask, n=10):
-    """Sends a request n times until an answer is told to sleep before it is complete: small models are quick. Returns the sessions that
-    sleep, the process that sent the last n, and the function that waits for their results."""
-    begun = lambda: [str(s["uid"]) for s in service.ctl_json("sessions")["sessions"] if s["state"] == "running" and s["output_tokens"] > 20]
-    for _ in range(20):
-        process, results = service.swarm_start([ask] * n, concurrent=n)
-        until(lambda: begun() or process.poll() is not None, 60, every=0.01)
-        told = [uid for uid in begun() if service.ctl("session", "sleep", uid).returncode == 0]
-        busy = lambda: [s for s in service.ctl_json("sessions")["sessions"] if str(s["uid"]) in told and s["state"] not in ("asleep", "done")]
-        # One may have ended in the pass in which it was told.
-        until(lambda: not busy(), 30)
-        if sleepers := asleep(service):
-            return sleepers, process, results
-        results()
-    raise RuntimeError(f"20 times {n} answers were complete before one could be told to sleep")
+    """Sends a request n times, whose answers are longer than what is computed ahead (Service.swarm_held), and tells those that have begun to
+    sleep. Returns the sessions that sleep, the process that sent them, which goes on, and the function that waits for its results."""
+    process, results = service.swarm_held([ask] * n, concurrent=n)
+    sessions = lambda: service.ctl_json("sessions")["sessions"]
+    told = [str(s["uid"]) for s in sessions() if s["state"] == "running" and service.ctl("session", "sleep", s["uid"]).returncode == 0]
+    if not told or not until(lambda: all(s["state"] == "asleep" for s in sessions() if str(s["uid"]) in told)):
+        raise RuntimeError(f"of {sessions()} {told} were told to sleep\n{service.log_text()}")
+    process.send_signal(signal.SIGCONT)
+    return {uid: s for uid, s in asleep(service).items() if uid in told}, process, results
 
 
 def seeded(default=20261121):

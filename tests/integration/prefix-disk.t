@@ -30,7 +30,7 @@ def request(i, **more):
 
 def sets(where, *more):
     return ("verifier.context=512", "verifier.kv_tokens=4096", f"verifier.prefix_dir={where}", "verifier.sleep_after=100ms",
-            "verifier.linger=100ms", *more)
+            "verifier.linger=100ms", "verifier.ahead_max=16", *more)
 
 
 def details(service):
@@ -61,18 +61,17 @@ def sleep_and_wake(service):
     """A session sleeps in the middle of its answer; the verifier is killed; it sleeps still, and goes on when it is woken."""
     long = reference(ids[0], 300, None, seed=9, extra=("--ignore-eos",))
     before, _, results = told_to_sleep(service, {**request(0), "max_tokens": 300, "seed": 9, "logits_hash": False})
-    until(lambda: "of its" in service.whole_log() and "sleeps: " in service.whole_log(), 30)
-    service.kill("verifier")
-    service.wait_ready()
+    saved = lambda: [int(n) for n in re.findall(r"sleeps: (\d+) of its", service.whole_log())]
+    until(lambda: max(saved(), default=0) >= 128)
+    service.restart("verifier")
     after = asleep(service)
     time.sleep(0.3)
     still = asleep(service)
     woken = [service.ctl("session", "wake", uid) for uid in before]
     wrong = [what for result in results() if (what := difference(result, long))]
-    saved = [int(n) for n in re.findall(r"sleeps: (\d+) of its", service.whole_log())]
     tap.ok(not wrong and not any(w.returncode for w in woken) and before.keys() == after.keys() == still.keys()
-           and all(after[uid]["output_tokens"] == still[uid]["output_tokens"] < 300 for uid in after) and max(saved, default=0) >= 128,
-           f"a session sleeps through the verifier's death and goes on when it is woken: the same bytes ({saved} tokens saved)",
+           and all(after[uid]["output_tokens"] == still[uid]["output_tokens"] < 300 for uid in after) and max(saved(), default=0) >= 128,
+           f"a session sleeps through the verifier's death and goes on when it is woken: the same bytes ({saved()} tokens saved)",
            f"{wrong}\n{woken}\n{before}\n{after}\n{still}\n{service.log_text()[-2000:]}")
     unknown = service.ctl("session", "sleep", "12345")
     tap.ok(unknown.returncode == os.EX_DATAERR and "session 12345: no such session here" in unknown.stderr, "a session that is not there is named",
@@ -86,10 +85,12 @@ def sleep_alone(service):
     service.ctl("knob", "set", "client_timeout=200ms")
     process.kill()
     process.wait()
+    # The others have no client either, and none is told to sleep.
+    until(lambda: {s["state"] for s in live()} == {"asleep"})
     time.sleep(1)
     still = {s["state"] for s in live()}
     service.ctl("knob", "set", "sleep_timeout=300ms")
-    until(lambda: not live(), 20)
+    until(lambda: not live())
     tap.ok(still == {"asleep"} and not live() and "cancelled: its client has accepted nothing" in service.whole_log(),
            "a session that sleeps is kept without its client for sleep_timeout, not for client_timeout",
            f"{still} {live()}\n{service.log_text()[-1500:]}")
@@ -108,10 +109,10 @@ def failing_disk(service, faults):
     faults.none()
     service.ctl("knob", "reset", "prefix_tokens")
     answers(service)
-    until(lambda: len(files(where)) >= 10, 20)
+    until(lambda: len(files(where)) >= 10)
     faults.fields.prefix_writes = 1
     (result,) = service.swarm([{**request(0), "tokens": list(reversed(ids[0]))}])
-    until(lambda: faults.fields.prefix_failed > failed, 20)
+    until(lambda: faults.fields.prefix_failed > failed)
     want = reference(list(reversed(ids[0])), TOKENS, None, seed=3, extra=("--ignore-eos",))
     tap.ok(not difference(result, want) and is_told(service, "cannot be written: Input/output error; such pages are not on disk"),
            "a write that fails: the same bytes, and the log says so", f"{details(service)}\n{service.log_text()[-1500:]}")
@@ -135,7 +136,7 @@ def damage(where):
 
 def is_told(service, *words):
     """The disk is looked at by a thread of its own."""
-    until(lambda: all(w in service.whole_log() for w in words), 20)
+    until(lambda: all(w in service.whole_log() for w in words))
     return all(w in service.whole_log() for w in words)
 
 
@@ -143,7 +144,7 @@ with tempfile.TemporaryDirectory(prefix="outrider-prefixes-") as where:
     with Service(sets=sets(where), options=("-v",)) as service:
         wrong, _ = answers(service)
         sleep_and_wake(service)
-        until(lambda: len(files(where)) >= 26, 20)
+        until(lambda: len(files(where)) >= 26)
     with Service(sets=sets(where), options=("-v",)) as service:
         again, found = answers(service)
         tap.ok(not wrong and not again and found >= 5 * 96, f"after everything was started again, {found} tokens are found on disk: the same bytes",
@@ -168,7 +169,7 @@ with tempfile.TemporaryDirectory(prefix="outrider-prefixes-") as where:
                f"{again} {found}\n{service.log_text()[-3000:]}")
     with Faults() as faults, Service(sets=sets(where), options=("-v",), env={} if WHY_NOT else faults.env) as service:
         answers(service)
-        until(lambda: len(files(where)) >= 10, 20)
+        until(lambda: len(files(where)) >= 10)
         if WHY_NOT:
             tap.skip("reads and writes that fail: the same bytes", WHY_NOT)
         else:
@@ -178,7 +179,7 @@ with tempfile.TemporaryDirectory(prefix="outrider-prefixes-") as where:
     with Service(model=TARGET_Q4, sets=sets(where, "verifier.prefix_disk=600K"), options=("-v",)) as service:
         told = is_told(service, f"{before} files are not used, and give way first: another model computed it")
         answers(service)
-        until(lambda: details(service)["disk_bytes"] <= 600 << 10 and details(service)["disk_saved_tokens"] > 0, 20)
+        until(lambda: details(service)["disk_bytes"] <= 600 << 10 and details(service)["disk_saved_tokens"] > 0)
         bytes_there = sum(map(size, files(where)))
         tap.ok(told and bytes_there <= 600 << 10 and details(service)["disk_found_tokens"] == 0,
                "files of another model are refused by their fingerprint and give way; the budget is kept", f"{before} {bytes_there} {details(service)}")
@@ -191,7 +192,7 @@ with tempfile.TemporaryDirectory(prefix="outrider-full-") as where:
         try:
             with Service(sets=sets(where), options=("-v",)) as service:
                 first, _ = answers(service)
-                until(lambda: details(service)["disk_failures"] > 0, 20)
+                until(lambda: details(service)["disk_failures"] > 0)
                 again, _ = answers(service)
                 tap.ok(not first and not again and is_told(service, "cannot be written: No space left on device")
                        and not list(Path(where).glob("*.part")), "a disk that is full: the same bytes, and the log says so",

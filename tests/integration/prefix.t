@@ -31,8 +31,7 @@ def request(m, i):
 
 
 def kept_tokens(service):
-    verifier = next(p for p in service.status() if p["name"] == "verifier")
-    return verifier["details"]["kv_kept_tokens"] if verifier.get("details") else -1
+    return service.details("verifier")["kv_kept_tokens"]
 
 
 def wrong(keys, results):
@@ -98,8 +97,7 @@ def turns(service, kill):
             possible.append((len(said) - 1) // 32 * 32)
             said += result["tokens"]
             if kill:
-                service.kill("verifier")
-                service.wait_ready()
+                service.restart("verifier")
     return found, possible, wrong
 
 
@@ -139,8 +137,7 @@ def windowed_turns(service):
         bad += [what] if (what := difference(result, want)) else []
         found.append((shared(service)[before:] or [0])[0])
         said += result["tokens"] + [random.randrange(380) for _ in range(9)]
-        service.kill("verifier")
-        service.wait_ready()
+        service.restart("verifier")
     return found, bad
 
 

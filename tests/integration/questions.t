@@ -13,7 +13,7 @@ from outrider_test import BUILD, TARGET, Service, Tap, program, prompts, referen
 tap = Tap()
 sdk = c.CDLL(str(BUILD / "liboutrider.so"))
 sdk.outrider_error.restype = sdk.outrider_end_name.restype = c.c_char_p
-WAIT_MS = 60000
+WAIT_MS = 300000
 TOKENS, EVENT_DONE = 60, 2
 
 
@@ -109,7 +109,8 @@ def refusal(call):
     return None
 
 
-with Service(sets=("verifier.linger=1h",)) as service:
+# The plain kernels take some time for a prompt on any machine.
+with Service(sets=("verifier.linger=1h", "verifier.kernels=scalar", "verifier.threads=1")) as service:
     client = Client(service)
     texts = ["Hello, world", "", "  two  spaces\n\tand a tab", "Überraschung 東京 🎈", "<|im_start|>user\n" * 3, "x" * 40000]
     for text in texts:
@@ -142,21 +143,26 @@ with Service(sets=("verifier.linger=1h",)) as service:
     tap.ok(ids != client.tokenize(text, 2), "in which a control token that a person wrote is none", ids)
 
     # Asked while a long prompt is computed: the engine is busy for as long as nothing of its answer is there.
-    long = [i % 200 + 5 for i in range(1000)]
-    busy = Client(service)
-    stream = busy.start(long, 0, 1)
-    done = threading.Event()
-    asked = 0
-    thread = threading.Thread(target=lambda: (busy.take(stream), done.set()))
-    thread.start()
-    while not done.is_set():
-        client.tokenize("Hello, world")
-        asked += not done.is_set()
-    thread.join()
-    sdk.outrider_stream_free(c.byref(stream))
-    busy.close()
-    tap.note(f"{asked} questions while a prompt of {len(long)} tokens was computed")
-    tap.ok(asked >= 3, "questions are answered while a prompt is computed", asked)
+    most = 0
+    for turn in range(50):  # a quick machine computes a prompt between two questions
+        long = [(i + turn) % 200 + 5 for i in range(1000)]  # whose beginning was not computed before
+        busy = Client(service)
+        stream = busy.start(long, 0, 1)
+        done = threading.Event()
+        asked = 0
+        thread = threading.Thread(target=lambda: (busy.take(stream), done.set()))
+        thread.start()
+        while not done.is_set():
+            client.tokenize("Hello, world")
+            asked += not done.is_set()
+        thread.join()
+        sdk.outrider_stream_free(c.byref(stream))
+        busy.close()
+        most = max(most, asked)
+        if most >= 3:
+            break
+    tap.note(f"{most} questions while a prompt of {len(long)} tokens was computed")
+    tap.ok(most >= 3, "questions are answered while a prompt is computed", most)
 
     # The same number and request from somebody else.
     prompt = prompts(1)[0]

@@ -5,10 +5,10 @@ import struct
 GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 
 
-def connect(path, kind=socket.SOCK_STREAM, timeout=10):
+def connect(path, kind=socket.SOCK_STREAM, timeout=60):
     s = socket.socket(socket.AF_UNIX, kind)
     # A connect that waits while the other end's backlog is full, but not for ever.
-    s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", timeout, 0))
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", min(timeout, 10), 0))
     s.connect(str(path))
     s.settimeout(timeout)
     return s
@@ -86,7 +86,7 @@ def parse(data):
 class Peer:
     """A ZeroMQ DEALER made of bytes."""
 
-    def __init__(self, path, kind=b"DEALER", timeout=10):
+    def __init__(self, path, kind=b"DEALER", timeout=60):
         self.socket = connect(path, timeout=timeout)
         self.socket.sendall(GREETING + ready(kind))
         self.exactly(64)

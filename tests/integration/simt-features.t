@@ -85,7 +85,7 @@ def exact(service):
                 service.restart("policy")
                 return False
             return True
-        tap.ok(done.returncode == 0 and until(drafted, 120) and not why, f"{name}: the model's bytes", f"{done.stderr} {why}")
+        tap.ok(done.returncode == 0 and until(drafted, 600) and not why, f"{name}: the model's bytes", f"{done.stderr} {why}")
     # The policy judges nodes once it knows what passes cost, if it drafts then.
     tap.note(f"the nodes of a tree {'were' if service.ctl_json('policy', 'explain')['tree'] else 'were not'} judged by their experts")
     for name, group in EXACT.items():
@@ -133,7 +133,7 @@ def both(ask):
     def same():
         pair[:] = ask(cpu), ask(gpu)
         return pair[0][0] == pair[1][0]
-    until(same, 300)
+    until(same, 900)
     return pair[0][1], pair[1][1]
 
 

@@ -7,7 +7,8 @@
  * "logprobs", "coupling", "grammar": [kind, source], "ignore_eos", "logits_hash", "stop": [...], "replay": [...], "draft_nodes", "draft_width",
  * "replay_error", "cancel_after": tokens, "deadline_ms", "class": name, "repeat_window", "logit_bias": {"id": bias}, "window": tokens
  * the service may send ahead, "resume": "uid" and "have" (the session of another process, from that token on),
- * "audit": [tokens] (checks an answer; the result then has "picked"), "progress": true (a line {"job", "uid", "have", "tokens"} on stderr whenever tokens come)}. A result: {"tokens",
+ * "audit": [tokens] (checks an answer; the result then has "picked"), "progress": true (a line {"job", "uid", "have", "tokens"} on stderr whenever tokens come),
+ * "hold": tokens (when the first answer has so many, swarm stops itself by SIGSTOP; SIGCONT lets it go on)}. A result: {"tokens",
  * "text", "logits_hash", "logprobs", "end", "usage"} or {"error", "code"}.
  */
 #include "client/include/outrider.h"
@@ -15,9 +16,11 @@
 #include <errno.h>
 #include <jansson.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sysexits.h>
 
 struct job {
@@ -347,6 +350,14 @@ static int next_event(struct outrider *client, struct outrider_stream **stream,
 	return code;
 }
 
+/* Stands still until it is sent SIGCONT: answers that are longer than what is computed ahead of their
+ * client are not complete meanwhile. It ends with who started it. */
+static void hold(void)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	raise(SIGSTOP);
+}
+
 /* The job of a stream, which is one of those from `first` on. */
 static struct job *job_of(struct job *first, const struct outrider_stream *stream)
 {
@@ -392,6 +403,7 @@ int main(int argc, char **argv)
 	struct job *jobs;
 	size_t n = read_jobs(&jobs), started = 0, ended = 0;
 	size_t first = 0; /* jobs before it have ended */
+	bool held = false;
 	while (ended < n) {
 		while (started < n && started - ended < concurrent)
 			job_start(client, &jobs[started++]);
@@ -405,6 +417,12 @@ int main(int argc, char **argv)
 			job_take(job, event);
 		else
 			job_fail(job, code);
+		const json_t *most = json_object_get(job->spec, "hold");
+		if (!held && most &&
+			(json_int_t)json_array_size(job->tokens) >= json_integer_value(most)) {
+			held = true;
+			hold();
+		}
 		if (job->ended) {
 			ended++;
 			outrider_stream_free(&job->stream);
