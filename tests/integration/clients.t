@@ -253,9 +253,12 @@ def maximal(service):
 def bounded_queue():
     with Service(sets=("verifier.sessions_max=2", "verifier.queue_max=2", "verifier.client_timeout=3s",
                        "verifier.threads=1")) as service:
-        results = service.swarm([ask(i) for i in range(16)], concurrent=16)
-        taken = [i for i, r in enumerate(results) if "error" not in r]
-        refused = [r for r in results if "error" in r]
+        for _ in range(20):  # a quick machine may answer some before the last has come
+            results = service.swarm([ask(i) for i in range(16)], concurrent=16)
+            taken = [i for i, r in enumerate(results) if "error" not in r]
+            refused = [r for r in results if "error" in r]
+            if refused:
+                break
         tap.ok(len(taken) >= 4 and len(refused) > 0 and not differences([results[i] for i in taken], [greedy[i] for i in taken]),
                "with places for 2 and a queue for 2, four of 16 are answered", results)
         tap.ok(all(r["code"] == 16 and "2" in r["error"] and "queue" in r["error"] for r in refused),

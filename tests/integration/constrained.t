@@ -147,7 +147,7 @@ def trees(service, expected):
 def killed(service, expected, victim, rounds):
     wrong, kills, most = [], 0, 4 * rounds
     keys = list(itertools.product(GRAMMARS, MODES, range(len(ids))))
-    while rounds > 0 or not kills:  # a quick machine may answer all before the first kill
+    while rounds > 0 or not kills:  # a quick machine may answer all of them first
         rounds -= 1
         batch = [request(*key, k=random.choice((-1, 0, 3, 15)), draft_method=random.choice(("ngram", "model"))) for key in keys]
         process, results = service.swarm_start(batch, concurrent=6)

@@ -158,8 +158,9 @@ def nothing_per_token(k):
         service.swarm([request])
         end = calls.of(pids)
         made = {name: (end[name][0] - start[name][0], end[name][1] - start[name][1]) for name in end}
-        told = {"verifier", "expert-cache"}  # a message, at most, about the memory that is there
-        tap.ok(all(sock == 0 and ctl <= 2 * (name in told) for name, (ctl, sock) in made.items()),
+        # The verifier tells of its memory when that has grown by a 64th, and when it grows no more: once, on a machine that is quick.
+        told = {"verifier", "expert-cache"}
+        tap.ok(all(sock == 0 and ctl <= TOKENS // 15 * (name in told) for name, (ctl, sock) in made.items()),
                f"K = {k}: {TOKENS} tokens make no call on any of them, but for a change of memory", made)
         tap.ok(end["verifier"][2] - start["verifier"][2] > 10, f"K = {k}: while the client is sent its tokens", (start, end))
 

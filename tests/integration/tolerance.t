@@ -16,13 +16,13 @@ def close(a, b):
     return abs(a - b) <= 1e-3 * max(abs(a), abs(b), 1e-3)
 
 
-with Service(draft=DRAFTS["aligned"], sets=("policy.policy=static:0",)) as service, tempfile.TemporaryDirectory() as folder:
+with Service(draft=DRAFTS["aligned"], sets=("policy.policy=static:0", "verifier.draft_wait=10s")) as service, tempfile.TemporaryDirectory() as folder:
     none = service.ctl("tolerance")
     ok(none.returncode == os.EX_DATAERR and "no session has had an iteration" in none.stderr, "before any session there is nothing to tell", none)
     for clients in (1, 2):
         for k in (0, 2, 0, 2):
             run(program("outrider-bench"), "load", "--runtime-dir", service.runtime, "--arrivals", "closed", "--clients", clients,
-                "--requests", 2 * clients, "--output-tokens", 40, "--k", k)
+                "--requests", 2 * clients, "--output-tokens", 120, "--k", k)
     told = service.ctl_json("tolerance")
     points = {(p["sessions"], p["gamma"]): p for p in told["points"]}
     ok({(1, 0), (1, 2), (2, 0), (2, 2)} <= set(points), "there is a curve for each size of batch that was seen", sorted(points))
