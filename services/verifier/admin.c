@@ -119,7 +119,7 @@ static bool model(const struct front *front, Outrider__Envelope *reply)
 	out->path = strdup(front->regions->header.model_path);
 	out->arch = strdup(config->arch->name);
 	out->kernels = strdup(front->backend->variant);
-	out->kv_type = strdup(kv_type_name(front->regions->kv_layout.type));
+	out->kv_type = strdup(kv_type_name(verifier_config_kv_type(front->config, front->model)));
 	out->n_context = (uint32_t)front->config->context;
 	out->n_vocab = config->n_vocab;
 	out->n_layers = config->n_layers;
@@ -295,16 +295,15 @@ static void detail_disk(const struct front *front, struct daemon_details *to)
 {
 	const struct engine_disk *of = &front->engine->disk;
 
-	if (of->disk == NULL)
+	if (!atomic_load_explicit(&of->there, memory_order_relaxed))
 		return;
-	const struct prefix_disk_counts *counts = prefix_disk_counts(of->disk);
 	const struct {
 		const char *name;
 		const _Atomic uint64_t *value;
 	} all[] = {
-		{"disk_bytes", &counts->bytes},
-		{"disk_files", &counts->files},
-		{"disk_failures", &counts->failed},
+		{"disk_bytes", &of->counts.bytes},
+		{"disk_files", &of->counts.files},
+		{"disk_failures", &of->counts.failed},
 		{"disk_saved_tokens", &of->saved_tokens},
 		{"disk_found_tokens", &of->recalled_tokens},
 	};
@@ -349,7 +348,7 @@ void admin_detail(void *arg, struct daemon_details *to)
 			&front->engine->kept_tokens, memory_order_relaxed));
 	daemon_detail(to, "kv_kept_states", "%llu",
 		(unsigned long long)atomic_load_explicit(
-			&front->engine->kv.snapshots.n_used, memory_order_relaxed));
+			&front->engine->kept_states, memory_order_relaxed));
 	daemon_detail(to, "cached_tokens", "%llu",
 		(unsigned long long)atomic_load_explicit(
 			&front->engine->cached_total, memory_order_relaxed));

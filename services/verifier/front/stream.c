@@ -126,12 +126,12 @@ static int send_to(struct front *front, uint32_t index, Outrider__Envelope *enve
 
 static void fill_accepted(struct front *front, Outrider__Accepted *out)
 {
+	enum kv_type type = verifier_config_kv_type(front->config, front->model);
+
 	out->generation = daemon_generation(front->daemon);
 	out->arithmetic = verifier_config_arithmetic(front->config);
-	out->engine =
-		front->model->fingerprint ^ front->regions->header.other_stamps ^
-		((uint64_t)front->regions->kv_layout.type + 1 + ((uint64_t)out->arithmetic << 8)) *
-			0x9E3779B97F4A7C15u;
+	out->engine = front->model->fingerprint ^ front->regions->header.other_stamps ^
+		      ((uint64_t)type + 1 + ((uint64_t)out->arithmetic << 8)) * 0x9E3779B97F4A7C15u;
 }
 
 void stream_accepted(struct front *front, uint32_t index)

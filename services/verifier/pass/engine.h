@@ -121,8 +121,8 @@ struct engine {
 
 	/* Read by the front without ordering, as hints. */
 	_Atomic uint64_t iterations_total, output_total, progress;
-	/* prompt tokens that sessions found in the KV cache; tokens kept there now */
-	_Atomic uint64_t cached_total, kept_tokens;
+	/* prompt tokens that sessions found in the KV cache; tokens and states kept there now */
+	_Atomic uint64_t cached_total, kept_tokens, kept_states;
 	/* Late drafts: of sessions that sat a pass out for that, and of sessions that took part
 	 * without. */
 	_Atomic uint64_t late_out, late_without;

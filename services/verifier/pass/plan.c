@@ -62,8 +62,8 @@ static void choose_stops(const struct engine *engine, struct engine_session *s)
 	sched->page = states ? KV_PAGE_CELLS : 0;
 	if (met >= sched->n_kv + STOP_TOKENS && met < last)
 		sched->stops[i++] = met;
-	if (states && last >= (i > 0 ? met : sched->n_kv / KV_PAGE_CELLS * KV_PAGE_CELLS) +
-				      STOP_TOKENS)
+	if (states &&
+		last >= (i > 0 ? met : sched->n_kv / KV_PAGE_CELLS * KV_PAGE_CELLS) + STOP_TOKENS)
 		sched->stops[i] = last;
 }
 
@@ -138,6 +138,8 @@ void pass_sweep(struct engine *engine, const struct pass *pass)
 	recall_save(engine, now_ns);
 	atomic_store_explicit(&engine->kept_tokens, (uint64_t)engine->kv.n_kept * KV_PAGE_CELLS,
 		memory_order_relaxed);
+	atomic_store_explicit(
+		&engine->kept_states, engine->kv.snapshots.n_used, memory_order_relaxed);
 }
 
 /* Drops what a session has of a fast chunk that it has not whole: a predecessor's pages, or what came

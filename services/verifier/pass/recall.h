@@ -56,7 +56,7 @@ struct recall_loose {
 };
 
 struct engine_disk {
-	struct prefix_disk *disk; /* NULL: nothing is kept on disk */
+	struct prefix_disk *disk; /* NULL: nothing is kept on disk; the engine's thread */
 	uint64_t *seen_ns; /* [n_pages] since when a page could be saved; 0: it cannot */
 	uint32_t next; /* the page, or with recurrent layers the snapshot, that is looked at next */
 	struct recall_loose loose[PREFIX_BUFFERS];
@@ -65,7 +65,10 @@ struct engine_disk {
 	 * none are needed, because this process sees the snapshots. */
 	struct buffer states;
 	bool state_written, state_read; /* the place is in use */
-	/* tokens that were written, and that were read; any thread */
+	/* Any thread, also while the disk is closed and opened again for a cache of another size:
+	 * whether there is one, and tokens that were written, and that were read. */
+	_Atomic bool there;
+	struct prefix_disk_counts counts;
 	_Atomic uint64_t saved_tokens, recalled_tokens;
 };
 

@@ -43,6 +43,7 @@ int recall_open(struct engine *engine, struct error *err)
 			.state_bytes = recurrent_state_bytes(&layout->states)},
 		.wake = wake,
 		.arg = engine,
+		.counts = &engine->disk.counts,
 	};
 	struct error why;
 
@@ -59,6 +60,7 @@ int recall_open(struct engine *engine, struct error *err)
 		return error_set(err, ENOMEM, "no memory for a list of %u pages", layout->n_pages);
 	if (prefix_disk_open(&options, &engine->disk.disk, &why) != 0)
 		log_error("%s: beginnings of prompts are not kept on disk", why.text);
+	atomic_store_explicit(&engine->disk.there, engine->disk.disk != NULL, memory_order_relaxed);
 	return 0;
 }
 

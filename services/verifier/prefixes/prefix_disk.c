@@ -31,9 +31,9 @@ static void ring(const struct prefix_disk *disk)
 
 static void count(struct prefix_disk *disk)
 {
-	atomic_store_explicit(&disk->counts.bytes, disk->index.bytes, memory_order_relaxed);
+	atomic_store_explicit(&disk->counts->bytes, disk->index.bytes, memory_order_relaxed);
 	atomic_store_explicit(
-		&disk->counts.files, disk->index.n_used + disk->n_others, memory_order_relaxed);
+		&disk->counts->files, disk->index.n_used + disk->n_others, memory_order_relaxed);
 }
 
 /* ---- The engine's thread. ---- */
@@ -179,11 +179,6 @@ bool prefix_disk_busy(struct prefix_disk *disk)
 	bool busy = disk->n_writing > 0;
 	pthread_mutex_unlock(&disk->lock);
 	return busy;
-}
-
-const struct prefix_disk_counts *prefix_disk_counts(const struct prefix_disk *disk)
-{
-	return &disk->counts;
 }
 
 /* ---- Files. ---- */
@@ -335,7 +330,7 @@ static void write_ended(struct prefix_disk *disk, struct prefix_buffer *buffer, 
 	if (rc != 0) {
 		prefix_disk_name(id, PREFIX_PART, part);
 		(void)unlinkat(disk->dir, part, 0);
-		counter_add(&disk->counts.failed, 1);
+		counter_add(&disk->counts->failed, 1);
 		log_limited(LOG_LEVEL_NOTICE,
 			"prefix file %s/%s cannot be written: %s; such pages are not on disk, and "
 			"are computed again",
@@ -352,7 +347,7 @@ static void write_ended(struct prefix_disk *disk, struct prefix_buffer *buffer, 
 	pthread_mutex_unlock(&disk->lock);
 	if (rc != 0)
 		return;
-	counter_add(&disk->counts.written, 1);
+	counter_add(&disk->counts->written, 1);
 	/* The page before it could not be written: see lose. */
 	if (e == PREFIX_NONE)
 		unlink_id(disk, id);
@@ -390,14 +385,14 @@ static void read_ended(struct prefix_disk *disk, struct prefix_buffer *buffer, i
 	else
 		rc = check_read(disk, buffer, &err);
 	if (rc != 0) {
-		counter_add(&disk->counts.failed, 1);
+		counter_add(&disk->counts->failed, 1);
 		log_limited(LOG_LEVEL_NOTICE,
 			"prefix file %s/%016llx" PREFIX_END
 			" is not used: %s; its tokens are computed again",
 			disk->path, (unsigned long long)id, err.text);
 		lose(disk, id);
 	} else {
-		counter_add(&disk->counts.read, 1);
+		counter_add(&disk->counts->read, 1);
 	}
 	pthread_mutex_lock(&disk->lock);
 	if (rc == 0 && (e = prefix_index_id(&disk->index, id)) != PREFIX_NONE)
@@ -616,6 +611,7 @@ int prefix_disk_open(
 	disk->content_bytes = options->content_bytes;
 	disk->wake = options->wake;
 	disk->arg = options->arg;
+	disk->counts = options->counts;
 	pthread_mutex_init(&disk->lock, NULL);
 	int rc = allocate(disk, options, err);
 	if (rc == 0)

@@ -20,6 +20,12 @@ enum {
 	PREFIX_WRITES = 4, /* buffers that are being written at most */
 };
 
+/* For the status; any thread. */
+struct prefix_disk_counts {
+	_Atomic uint64_t bytes, files; /* on disk now */
+	_Atomic uint64_t written, read, failed; /* files since the start */
+};
+
 struct prefix_disk_options {
 	const char *dir;
 	uint64_t budget; /* bytes of all files together */
@@ -28,16 +34,11 @@ struct prefix_disk_options {
 	/* Called by the thread when a buffer was read, or is free again. */
 	void (*wake)(void *arg);
 	void *arg;
+	struct prefix_disk_counts *counts; /* outlives the disk; the next one goes on with it */
 };
 
 struct prefix_buffer;
 struct prefix_disk;
-
-/* For the status; any thread. */
-struct prefix_disk_counts {
-	_Atomic uint64_t bytes, files; /* on disk now */
-	_Atomic uint64_t written, read, failed; /* files since the start */
-};
 
 /* Memory for buffers, whatever is on disk. */
 uint64_t prefix_disk_memory(uint64_t content_bytes);
@@ -47,7 +48,6 @@ int prefix_disk_open(
 	const struct prefix_disk_options *options, struct prefix_disk **out, struct error *err);
 /* Waits for the writes that were given. */
 void prefix_disk_close(struct prefix_disk **disk);
-const struct prefix_disk_counts *prefix_disk_counts(const struct prefix_disk *disk);
 
 /* The engine's thread, from here on. */
 

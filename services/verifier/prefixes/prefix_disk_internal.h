@@ -47,7 +47,7 @@ struct prefix_disk {
 	uint32_t n_flying; /* buffers that the thread works on; the thread's */
 	pthread_t thread;
 	bool started;
-	struct prefix_disk_counts counts;
+	struct prefix_disk_counts *counts;
 
 	pthread_mutex_t lock; /* of all that follows; never held during a read or write */
 	struct prefix_index index;

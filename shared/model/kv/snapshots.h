@@ -62,7 +62,7 @@ struct snapshots {
 	uint64_t worth; /* of the one that went last */
 	/* offset in the store of [n] states of so many bytes; 0 bytes: of windows */
 	size_t at, bytes;
-	_Atomic uint64_t n_used; /* any thread may read it */
+	uint64_t n_used;
 	struct snapshot_sums *sums; /* NULL: sums are made at once; owned */
 };
 
