@@ -284,7 +284,8 @@ uint64_t engine_kept_tokens(struct engine *engine)
 
 void engine_lose_kv(struct engine *engine, struct engine_session *s)
 {
-	kv_seq_exit(&engine->kv, &s->seq);
+	if (s->seq.owner != 0)
+		kv_seq_exit(&engine->kv, &s->seq);
 	recall_end(engine, s);
 	/* The next sweep looks at it: a session with an expert budget cannot go on. */
 	atomic_fetch_or_explicit(&engine->changed[s->index / 64], UINT64_C(1) << s->index % 64,

@@ -71,6 +71,8 @@ void recall_close(struct engine *engine)
 		engine->disk.states.backend->ops->free(&engine->disk.states);
 	free(engine->disk.seen_ns);
 	engine->disk.seen_ns = NULL;
+	engine->disk.n_loose = engine->disk.next = 0;
+	engine->disk.state_written = engine->disk.state_read = false;
 }
 
 /* Whether the page is on disk, or is being written. */

@@ -29,12 +29,11 @@ static void drop(struct engine *engine)
 	for (uint32_t i = 0; i < engine->n_live; i++) {
 		struct engine_session *s = engine_live(engine, i);
 
-		if (s->seq.owner != 0)
-			engine_lose_kv(engine, s);
+		/* Also of one that has no pages yet: it may wait for some from the disk. */
+		engine_lose_kv(engine, s);
 		s->last_snapshot = KV_NONE;
 	}
 	recall_close(engine);
-	engine->disk.n_loose = engine->disk.next = 0;
 	/* Its graphs know where cells lie. */
 	if (engine->cached != NULL)
 		experts_cached_queue(engine->cached, NULL);
