@@ -30,7 +30,7 @@ void slots_hold(struct experts_cached *cached, enum held_kind kind, uint32_t slo
 static void view_spare(struct experts_cached *cached, uint32_t i,
 	const void *const from[EXPERT_PARTS], enum matrix_layout layout, struct expert_view *view)
 {
-	view->index = i;
+	*view = (struct expert_view){.index = i};
 	uint32_t spare = device_spare_take(&cached->spare, cached->q,
 		&cached->geometry.layers[cached->layer], from, layout, view);
 	slots_hold(cached, HELD_SPARE, spare, cached->experts[i]);
@@ -87,7 +87,7 @@ static void view_file(struct experts_cached *cached, uint32_t i, struct expert_v
 {
 	const struct layer *layer = &cached->source.model->layers[cached->layer];
 	uint32_t expert = cached->experts[i];
-	view->index = i;
+	*view = (struct expert_view){.index = i};
 	if (cached->spare.n > 0) {
 		const void *from[EXPERT_PARTS] = {model_expert_data(&layer->gate, expert),
 			model_expert_data(&layer->up, expert),

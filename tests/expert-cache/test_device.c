@@ -144,8 +144,11 @@ static int layer_with(
 	struct expert_source *source = t->rig.source;
 	int wrong = 0, got = 0, k;
 	*by_cpu = 0;
-	for (uint32_t i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++) {
 		tokens[i] = 1;
+		/* As a layer before left it. */
+		views[i] = (struct expert_view){.by_cpu = true, .waits = true};
+	}
 	source->ops->begin(source, layer, experts, tokens, n);
 	while ((k = source->ops->ready(source, views)) > 0) {
 		for (int i = 0; i < k; i++) {

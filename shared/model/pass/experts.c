@@ -22,7 +22,7 @@ static int mapped_ready(struct expert_source *source, struct expert_view *views)
 	struct experts_mapped *mapped = (struct experts_mapped *)source;
 	int n = 0;
 	for (; mapped->returned < mapped->n; mapped->returned++, n++) {
-		views[n].index = mapped->returned;
+		views[n] = (struct expert_view){.index = mapped->returned};
 		experts_file_view(source->model, &mapped->file, mapped->layer,
 			mapped->experts[mapped->returned], &views[n]);
 	}
