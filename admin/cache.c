@@ -252,9 +252,6 @@ static void hybrid_text(const Outrider__CacheDevice *d)
 		d->hybrid, d->by_cpu, plural(d->by_cpu), d->streamed);
 	if (d->by_cpu == 0 && strcmp(d->hybrid, "off") == 0)
 		return;
-	if (strcmp(d->hybrid, "off") != 0)
-		say("", "the CPU computes no experts in passes of more than 64 tokens, where one "
-			"copy serves many tokens, nor in passes with an expert budget");
 	say("", "an expert: CPU %s, or %s a token of several; device %s, or %s; a copy to it %s",
 		cost_text(d->cpu_expert_ns, a), cost_text(d->cpu_token_ns, b),
 		cost_text(d->device_expert_ns, c), cost_text(d->device_token_ns, e),

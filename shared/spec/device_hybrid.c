@@ -45,6 +45,13 @@ static struct utility_state *utility_of(struct experts_cached *cached, uint32_t 
 			.of[(size_t)cached->layer * cached->geometry.n_experts + expert];
 }
 
+/* How many rows chose so many experts. */
+static uint32_t rows_of(const struct experts_cached *cached, uint32_t choices)
+{
+	uint32_t used = cached->source.model->config.n_experts_used;
+	return choices >= used ? choices / used : 1;
+}
+
 /* Algorithm 1 of MoE-SpAc, for the layer that begins: its scores are those of the steps before. */
 static void learn(struct experts_cached *cached, const uint16_t *tokens)
 {
@@ -54,8 +61,7 @@ static void learn(struct experts_cached *cached, const uint16_t *tokens)
 		chosen[cached->experts[i]] = tokens[i];
 		choices += tokens[i];
 	}
-	uint32_t used = cached->source.model->config.n_experts_used;
-	uint32_t rows = choices >= used ? choices / used : 1;
+	uint32_t rows = rows_of(cached, choices);
 	for (uint32_t e = 0; e < cached->geometry.n_experts; e++) {
 		uint32_t f = (uint32_t)utility_scale(chosen[e], rows, GAMMA + 1);
 		if (f > 0 || utility_of(cached, e)->frequency > 0)
@@ -76,6 +82,17 @@ static struct balance_costs costs_of(struct experts_cached *cached)
 		.gpu_expert_ns = measured->gpu_expert_ns,
 		.gpu_token_ns = measured->gpu_token_ns,
 		.link_ns = load_ns(&cached->device.slots.header->load_ns)};
+}
+
+/* When the CPU has the inputs of the layer, and can begin. */
+static double rows_ns(const struct experts_cached *cached, const uint16_t *tokens)
+{
+	uint32_t choices = 0;
+	for (uint32_t i = 0; i < cached->n; i++)
+		choices += tokens[i];
+	uint32_t rows = rows_of(cached, choices);
+	const struct expert_costs *costs = &cached->source.costs;
+	return rows <= EXPERT_ROWS_FEW ? costs->rows_ns : rows * costs->row_ns;
 }
 
 /* What is not in memory either comes from the disk and over the link, whoever wants it. */
@@ -132,10 +149,9 @@ static uint32_t take(struct experts_cached *cached, uint16_t *list, uint32_t n,
 /* What is on its way may arrive later than the CPU would have computed it: the CPU takes it, and the
  * copy goes on for later passes. Those that arrive last come first. */
 static void take_late(struct experts_cached *cached, const struct balance_costs *costs,
-	const struct balance_expert experts[LIMIT_EXPERTS])
+	double busy_ns, const struct balance_expert experts[LIMIT_EXPERTS])
 {
 	struct device_hybrid *hybrid = &cached->hybrid;
-	double busy_ns = 0;
 	for (uint32_t i = 0; i < hybrid->n; i++)
 		busy_ns += balance_cpu_ns(costs, experts[hybrid->of[i]].tokens);
 	while (cached->n_coming > 0) {
@@ -178,13 +194,14 @@ static void share(struct experts_cached *cached, const uint16_t *tokens)
 		.n = cached->n,
 		.slots = cached->device.slots.n_slots,
 		.link_busy_ns = costs.link_ns * cached->n_coming,
+		.cpu_busy_ns = rows_ns(cached, tokens),
 		.window_ns = cached->hybrid.window_ns / cached->geometry.n_layers,
 		.bound = UTILITY_BOUND};
 	describe(cached, tokens, costs.link_ns, experts);
 	uint32_t tau = balance(cached->hybrid.rule, &layer, &costs);
 	cached->n_missing = take(cached, cached->missing, cached->n_missing, experts);
 	cached->n_unserved = take(cached, cached->unserved, cached->n_unserved, experts);
-	take_late(cached, &costs, experts);
+	take_late(cached, &costs, layer.cpu_busy_ns, experts);
 	show(cached, tau);
 }
 
@@ -197,6 +214,7 @@ void device_hybrid_choose(struct experts_cached *cached, const uint16_t *tokens)
 		return;
 	if (cached->source.cpu_can && cached->n_missing + cached->n_unserved + cached->n_coming > 0)
 		share(cached, tokens);
+	cached->source.n_by_cpu = cached->hybrid.n;
 	if (rule == BALANCE_SPAC)
 		learn(cached, tokens);
 }

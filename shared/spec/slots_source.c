@@ -339,6 +339,7 @@ static void cached_begin(struct expert_source *source, uint32_t layer, const uin
 	memcpy(cached->experts, experts, n * sizeof(*experts));
 	cached->n_pinned = cached->n_coming = cached->n_missing = cached->n_unserved = 0;
 	cached->hybrid.n = 0;
+	source->n_by_cpu = 0;
 	cached->iteration++;
 	if (device_tier_used(cached))
 		device_tier_begin(cached, tokens);

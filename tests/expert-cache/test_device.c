@@ -530,11 +530,19 @@ static void greedy_leaves_to_the_cpu_what_it_does_sooner(void **state)
 	assert_int_equal(missing_of(&t, layer, 6, experts), 6);
 	assert_int_equal(layer_with(&t, layer, experts, 6, &by_cpu), 0);
 	assert_int_equal(by_cpu, 6);
+	assert_int_equal(t.rig.source->n_by_cpu, 6);
 	/* The CPU is far slower than the link. */
 	*costs = (struct expert_costs){.cpu_expert_ns = DEAR, .gpu_expert_ns = 1};
 	assert_int_equal(missing_of(&t, layer, 6, experts), 6);
 	assert_int_equal(layer_with(&t, layer, experts, 6, &by_cpu), 0);
 	assert_int_equal(by_cpu, 0);
+	/* It is fast, but would have to wait for the rows. */
+	*costs = (struct expert_costs){
+		.cpu_expert_ns = 1, .gpu_expert_ns = DEAR, .rows_ns = 1000 * DEAR};
+	assert_int_equal(missing_of(&t, layer, 6, experts), 6);
+	assert_int_equal(layer_with(&t, layer, experts, 6, &by_cpu), 0);
+	assert_int_equal(by_cpu, 0);
+	assert_int_equal(t.rig.source->n_by_cpu, 0);
 	/* The pass cannot. */
 	*costs = (struct expert_costs){.cpu_expert_ns = 1, .gpu_expert_ns = DEAR};
 	t.rig.source->cpu_can = false;

@@ -103,6 +103,14 @@ with Service(TARGET_Q4, DRAFTS["small"], [*DEVICE, "verifier.hybrid=greedy"], en
     text, status = service.ctl("cache", "stats").stdout, service.ctl("status").stdout
     tap.ok(f"hybrid     greedy: {now['hybrid']['by_cpu']} missing experts computed by the CPU" in text and
            f"greedy; the CPU computed {now['hybrid']['by_cpu']} of" in status, "cache stats and status say so", f"{text}\n{status}")
+    # A prompt of one pass, in which most experts have many tokens.
+    prompt = sum(prompts(4), [])[:100]
+    want = reference(prompt, 1, seed=5, model=TARGET_Q4, extra=("--ignore-eos",))
+    before = device(service)
+    wrong = differences(service.swarm([{"tokens": prompt, "max_tokens": 1, "seed": 5, "k": 0, "ignore_eos": True, "logits_hash": True}]), [want])
+    now = device(service)
+    tap.ok(len(prompt) > 64 and not wrong and now["hybrid"]["by_cpu"] > before["hybrid"]["by_cpu"],
+           "a prompt: the CPU computes some of it, and the same bytes", f"{len(prompt)} {wrong} {before} {now}")
     wrong = set_rule(service, "spac") or answers(service)
     after = device(service)
     tap.ok(not wrong and after["hybrid"]["by_cpu"] > now["hybrid"]["by_cpu"], "spac, over a slow link: the same bytes", f"{wrong} {after}")

@@ -59,18 +59,21 @@ struct expert_source_stats {
 };
 
 /* What an expert takes, measured by the pass while it computes: *_expert_ns with one token,
- * *_token_ns for each of several. 0: not measured yet. */
+ * *_token_ns for each of several. rows_ns: how long the CPU waits for its inputs, in a pass of up to
+ * EXPERT_ROWS_FEW rows; row_ns: for each row of a larger one. 0: not measured yet. */
 struct expert_costs {
-	double cpu_expert_ns, cpu_token_ns, gpu_expert_ns, gpu_token_ns;
+	double cpu_expert_ns, cpu_token_ns, gpu_expert_ns, gpu_token_ns, rows_ns, row_ns;
 };
+enum { EXPERT_ROWS_FEW = 64 };
 
 struct expert_source {
 	const struct expert_source_ops *ops;
 	const struct model *model;
 	struct expert_source_stats stats;
 	/* Set by the source: it may want some experts computed by the CPU (by_cpu). Set by the pass
-	 * before begin: it can do that in this layer. */
+	 * before begin: it can do that in this layer. Set by begin: so many it wants computed so. */
 	bool cpu_wanted, cpu_can;
+	uint32_t n_by_cpu;
 	struct expert_costs costs;
 };
 

@@ -70,10 +70,6 @@ struct forward_stats {
 
 struct forward;
 
-/* The most tokens of a pass in which the CPU computes experts: longer ones are prompts, of which an
- * expert has many tokens. */
-enum { FORWARD_HOST_TOKENS = 64 };
-
 /* The largest pass that there is memory for. */
 struct forward_limits {
 	uint32_t n_batch; /* tokens: 1..LIMIT_BATCH */
@@ -110,8 +106,8 @@ int forward_create(const struct model *model, struct backend *backend, struct kv
 size_t forward_bytes(
 	const struct model *model, struct backend *backend, const struct forward_limits *limits);
 /* Lets `host`, the CPU's back end, compute experts beside the pass's own back end: those of which
- * the source says so, in passes of at most FORWARD_HOST_TOKENS. Borrows host. Before the first pass,
- * on its thread. -ENOMEM. */
+ * the source says so. Takes memory that both see, for n_batch rows of inputs and the results of all
+ * experts that they choose. Borrows host. Before the first pass, on its thread. -ENOMEM. */
 int forward_use_host(struct forward *forward, struct backend *host, struct error *err);
 void forward_destroy(struct forward **forward);
 void forward_set_hooks(struct forward *forward, const struct forward_hooks *hooks);

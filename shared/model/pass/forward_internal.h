@@ -254,9 +254,9 @@ int budget_layer(struct forward *f, const struct step_route *route);
  * `outputs`. -EINVAL: the tokens are more than there is room for; -EIO. */
 int budget_show(struct forward *f, const struct step_route *route);
 /* moe_host.c: experts that the CPU computes beside the back end. _fetch: queues copies of the rows
- * that they read; before the wait for the router. _run: computes those of the n views in f->views
- * that are the CPU's, queues copies of the results, and returns how many they are; the others come
- * first in f->views then. */
+ * that they read; when the source has said that there are some. _run: computes those of the n views
+ * in f->views that are the CPU's, queues copies of the results, and returns how many they are; the
+ * others come first in f->views then. */
 bool moe_host_can(const struct forward *f);
 void moe_host_fetch(struct forward *f, bool quantised);
 uint32_t moe_host_run(struct forward *f, uint32_t n);

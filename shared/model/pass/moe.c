@@ -244,8 +244,6 @@ static int run_experts(struct forward *f)
 	}
 	section_end(f);
 	bool cpu_too = moe_host_can(f);
-	if (cpu_too)
-		moe_host_fetch(f, any_quantised(layer));
 	int n = f->queue->ops->wait(f->queue, f->queue->ops->ticket(f->queue));
 	if (n < 0)
 		return n;
@@ -258,6 +256,8 @@ static int run_experts(struct forward *f)
 	f->stats.unique_experts += n_distinct;
 	f->experts->cpu_can = cpu_too;
 	ops->begin(f->experts, f->layer, f->distinct, f->distinct_tokens, n_distinct);
+	if (cpu_too && f->experts->n_by_cpu > 0)
+		moe_host_fetch(f, any_quantised(layer));
 	/* The missing experts arrive meanwhile. */
 	call_hook(f, true);
 	if (layer->shared_gate.data)

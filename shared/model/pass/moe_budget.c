@@ -130,6 +130,7 @@ static int run_all(struct forward *f, const struct forward_budget *b, uint32_t r
 		for (uint32_t t = 0; t < b->n; t++)
 			pairs[e * b->n + t] = t * n_experts + e;
 	}
+	f->experts->cpu_can = false;
 	ops->begin(f->experts, f->layer, f->distinct, f->distinct_tokens, n_experts);
 	while ((n = ops->ready(f->experts, f->views)) > 0) {
 		for (uint32_t first = 0; first < (uint32_t)n; first += most) {

@@ -13,8 +13,9 @@ struct moe_host {
 	struct queue *queue;
 	struct buffer rows; /* memory of the pass's back end that the host sees */
 	struct buffer rows_cpu, batch_cpu; /* `rows` and f->batch, for the CPU's back end */
-	/* in rows: [FORWARD_HOST_TOKENS][D], both forms; [FORWARD_HOST_TOKENS * used][D] */
-	size_t h, h_q8, y;
+	size_t h, h_q8, y; /* in rows: [n_batch][D], both forms; [n_batch * used][D] */
+	ticket fetched; /* the layer's inputs are there */
+	uint64_t fetch_ns; /* when they were asked for; 0: they have been waited for */
 	struct step_expert *of; /* [n_experts] */
 	uint32_t *index; /* [n_experts] of its use */
 };
@@ -32,7 +33,6 @@ static size_t q8_bytes(const struct forward *f)
 static int open_queue(struct forward *f, struct moe_host *host, struct error *err)
 {
 	struct queue_limits limits = forward_queue_limits(f);
-	limits.ffn_pairs = f->model->config.n_experts_used * FORWARD_HOST_TOKENS;
 	limits.pairs = limits.ffn_pairs;
 	limits.pick_vocab = limits.k_dim = limits.mla_nope = limits.delta_channels = 0;
 	return host->backend->ops->queue(host->backend, &limits, &host->queue, err);
@@ -42,10 +42,11 @@ static int allocate(struct forward *f, struct moe_host *host, struct error *err)
 {
 	const struct backend_ops *ops = f->backend->ops, *cpu = host->backend->ops;
 	uint32_t used = f->model->config.n_experts_used, n_experts = f->model->config.n_experts;
+	size_t T = f->limits.n_batch;
 	struct carve c = {0};
-	host->h = carve_at(&c, FORWARD_HOST_TOKENS, row_bytes(f));
-	host->h_q8 = carve_at(&c, FORWARD_HOST_TOKENS, q8_bytes(f));
-	host->y = carve_at(&c, (size_t)FORWARD_HOST_TOKENS * used, row_bytes(f));
+	host->h = carve_at(&c, T, row_bytes(f));
+	host->h_q8 = carve_at(&c, T, q8_bytes(f));
+	host->y = carve_at(&c, T * used, row_bytes(f));
 	host->of = calloc(n_experts, sizeof(*host->of));
 	host->index = calloc(n_experts, sizeof(*host->index));
 	if (!host->of || !host->index)
@@ -90,28 +91,51 @@ void moe_host_exit(struct forward *f)
 
 bool moe_host_can(const struct forward *f)
 {
-	return f->host && f->experts->cpu_wanted && f->n <= FORWARD_HOST_TOKENS &&
-	       f->n_budgets == 0;
+	return f->host && f->experts->cpu_wanted;
 }
 
-/* Behind these copies the caller waits, and by then the copies of the layer before have been made:
- * nobody reads the rows any more. */
+/* The caller has waited for the router, and so for the copies of the layer before: nobody reads the
+ * rows any more. */
 void moe_host_fetch(struct forward *f, bool quantised)
 {
-	const struct moe_host *host = f->host;
+	struct moe_host *host = f->host;
+	host->fetch_ns = clock_ns();
 	f->queue->ops->copy(f->queue, (struct place){&host->rows, host->h},
 		(struct place){&f->memory, f->h}, f->n * row_bytes(f));
 	if (quantised)
 		f->queue->ops->copy(f->queue, (struct place){&host->rows, host->h_q8},
 			(struct place){&f->memory, f->h_q8}, f->n * q8_bytes(f));
+	host->fetched = f->queue->ops->ticket(f->queue);
+}
+
+static void follow(double *mean, double value)
+{
+	*mean = *mean > 0 ? *mean + (value - *mean) / 8 : value;
+}
+
+/* Waits for the inputs; the pass sees a failure where it ends. Where they were there before, the time says
+ * only how long it took at most. */
+static void wait_for_rows(struct forward *f)
+{
+	struct moe_host *host = f->host;
+	struct expert_costs *costs = &f->experts->costs;
+	if (host->fetch_ns == 0)
+		return;
+	bool there = f->queue->ops->reached(f->queue, host->fetched);
+	(void)f->queue->ops->wait(f->queue, host->fetched);
+	bool few = f->n <= EXPERT_ROWS_FEW;
+	double *mean = few ? &costs->rows_ns : &costs->row_ns;
+	double ns = (double)(clock_ns() - host->fetch_ns) / (few ? 1 : f->n);
+	if (!there || *mean <= 0 || ns < *mean)
+		follow(mean, ns);
+	host->fetch_ns = 0;
 }
 
 void moe_measure(double *expert_ns, double *token_ns, uint32_t n, uint32_t n_pairs, uint64_t ns)
 {
 	bool single = n_pairs < 2 * n;
 	double *mean = single ? expert_ns : token_ns;
-	double each = (double)ns / (single ? n : n_pairs);
-	*mean = *mean > 0 ? *mean + (each - *mean) / 8 : each;
+	follow(mean, (double)ns / (single ? n : n_pairs));
 }
 
 static void compute(struct forward *f, uint32_t n)
@@ -159,12 +183,13 @@ uint32_t moe_host_run(struct forward *f, uint32_t n)
 	}
 	if (n_cpu == 0)
 		return 0;
+	wait_for_rows(f);
 	uint64_t began_ns = clock_ns();
 	compute(f, n_cpu);
+	for (uint32_t i = 0; i < n_cpu; i++)
+		give_back(f, &f->uses[host->index[i]]);
 	struct expert_costs *costs = &f->experts->costs;
 	moe_measure(
 		&costs->cpu_expert_ns, &costs->cpu_token_ns, n_cpu, n_pairs, clock_ns() - began_ns);
-	for (uint32_t i = 0; i < n_cpu; i++)
-		give_back(f, &f->uses[host->index[i]]);
 	return n_cpu;
 }
