@@ -38,7 +38,5 @@ static inline void *args_ring_take(struct args_ring *ring, struct stream *stream
 	void *at =
 		ring->memory + static_cast<size_t>(ring->segment) * STREAM_ARGS_BYTES + ring->used;
 	ring->used += all;
-	/* What was there before may look like an address. */
-	memset(static_cast<unsigned char *>(at) + bytes, 0, all - bytes);
 	return at;
 }

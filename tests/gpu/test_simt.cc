@@ -113,6 +113,16 @@ KERNEL too_much_shared(uint32_t *out)
 	out[threadIdx.x] = shared_memory<struct values>().v[0];
 }
 
+struct gap_args {
+	uint32_t n; /* behind it lie 4 bytes of no field */
+	uint32_t *out;
+};
+
+KERNEL with_gap(gap_args a)
+{
+	a.out[threadIdx.x] = a.n;
+}
+
 struct rig {
 	struct runtime *rt;
 	struct stream *stream;
@@ -257,6 +267,26 @@ static void shared_memory_has_an_end(void **)
 	dies_in(launch_too_much_shared, "shared memory has 511 bytes");
 }
 
+/* The field and what lies behind it look like an address of weights. */
+static void what_lies_between_fields_is_no_address(void **)
+{
+	struct rig r;
+	gap_args a = {};
+	struct error err;
+	const uint32_t *in = r.in;
+
+	static_assert(offsetof(gap_args, out) == sizeof(in), "a gap");
+	open_rig(&r, 1);
+	assert_int_equal(runtime_place(r.rt, r.in, sizeof(r.in), &err), 0);
+	memcpy(static_cast<void *>(&a), &in, sizeof(in));
+	a.out = r.out;
+	LAUNCH(r.stream, with_gap, (simt_dim{1, 1, 1}), THREADS, 0, a);
+	assert_int_equal(stream_wait(r.stream, stream_ticket(r.stream)), 0);
+	assert_int_equal(r.out[THREADS - 1], a.n);
+	runtime_forget(r.rt, r.in, sizeof(r.in));
+	close_rig(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -266,6 +296,7 @@ int main(void)
 		cmocka_unit_test(a_divergent_barrier_is_named),
 		cmocka_unit_test(lanes_that_do_not_come_are_named),
 		cmocka_unit_test(shared_memory_has_an_end),
+		cmocka_unit_test(what_lies_between_fields_is_no_address),
 	};
 
 	return cmocka_run_group_tests_name("gpu simt", tests, nullptr, nullptr);

@@ -94,16 +94,16 @@ void forget_graphs(struct stream *s)
 	s->graphs.used = 0;
 }
 
-/* Arrays of graphs begin as zeros, so that they can be compared with what lies between their fields, and
- * between one array and the next. */
+/* Arrays begin as zeros: what lies between their fields, and between one array and the next, is compared
+ * in graphs, and searched for addresses. */
 void *stream_args(struct stream *s, size_t bytes)
 {
 	size_t all = (bytes + 63) / 64 * 64;
 	void *at;
 
-	if (s->mode == GRAPH_NONE)
-		return args_ring_take(&s->args, s, bytes);
-	if (s->mode == GRAPH_RECORDS) {
+	if (s->mode == GRAPH_NONE) {
+		at = args_ring_take(&s->args, s, bytes);
+	} else if (s->mode == GRAPH_RECORDS) {
 		at = graph_list_take(&s->graphs, bytes);
 	} else {
 		at = s->arrays + s->arrays_used;

@@ -43,10 +43,12 @@
 
 /* ---- Launches. ---- */
 
-/* Before the launch is queued: loses the device, if it is to be lost there. Then, with what the
- * kernel gets: ends the process if that has an address of weights in the host's memory. */
+/* Before the launch is queued: loses the device, if it is to be lost there. Then, with each argument
+ * that the kernel gets, and with the arrays that were made for it: ends the process if there is an
+ * address of weights in the host's memory. */
 void stream_begins(struct stream *stream, const char *kernel);
-void stream_check(struct stream *stream, const char *kernel, const void *args, size_t bytes);
+void stream_check(struct stream *stream, const char *kernel, const void *argument, size_t bytes);
+void stream_check_arrays(struct stream *stream, const char *kernel);
 
 namespace simt
 {
@@ -58,21 +60,38 @@ static inline bool same_launch(const struct launch *one, const struct launch *tw
 	       one->shared == two->shared;
 }
 
+/* What lies in the padding of a value is anything, also a half of an address. */
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_clear_padding)
+#define SIMT_CLEARS_PADDING
+template <class T> void clear_padding(T *value)
+{
+	__builtin_clear_padding(value);
+}
+#endif
+#endif
+
 /* True when two values are equal but for their padding, and for addresses of arrays, which have moved.
  */
 template <class T>
 bool same_value(const T &recorded, const T &now, const struct stream_moved *moved)
 {
-#if defined(__has_builtin)
-#if __has_builtin(__builtin_clear_padding)
+#ifdef SIMT_CLEARS_PADDING
 	T one = recorded, two = now;
 
-	__builtin_clear_padding(&one);
-	__builtin_clear_padding(&two);
+	clear_padding(&one);
+	clear_padding(&two);
 	return stream_same(&one, &two, sizeof(T), moved);
 #endif
-#endif
 	return (void)recorded, (void)now, (void)moved, true;
+}
+
+template <class T> void check_value(struct stream *stream, const char *name, T value)
+{
+#ifdef SIMT_CLEARS_PADDING
+	clear_padding(&value);
+#endif
+	stream_check(stream, name, &value, sizeof(value));
 }
 
 template <class... P> struct record {
@@ -125,7 +144,8 @@ void queue_launch(struct stream *stream, const char *name, void (*kernel)(P...),
 
 	new (at) item{{name, item::body, nullptr, grid, threads, shared, 0}, kernel,
 		std::tuple<P...>(args...)};
-	stream_check(stream, name, &static_cast<item *>(at)->args, sizeof(std::tuple<P...>));
+	(check_value<P>(stream, name, args), ...);
+	stream_check_arrays(stream, name);
 	stream_commit(stream);
 }
 

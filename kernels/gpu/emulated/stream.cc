@@ -412,11 +412,15 @@ static void search(struct runtime *rt, const char *kernel, const void *from, siz
 	}
 }
 
-void stream_check(struct stream *s, const char *kernel, const void *args, size_t bytes)
+void stream_check(struct stream *s, const char *kernel, const void *argument, size_t bytes)
+{
+	search(s->rt, kernel, argument, bytes);
+}
+
+void stream_check_arrays(struct stream *s, const char *kernel)
 {
 	const struct args_ring *ring = &s->args;
 
-	search(s->rt, kernel, args, bytes);
 	/* Of a replay the arrays are compared with those of the graph. */
 	if (s->mode == GRAPH_RECORDS)
 		search(s->rt, kernel, s->graphs.memory + s->graph->args,
