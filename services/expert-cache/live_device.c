@@ -2,7 +2,6 @@
 
 #include "services/expert-cache/live.h"
 #include "services/expert-cache/live_drafter.h"
-#include "shared/base/again.h"
 #include "shared/base/log.h"
 #include "shared/base/saturate.h"
 #include "shared/base/units.h"
@@ -358,7 +357,7 @@ void live_device_again(struct service *service)
 		return;
 	log_notice("the verifier computes on the device, which this process has lost or could not "
 		   "use: it starts anew");
-	int status = again_run(AGAIN, now, service->argv);
+	int status = daemon_run_anew(service->daemon, AGAIN, now, service->argv);
 	log_error("the program cannot be run anew: %s", strerror(-status));
 }
 

@@ -1,7 +1,8 @@
 /* A program that runs itself anew in the same process. Any thread, but all others end with it. */
 #pragma once
 
-/* Sets a variable in the environment, closes every descriptor but the standard ones, and runs the program
- * with the same arguments. For its peers it is as if the process had been killed. Returns only on
- * failure, with -errno. */
-int again_run(const char *name, const char *value, char **argv);
+#include <stddef.h>
+
+/* Sets a variable in the environment, closes every descriptor but the standard ones and keep[0..n_keep),
+ * and runs the program with the same arguments. Returns only on failure, with -errno. */
+int again_run(const char *name, const char *value, const int *keep, size_t n_keep, char **argv);

@@ -268,6 +268,7 @@ void daemon_destroy(struct daemon **daemon)
 	if (d->wakeup_fd >= 0)
 		close(d->wakeup_fd);
 	daemon_close_passed(d);
+	daemon_close_stored(d);
 	pthread_mutex_destroy(&d->state_lock);
 	free(d);
 	*daemon = NULL;

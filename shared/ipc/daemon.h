@@ -123,6 +123,13 @@ void daemon_unstore_fd(struct daemon *daemon, const char *name);
  * caller's. -ENOENT when the process was not activated by a socket. */
 int daemon_listen_fd(struct daemon *daemon, const char *name, int *fd);
 
+/* Runs this process's program anew, with the same arguments and one more variable in the environment. For
+ * the peers it is as if the process had been killed, and for the program as if the service manager
+ * had started it: it gets what lies in the store. Memory of a device is left out, which the
+ * driver could keep for this process, and leaves the store. The thread of the loop; all others end. Returns only on failure,
+ * with -errno. */
+int daemon_run_anew(struct daemon *daemon, const char *name, const char *value, char **argv);
+
 /* Runs the loop until SIGTERM or SIGINT (returns 0), or until daemon_stop (returns its status; any
  * thread). SIGHUP does nothing yet: configuration is read at the start. */
 int daemon_run(struct daemon *daemon);

@@ -1,6 +1,7 @@
 /* The daemon's side of the service manager's protocol, which libsystemd and `outrider up` speak. */
 #include "shared/ipc/daemon_private.h"
 
+#include "shared/base/again.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/ipc/peers.h"
@@ -20,6 +21,9 @@
 
 /* Name in the fd store whose presence says that a process of this name was ready. */
 #define READY_NAME "ready"
+/* In the environment of a process that runs anew: what it gets from the one before, as "NAME=FD:..". A FD
+ * of 0: it does not get that, and the store is not to keep it. */
+#define PASSED_ON "OUTRIDER_PASSED_ON"
 
 enum {
 	AGAIN_S = 2,
@@ -28,8 +32,61 @@ enum {
 	RELEASE_US = 1000 * 1000,
 };
 
-/* A predecessor was ready, according to this process's environment. */
-static bool predecessor_ready;
+/* A predecessor was ready, according to this process's environment; and it was this process. */
+static bool predecessor_ready, anew;
+
+static void take_passed(struct daemon *daemon, const char *name, int fd)
+{
+	struct stored *passed = &daemon->passed[daemon->n_passed];
+	struct stat st;
+
+	if (daemon->n_passed == PASSED_MAX || strlen(name) >= sizeof passed->name ||
+		fstat(fd, &st) < 0) {
+		log_error("descriptor \"%.64s\" passed at start is closed: %s", name,
+			daemon->n_passed == PASSED_MAX ? "too many"
+						       : "its name is too long or it is not open");
+		close(fd);
+		return;
+	}
+	snprintf(passed->name, sizeof passed->name, "%s", name);
+	passed->fd = fd;
+	passed->dev = st.st_dev;
+	passed->ino = st.st_ino;
+	passed->listening = S_ISSOCK(st.st_mode);
+	predecessor_ready |= strcmp(passed->name, READY_NAME) == 0;
+	daemon->n_passed++;
+}
+
+/* Makes the manager close everything that it holds under the name. */
+static void remove_from_store(const char *name)
+{
+	char message[64 + LIMIT_NAME];
+
+	snprintf(message, sizeof message, "FDSTOREREMOVE=1\nFDNAME=%s", name);
+	sd_notify(0, message);
+}
+
+/* What daemon_run_anew has passed. */
+static void collect_passed_on(struct daemon *daemon)
+{
+	char *list = getenv(PASSED_ON);
+
+	if (list == NULL)
+		return;
+	anew = true;
+	for (char *item; (item = strsep(&list, ":")) != NULL;) {
+		char *name = strsep(&item, "=");
+		int fd = item != NULL ? atoi(item) : -1;
+
+		if (fd < SD_LISTEN_FDS_START) {
+			remove_from_store(name);
+			continue;
+		}
+		(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+		take_passed(daemon, name, fd);
+	}
+	unsetenv(PASSED_ON);
+}
 
 /* Called once, at create. Removes the environment variables, so that children and a second call
  * find nothing. */
@@ -40,31 +97,12 @@ void daemon_collect_passed(struct daemon *daemon)
 
 	if (n < 0)
 		log_error("descriptors passed at start: %s", strerror(-n));
-	for (int i = 0; i < n; i++) {
-		int fd = SD_LISTEN_FDS_START + i;
-		struct stored *passed = &daemon->passed[daemon->n_passed];
-		struct stat st;
-
-		if (daemon->n_passed == PASSED_MAX || strlen(names[i]) >= sizeof passed->name ||
-			fstat(fd, &st) < 0) {
-			log_error("descriptor \"%.64s\" passed at start is closed: %s", names[i],
-				daemon->n_passed == PASSED_MAX
-					? "too many"
-					: "its name is too long or it is not open");
-			close(fd);
-			continue;
-		}
-		snprintf(passed->name, sizeof passed->name, "%s", names[i]);
-		passed->fd = fd;
-		passed->dev = st.st_dev;
-		passed->ino = st.st_ino;
-		passed->listening = S_ISSOCK(st.st_mode);
-		predecessor_ready |= strcmp(passed->name, READY_NAME) == 0;
-		daemon->n_passed++;
-	}
+	for (int i = 0; i < n; i++)
+		take_passed(daemon, names[i], SD_LISTEN_FDS_START + i);
 	for (int i = 0; i < n; i++)
 		free(names[i]);
 	free(names);
+	collect_passed_on(daemon);
 }
 
 void daemon_close_passed(struct daemon *daemon)
@@ -131,27 +169,35 @@ static bool manager_has(struct daemon *daemon, const char *name, const struct st
 	return any;
 }
 
-static void remember(struct daemon *daemon, const char *name, const struct stat *st)
+/* What the process itself holds of a name in the store. */
+static void let_go(struct stored *stored)
+{
+	if (stored->fd >= 0)
+		close(stored->fd);
+	stored->fd = -1;
+}
+
+void daemon_close_stored(struct daemon *daemon)
+{
+	for (size_t i = 0; i < daemon->n_stored; i++)
+		let_go(&daemon->stored[i]);
+	daemon->n_stored = 0;
+}
+
+static void remember(struct daemon *daemon, const char *name, int fd, const struct stat *st)
 {
 	struct stored *stored = find_stored(daemon, name);
 
-	if (!stored && daemon->n_stored < STORED_MAX)
+	if (stored)
+		let_go(stored);
+	else if (daemon->n_stored < STORED_MAX)
 		stored = &daemon->stored[daemon->n_stored++];
 	if (!stored)
 		return; /* it is sent again next time */
 	snprintf(stored->name, sizeof stored->name, "%s", name);
-	stored->fd = -1;
+	stored->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	stored->dev = st->st_dev;
 	stored->ino = st->st_ino;
-}
-
-/* Makes the manager close everything that it holds under the name. */
-static void remove_from_store(const char *name)
-{
-	char message[64 + LIMIT_NAME];
-
-	snprintf(message, sizeof message, "FDSTOREREMOVE=1\nFDNAME=%s", name);
-	sd_notify(0, message);
 }
 
 void daemon_store_fd(struct daemon *daemon, const char *name, int fd)
@@ -168,7 +214,7 @@ void daemon_store_fd(struct daemon *daemon, const char *name, int fd)
 	}
 	if (manager_has(daemon, name, &st, &same)) {
 		if (same) {
-			remember(daemon, name, &st);
+			remember(daemon, name, fd, &st);
 			return;
 		}
 		remove_from_store(name);
@@ -178,7 +224,7 @@ void daemon_store_fd(struct daemon *daemon, const char *name, int fd)
 	if (code < 0)
 		log_error("fd store: \"%s\": %s", name, strerror(-code));
 	else
-		remember(daemon, name, &st);
+		remember(daemon, name, fd, &st);
 }
 
 /* Closes what was passed under the name, and makes the manager close it. */
@@ -204,8 +250,10 @@ void daemon_unstore_fd(struct daemon *daemon, const char *name)
 	if (!manager_has(daemon, name, &none, &same))
 		return;
 	release(daemon, name);
-	if (stored)
+	if (stored) {
+		let_go(stored);
 		*stored = daemon->stored[--daemon->n_stored];
+	}
 	(void)sd_notify_barrier(0, RELEASE_US);
 }
 
@@ -228,6 +276,27 @@ static void release_left(struct daemon *daemon)
 		i = 0;
 	}
 	daemon_close_passed(daemon);
+}
+
+int daemon_run_anew(struct daemon *daemon, const char *name, const char *value, char **argv)
+{
+	char list[STORED_MAX * (LIMIT_NAME + 16)] = "";
+	int keep[STORED_MAX];
+	size_t n_keep = 0, at = 0;
+
+	for (size_t i = 0; i < daemon->n_stored; i++) {
+		const struct stored *stored = &daemon->stored[i];
+		struct stat st;
+		bool passes = stored->fd >= 0 && fstat(stored->fd, &st) == 0 && S_ISREG(st.st_mode);
+
+		if (passes)
+			keep[n_keep++] = stored->fd;
+		at += (size_t)snprintf(list + at, sizeof list - at, "%s%s=%d", at > 0 ? ":" : "",
+			stored->name, passes ? stored->fd : 0);
+	}
+	if (setenv(PASSED_ON, list, 1) != 0)
+		return -errno;
+	return again_run(name, value, keep, n_keep, argv);
 }
 
 void daemon_set_state(struct daemon *daemon, const char *format, ...)
@@ -329,7 +398,12 @@ void daemon_ready(struct daemon *daemon)
 
 void daemon_progress(struct daemon *daemon)
 {
-	if (!atomic_load(&daemon->ready))
+	if (atomic_load(&daemon->ready))
+		return;
+	/* The manager knows nothing of a process that runs anew: it is up, and watched. */
+	if (anew)
+		sd_notify(0, "WATCHDOG=1");
+	else
 		sd_notifyf(0, "EXTEND_TIMEOUT_USEC=%d", EXTEND_US);
 }
 

@@ -43,7 +43,7 @@ struct timer {
 /* A descriptor that the service manager stores or passed. */
 struct stored {
 	char name[LIMIT_NAME];
-	int fd; /* -1: only remembered as stored */
+	int fd; /* -1: it could not be duplicated */
 	bool listening;
 	dev_t dev;
 	ino_t ino;
@@ -125,6 +125,7 @@ void daemon_start_over(struct daemon *daemon);
 /* daemon_notify.c */
 void daemon_collect_passed(struct daemon *daemon);
 void daemon_close_passed(struct daemon *daemon);
+void daemon_close_stored(struct daemon *daemon);
 int daemon_watchdog_start(struct daemon *daemon);
 void daemon_stopping(struct daemon *daemon);
 

@@ -270,6 +270,43 @@ def in_a_container(box):
            "one that was ready and finds too little memory is started until there is enough", f"{ended}\n{box.journal()}")
 
 
+def lose_the_device(box):
+    """The GPU is emulated, and lost in the middle of each answer: the same process goes on, with its session, whoever else is there."""
+    want = answers(box)
+    box.sh("systemctl stop outrider.target; systemctl reset-failed")
+    drop_in = "/etc/systemd/system/outrider-verifier.service.d"
+    box.sh(f"mkdir -p {drop_in}; printf '[Service]\\nEnvironment=OUTRIDER_SIMT_LOST=150\\n' > {drop_in}/lost.conf; systemctl daemon-reload")
+    setting(box, "verifier", "device = simt")
+    start_all(box)
+
+    def lost(device_lost, beside):
+        setting(box, "verifier", f"device = simt\ndevice_lost = {device_lost}")
+        box.sh("systemctl restart outrider-verifier")
+        box.sh("systemctl start outrider.target" if beside else "systemctl stop outrider-drafter outrider-expert-cache outrider-policy")
+        before = [box.show("outrider-verifier", key) for key in ("MainPID", "NRestarts", "NFileDescriptorStore")]
+        said = answers(box)
+        if device_lost == "end":
+            until(lambda: box.show("outrider-verifier", "NRestarts") != before[1])
+        until(lambda: box.active("outrider-verifier") == "active")
+        now = [box.show("outrider-verifier", key) for key in ("MainPID", "NRestarts", "NFileDescriptorStore")]
+        return before, said, now, box.sh("journalctl --no-pager -o cat -u outrider-verifier -n 12").stdout
+
+    for beside in (True, False):
+        before, said, now, journal = lost("cpu", beside)
+        # The store has given up the KV cache's memory on the device, and all else once.
+        tap.ok(said == want and before[:2] == now[:2] and int(now[2]) == int(before[2]) - 1 and
+               re.search("the CPU computes, because the emulated GPU was lost.*\n(?:.*\n)*?took over [1-9]", journal),
+               f"device_lost = cpu, {'all four' if beside else 'the verifier alone'}: the process goes on with its session, to the same bytes",
+               f"{said} {before} {now} {journal}")
+    before, said, now, journal = lost("end", False)
+    tap.ok("the emulated GPU was lost in kernel" in said and int(now[1]) == int(before[1]) + 1 and now[0] != before[0] and
+           box.active("outrider-verifier") == "active" and "the CPU computes" not in journal,
+           "device_lost = end: the session ends with the reason, and systemd starts the verifier again, on the GPU",
+           f"{said} {before} {now} {journal}")
+    setting(box, "verifier", "")
+    box.sh(f"rm -r {drop_in}; systemctl daemon-reload; systemctl restart outrider-verifier")
+
+
 try:
     make_units()
     invariants()
@@ -280,6 +317,7 @@ try:
         with Container() as container:
             if container.up:
                 in_a_container(container)
+                lose_the_device(container)
             else:
                 tap.skip("the units under systemd", "no container boots here: " + " ".join((home / "console").read_text().split())[-200:])
 finally:

@@ -583,6 +583,82 @@ static void what_a_predecessor_left_and_nobody_takes_is_let_go(void **state)
 	region_close(&left_region);
 }
 
+/* In the environment of a process that has run itself anew: the directory, and what the file was. */
+#define ANEW_DIR "TEST_DAEMON_ANEW"
+#define ANEW_FILE "TEST_DAEMON_FILE"
+
+static void run_anew(void)
+{
+	char *const argv[] = {(char *)(uintptr_t) "test_daemon", NULL};
+	char file[32];
+	struct daemon *daemon = make(0);
+	struct broker *broker;
+	struct region region;
+	struct error err = {""};
+	struct stat st;
+	int ends[2];
+
+	if (broker_open(daemon, NULL, &broker, &err) < 0 ||
+		region_create("policy", 1, 64, 0, &region, &err) < 0 || fstat(region.fd, &st) < 0 ||
+		pipe(ends) < 0)
+		_exit(94);
+	broker_offer(broker, &region);
+	daemon_store_fd(daemon, "no-file", ends[0]); /* such as memory of a device */
+	daemon_ready(daemon);
+	snprintf(file, sizeof file, "%llu", (unsigned long long)st.st_ino);
+	setenv(ANEW_FILE, file, 1);
+	daemon_run_anew(daemon, ANEW_DIR, dir, (char **)(uintptr_t)argv);
+	_exit(95);
+}
+
+/* The same process, once more from its start; nobody else has the region. */
+static int ran_anew(void)
+{
+	struct daemon *daemon;
+	struct broker *broker;
+	struct region region;
+	struct error err = {""};
+	struct stat st;
+	int fd, none;
+
+	snprintf(dir, sizeof dir, "%s", getenv(ANEW_DIR));
+	board = calloc(1, sizeof *board);
+	daemon = make(0);
+	daemon_progress(daemon);
+	if (broker_recover(daemon, "policy", &fd) < 0 || fstat(fd, &st) < 0 ||
+		st.st_ino != strtoull(getenv(ANEW_FILE), NULL, 10) ||
+		daemon_stored_fd(daemon, "no-file", &none) != -ENOENT ||
+		broker_open(daemon, NULL, &broker, &err) < 0 ||
+		region_adopt(fd, "policy", 1, 0, &region, &err) < 0)
+		return 96;
+	broker_offer(broker, &region);
+	daemon_ready(daemon);
+	finish(daemon);
+	return 97;
+}
+
+static void a_process_that_runs_anew_has_what_it_stored(void **state)
+{
+	static const char *const heard[] = {"FDSTORE=1\nFDNAME=policy", "FDSTORE=1\nFDNAME=no-file",
+		"FDSTORE=1\nFDNAME=ready", "STATUS=ready", NULL, "FDSTOREREMOVE=1\nFDNAME=no-file",
+		"WATCHDOG=1", "STATUS=ready"};
+	char text[512];
+	pid_t pid = spawn(run_anew);
+	int fd;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof heard / sizeof heard[0]; i++) {
+		notification(10000, text, sizeof text, &fd);
+		assert_string_equal(heard[i] ? text : "", heard[i] ? heard[i] : "");
+		if (fd >= 0)
+			close(fd);
+	}
+	notification(10000, text, sizeof text, &fd);
+	assert_int_equal(strncmp(text, "READY=1\n", 8), 0);
+	kill(pid, SIGTERM);
+	ended(pid, 0);
+}
+
 static void run_unstore(void)
 {
 	struct daemon *daemon;
@@ -873,6 +949,8 @@ static void a_start_that_looks_for_signals_ends_by_itself(void **state)
 
 int main(void)
 {
+	if (getenv(ANEW_DIR) != NULL)
+		return ran_anew();
 	const struct CMUnitTest tests[] = {
 		TEST(the_service_manager_hears_all_it_should),
 		TEST(a_start_that_fails_takes_its_time_where_that_may_help),
@@ -880,6 +958,7 @@ int main(void)
 		TEST(the_admin_endpoint_answers_status_and_the_service_the_rest),
 		TEST(a_successor_takes_the_stored_region_and_the_listening_socket),
 		TEST(what_a_predecessor_left_and_nobody_takes_is_let_go),
+		TEST(a_process_that_runs_anew_has_what_it_stored),
 		TEST(a_stored_region_is_gone_when_that_returns),
 		TEST(the_last_wake_up_of_any_thread_is_seen),
 		TEST(sources_removed_inside_a_handler_are_not_called),

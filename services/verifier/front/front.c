@@ -544,7 +544,7 @@ static void watch_device(struct front *front)
 	if (!engine_device_lost(front->engine, &err))
 		return;
 	if (front->config->device_lost == VERIFIER_DEVICE_LOST_CPU) {
-		int rc = device_restart_on_cpu(err.text, front->argv);
+		int rc = device_restart_on_cpu(front->daemon, err.text, front->argv);
 		log_error("the program cannot be run anew: %s", strerror(-rc));
 		daemon_stop(front->daemon, EX_UNAVAILABLE);
 	} else if (++front->lost_ticks == TICKS) {

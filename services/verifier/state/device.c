@@ -8,9 +8,9 @@
 #include "services/verifier/state/device_fit.h"
 #include "services/verifier/state/kv_size.h"
 #include "services/verifier/state/pass_limits.h"
-#include "shared/base/again.h"
 #include "shared/base/log.h"
 #include "shared/base/units.h"
+#include "shared/ipc/daemon.h"
 #include "shared/ipc/device_claim.h"
 #include "shared/ipc/peers.h"
 #include "shared/model/arch/place.h"
@@ -231,7 +231,7 @@ int device_open_host(const struct verifier_config *config, const struct backend 
 	return device->device != NULL ? open_cpu(config, out, err) : 0;
 }
 
-int device_restart_on_cpu(const char *why, char **argv)
+int device_restart_on_cpu(struct daemon *daemon, const char *why, char **argv)
 {
-	return again_run(LOST, why, argv);
+	return daemon_run_anew(daemon, LOST, why, argv);
 }

@@ -8,6 +8,7 @@
 
 struct adapter;
 struct backend;
+struct daemon;
 
 /* What computes, and how it came to that. */
 struct device_opened {
@@ -45,7 +46,5 @@ int device_open_fast(struct verifier_config *config, const struct model *model,
 int device_open_host(const struct verifier_config *config, const struct backend *device,
 	struct backend **out, struct error *err);
 
-/* Where the process starts again because of a lost device: runs the program anew, with the same
- * arguments, in this process, and on the CPU. For its peers it is as if this process had been
- * killed. Returns only on failure, with -errno. */
-int device_restart_on_cpu(const char *why, char **argv);
+/* Where the process starts again because of a lost device: daemon_run_anew, on the CPU. */
+int device_restart_on_cpu(struct daemon *daemon, const char *why, char **argv);
