@@ -72,6 +72,8 @@ static void usage(FILE *to)
 	      "  --device D            what computes: cpu (the default), auto, cuda:N, "
 	      "cuda:GPU-UUID,\n"
 	      "                        or simt, the GPU's kernels in an emulation, for tests\n"
+	      "  --device-memory M     the most of the GPU's memory that the service takes:\n"
+	      "                        auto (the default: all but a 16th), 50%, 12G\n"
 	      "  --context N           longest session in tokens, prompt and output (default 0:\n"
 	      "                        the model's context, at most 8192)\n"
 	      "  --kv TYPE             how keys and values are stored: auto, f32, f16, q8_0, "
@@ -180,6 +182,7 @@ enum {
 	FLAG_RUNTIME_DIR,
 	FLAG_THREADS,
 	FLAG_DEVICE,
+	FLAG_DEVICE_MEMORY,
 	FLAG_CONTEXT,
 	FLAG_HTTP,
 	FLAG_KV,
@@ -199,6 +202,7 @@ static const struct option flags[] = {
 	{"runtime-dir", required_argument, NULL, FLAG_RUNTIME_DIR},
 	{"threads", required_argument, NULL, FLAG_THREADS},
 	{"device", required_argument, NULL, FLAG_DEVICE},
+	{"device-memory", required_argument, NULL, FLAG_DEVICE_MEMORY},
 	{"context", required_argument, NULL, FLAG_CONTEXT},
 	{"kv", required_argument, NULL, FLAG_KV},
 	{"http", required_argument, NULL, FLAG_HTTP},
@@ -249,6 +253,8 @@ static int take_flag(struct up *up, int flag)
 		if (status == 0)
 			status = add_setting(up, DRAFTER, "device", optarg);
 		return status ? status : add_setting(up, CACHE, "device", optarg);
+	case FLAG_DEVICE_MEMORY:
+		return add_setting(up, VERIFIER, "device_memory", optarg);
 	case FLAG_CONTEXT:
 		return add_setting(up, VERIFIER, "context", optarg);
 	case FLAG_KV:

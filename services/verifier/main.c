@@ -13,6 +13,7 @@
 #include "services/verifier/pass/recall.h"
 #include "services/verifier/prefixes/prefix_disk.h"
 #include "services/verifier/state/device.h"
+#include "services/verifier/state/kv_size.h"
 #include "services/verifier/state/kv_memory.h"
 #include "services/verifier/state/packed.h"
 #include "services/verifier/state/resources.h"
@@ -310,6 +311,7 @@ static int start(struct verifier *v, struct error *err)
 	front->needs.device = front->needs.device_there =
 		resources_device(&v->config, v->model, v->adapter, v->backend);
 	front->needs.device_kv = device_kv_bytes(&v->config, v->model, v->backend);
+	front->needs.device_most = kv_size_limit(&v->config, v->backend);
 	broker_offer(front->broker, &v->regions.sessions);
 	/* Before the draft rings, which refer to it: a drafter that has only the rings sends empty
 	 * drafts. */

@@ -290,7 +290,8 @@ with Service(TARGET_Q4, sets=[*DEVICE, "expert-cache.device_budget=33%"], env=sl
     tap.ok(until(rescued) and not any(wrong),
            "the expert-cache killed while the device waits: the verifier ends the wait, the same bytes", f"{wrong} {device(service)}")
 # As where the driver exports no descriptors: what lies on the device ends with its process.
-with Service(TARGET_Q4, sets=[*DEVICE, "expert-cache.device_budget=50%"], env={**os.environ, "OUTRIDER_SIMT_EXPORT": "refused"}) as service:
+with Service(TARGET_Q4, sets=["expert-cache.device_budget=50%"], options=["--device", "simt", "--device-memory", "200M"],
+             env={**os.environ, "OUTRIDER_SIMT_EXPORT": "refused"}) as service:
     def details(name):
         return service.details(name)
 
@@ -301,6 +302,7 @@ with Service(TARGET_Q4, sets=[*DEVICE, "expert-cache.device_budget=50%"], env={*
     tap.ok(not wrong and shown == ["by CUDA's IPC: when the verifier ends, the KV cache is computed again",
                                    "by CUDA's IPC: when the expert-cache ends, its experts are copied again"],
            "memory that cannot be exported is shared by IPC: the same bytes, and what is lost is shown", f"{wrong} {shown}")
+    tap.ok(until(lambda: device(service)["limit_bytes"] == 200 << 20), "--device-memory: the service takes no more", device(service))
     wrong = under_kills(service, "expert-cache", 2)
     now = device(service)
     until(lambda: device(service)["in_use"] > 0)

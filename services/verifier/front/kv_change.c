@@ -146,15 +146,12 @@ static bool has_room(
 static void say(struct front *front, const struct verifier_config *config, int64_t tokens)
 {
 	struct slots_needs *needs = &front->needs;
-	uint64_t rest = others(front), most = 0;
-	struct error err;
+	uint64_t rest = others(front);
 
-	if (strcmp(config->device_memory, "auto") != 0)
-		(void)kv_size_most(config, front->backend, &most, &err);
 	needs->device_kv = kv_of(front, config, tokens);
 	needs->device = rest + needs->device_kv;
 	needs->device_there = rest + kv_of(front, config, front->config->kv_allocated);
-	needs->device_most = most;
+	needs->device_most = kv_size_limit(config, front->backend);
 	links_say_needs(front);
 }
 

@@ -64,15 +64,12 @@ static uint64_t room_of(
 	const struct verifier_config *config, const struct backend *backend, uint64_t kv_there)
 {
 	struct backend_memory memory;
-	struct error err;
-	uint64_t most;
+	uint64_t limit = kv_size_limit(config, backend);
 
 	backend->ops->memory(backend, &memory);
 	uint64_t taken = memory.bytes - memory.free;
 	uint64_t room = memory.free + (kv_there < taken ? kv_there : taken);
-	bool is_limited = strcmp(config->device_memory, "auto") != 0 &&
-			  kv_size_most(config, backend, &most, &err) == 0;
-	return is_limited && most < room ? most : room;
+	return limit != 0 && limit < room ? limit : room;
 }
 
 /* Whether the device has memory for the weights, the KV cache and the largest pass. */

@@ -46,6 +46,17 @@ int kv_size_most(const struct verifier_config *config, const struct backend *bac
 	return rc;
 }
 
+uint64_t kv_size_limit(const struct verifier_config *config, const struct backend *backend)
+{
+	struct error err;
+	uint64_t most;
+
+	return strcmp(config->device_memory, "auto") != 0 &&
+			       kv_size_most(config, backend, &most, &err) == 0
+		       ? most
+		       : 0;
+}
+
 uint64_t kv_size_bytes(
 	const struct verifier_config *config, const struct model *model, int64_t tokens)
 {

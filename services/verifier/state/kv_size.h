@@ -16,6 +16,10 @@
 int kv_size_most(const struct verifier_config *config, const struct backend *backend, uint64_t *out,
 	struct error *err);
 
+/* The same if the setting says it; 0: with auto, where each process leaves its own reserve, or with a
+ * setting that is wrong. */
+uint64_t kv_size_limit(const struct verifier_config *config, const struct backend *backend);
+
 /* The tokens that the settings mean. -EINVAL: they are too few for one session, or the setting is
  * wrong. */
 int kv_size_tokens(const struct verifier_config *config, const struct model *model,
