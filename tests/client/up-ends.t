@@ -57,7 +57,7 @@ def check_deaths():
             tap.ok(status == expected and len(lives(name)) == 5 and
                    re.fullmatch(rf"outrider up: {name} {words}.*, for the 5th time before it was ready: outrider-{name}: the last word", last),
                    f"{name}, which ends by {how} before it is ready, ends up {' '.join(more)}", f"{status} {lives(name)}\n{text}")
-            tap.ok(until(nobody, 20) and not (runtime / "up.pid").exists(), "and with it all the others")
+            tap.ok(until(nobody) and not (runtime / "up.pid").exists(), "and with it all the others")
         given_up = outrider("status").stdout
         tap.ok(re.search(rf"given up: {name} {words}", given_up), "status says why", given_up)
         (home / f"{name}.dies").unlink()
@@ -73,7 +73,7 @@ def check_before_ready():
             process.send_signal(number)
             status = ended(process, 120)
             expected = -number if number == signal.SIGKILL else 128 + number if more or number == signal.SIGHUP else 0
-            gone = until(nobody, 20) and (number == signal.SIGKILL and not more or until(lambda: not (runtime / "up.pid").exists(), 20))
+            gone = until(nobody) and (number == signal.SIGKILL and not more or until(lambda: not (runtime / "up.pid").exists(), 20))
             tap.ok(status == expected and gone, f"{number.name} {' '.join(more)} before it is ready ends all of it with {expected}",
                    f"{status} {gone}\n{said.read_text()}")
             if number != signal.SIGKILL:
@@ -84,12 +84,12 @@ def check_before_ready():
     until(lambda: lives("verifier"), 120)
     os.kill(int((runtime / "up.pid").read_text()), signal.SIGKILL)
     tap.ok(ended(process, 120) == 70 and said.read_text().endswith("outrider: up: the process in the background was killed by signal 9 (Killed) before it was ready\n")
-           and until(nobody, 20), "one in the background that is killed is missed", f"{process.returncode} {said.read_text()}")
+           and until(nobody), "one in the background that is killed is missed", f"{process.returncode} {said.read_text()}")
     forget()
     process = up("--detach")
-    until(lambda: lives("verifier"), 30)
+    until(lambda: lives("verifier"))
     down = outrider("down")
-    tap.ok(down.returncode == 0 and ended(process, 30) == 69 and nobody(), "down ends one that goes to the background too, which fails",
+    tap.ok(down.returncode == 0 and ended(process) == 69 and nobody(), "down ends one that goes to the background too, which fails",
            f"{down}{process.returncode}\n{said.read_text()}")
     (home / "verifier.stuck").unlink()
 
@@ -99,12 +99,12 @@ def check_settings():
     (home / "policy.endless").touch()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         process = up("--detach")
-        until(lambda: (runtime / "up.pid").exists() and (runtime / "up.pid").read_text() == f"{process.pid}\n", 30)
+        until(lambda: (runtime / "up.pid").exists() and (runtime / "up.pid").read_text() == f"{process.pid}\n")
         second = outrider("up", "--model", str(home / "model"))
         tap.ok(second.returncode == 69 and second.stderr.endswith(f"already runs there as process {process.pid}\n"),
                "a second one is told who is first, however early", second.stderr)
         process.send_signal(number)
-        tap.ok(ended(process, 30) == 128 + number and not (runtime / "up.pid").exists() and
+        tap.ok(ended(process) == 128 + number and not (runtime / "up.pid").exists() and
                said.read_text() == f"outrider: up: stopped by {number.name} from process {os.getpid()} before it was ready\n",
                f"{number.name} ends it", f"{process.returncode} {said.read_text()}")
     (home / "policy.endless").unlink()
@@ -114,11 +114,11 @@ def check_stops():
     for number, expected in ((signal.SIGINT, 0), (signal.SIGTERM, 0), (signal.SIGHUP, 129)):
         forget()
         process = up()
-        until(lambda: "ready: verifier" in said.read_text(), 30)
+        until(lambda: "ready: verifier" in said.read_text())
         for name in ("verifier.sock", "verifier.ctl", "verifier.lock", "client", "policy.lock", "policy.knobs.jsonl"):
             (runtime / name).touch()
         process.send_signal(number)
-        status = ended(process, 30)
+        status = ended(process)
         last = said.read_text().splitlines()[-1]
         tap.ok(status == expected and last == f"outrider up: stopped by {number.name} from process {os.getpid()}; {runtime} keeps policy.knobs.jsonl",
                f"{number.name} ends it with {expected}, and it says what ended it and what it left", f"{status} {said.read_text()}")
@@ -128,17 +128,17 @@ def check_stops():
     with open(said, "w") as log:
         process = subprocess.Popen(["nohup", str(home / "outrider"), "up", "--model", str(home / "model"), "--runtime-dir", str(runtime)],
                                    stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, "TEST_HOME": str(home)})
-    until(lambda: "ready: verifier" in said.read_text(), 30)
+    until(lambda: "ready: verifier" in said.read_text())
     process.send_signal(signal.SIGHUP)
     time.sleep(0.5)
-    tap.ok(process.poll() is None and outrider("down").returncode == 0 and ended(process, 30) == 0, "under nohup SIGHUP ends nothing", said.read_text())
+    tap.ok(process.poll() is None and outrider("down").returncode == 0 and ended(process) == 0, "under nohup SIGHUP ends nothing", said.read_text())
     forget()
     process = up("--quiet")
-    until(lambda: lives("policy"), 30)
+    until(lambda: lives("policy"))
     outrider("down")
-    tap.ok(ended(process, 30) == 0 and not said.read_text(), "quiet, it says nothing", said.read_text())
+    tap.ok(ended(process) == 0 and not said.read_text(), "quiet, it says nothing", said.read_text())
     process = up("--detach")
-    status = ended(process, 30)
+    status = ended(process)
     outrider("down")
     tap.ok(status == 0 and "stopped by SIGTERM from process" in (runtime / "up.log").read_text().splitlines()[-1] and os.listdir(runtime) == ["up.log"],
            "in the background the log has it, and stays", os.listdir(runtime))
