@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from forms import BF16, F16, F32, is_vector, narrowed, trimmed
 from gguf_file import Gguf
-from outrider_test import ROOT, SAMPLED, TARGET_Q4, Service, Tap, difference, program, reference, run, seeded
+from outrider_test import ROOT, SAMPLED, TARGET_Q4, Service, Tap, difference, program, reference, run, seeded, until
 
 GOLDEN = ROOT / "tests" / "data" / "golden" / "models"
 TOKENS = 6
