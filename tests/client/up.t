@@ -245,7 +245,7 @@ try:
     tap.ok(missing.returncode == 66 and "/nonexistent.gguf" in missing.stderr, "a missing model is named, status 66",
            missing.stderr)
     # Its minute begins anew where it was stopped itself, as on a machine that stood still.
-    wait(lambda: endless.poll() is not None, 180)
+    wait(lambda: endless.poll() is not None, 700)
     status = endless.poll()
     said = endless_out.read_text().splitlines()
     tap.ok(status == 69 and len(said) == 1 and said[0].startswith(
