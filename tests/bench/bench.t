@@ -26,12 +26,12 @@ ok = tap.ok
 
 
 def run(*args):
-    return outrider_test.run(PROGRAM, *args, timeout=300)
+    return outrider_test.run(PROGRAM, *args, timeout=1500)
 
 
 def bench(*args, **environment):
     """bench/run.py"""
-    return outrider_test.run(sys.executable, "bench/run.py", *args, timeout=600, env={**environment, "PYTHONDONTWRITEBYTECODE": "1"})
+    return outrider_test.run(sys.executable, "bench/run.py", *args, timeout=1500, env={**environment, "PYTHONDONTWRITEBYTECODE": "1"})
 
 
 result = run("kernels", "--types", "Q8_0,F32", "--tokens", "1,3", "--rounds", "1", "--format", "json")

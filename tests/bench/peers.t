@@ -53,13 +53,13 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(args["--port"])), Handler).ser
 
 
 def parallel(*args):
-    return subprocess.run([sys.executable, "bench/peers/parallel.py", *map(str, args)], capture_output=True, text=True, timeout=300 * PATIENCE,
+    return subprocess.run([sys.executable, "bench/peers/parallel.py", *map(str, args)], capture_output=True, text=True, timeout=1500 * PATIENCE,
                           env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
 
 
 def run(*args):
     return subprocess.run([sys.executable, "bench/peers/run.py", "--build", B, *map(str, args)], capture_output=True,
-                          text=True, timeout=300 * PATIENCE, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+                          text=True, timeout=1500 * PATIENCE, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
 
 
 with tempfile.TemporaryDirectory(prefix="outrider-peers-") as folder:

@@ -63,7 +63,7 @@ def main():
         file = Path(folder) / "schema.json"
         for name, schema in [*LARGER.items(), *suite()]:
             file.write_text(json.dumps(schema))
-            made = subprocess.run([SAMPLE, MODEL, file, str(N)], capture_output=True, text=True, timeout=120)
+            made = subprocess.run([SAMPLE, MODEL, file, str(N)], capture_output=True, text=True, timeout=1500)
             if made.returncode == 2 and name not in LARGER:
                 continue  # test_schema_suite says which are refused, and why
             if made.returncode != 0:

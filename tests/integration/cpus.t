@@ -19,7 +19,7 @@ def generate(model, *before, more=()):
     """What outrider-model says of a few tokens, and its standard error without what qemu says of the CPU."""
     out = subprocess.run([*before, program("outrider-model"), "generate", "--model", model, "--tokens", PROMPT, "--max-tokens", "4",
                           "--prefill-chunk", "20", "--logits-hash", "--ignore-eos", *more], capture_output=True, text=True,
-                         timeout=800)
+                         timeout=1500)
     said = "".join(line for line in out.stderr.splitlines(True) if "TCG doesn't support" not in line)
     return json.loads(out.stdout) if out.returncode == 0 else {}, said
 

@@ -16,7 +16,7 @@ tap = Tap()
 
 
 def run(*args):
-    return subprocess.run([PROGRAM, *args], capture_output=True, timeout=300 * PATIENCE)
+    return subprocess.run([PROGRAM, *args], capture_output=True, timeout=1500 * PATIENCE)
 
 
 def output(*args):

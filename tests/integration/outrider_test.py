@@ -89,7 +89,7 @@ def ended(process, timeout=60):
     return process.returncode
 
 
-def run(*arguments, stdin=None, timeout=120, env=None):
+def run(*arguments, stdin=None, timeout=600, env=None):
     with subprocess.Popen([str(a) for a in arguments], stdin=None if stdin is None else subprocess.PIPE, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}) as process:
         out, errors = finish(process, timeout, stdin)
@@ -119,7 +119,7 @@ def grouped(folder, limits, *command):
 class Service:
     """`outrider up` with its own runtime directory; a context manager."""
 
-    def __init__(self, model=TARGET, draft=None, sets=(), options=(), runtime="run", env=None, before=(), ready_s=90):
+    def __init__(self, model=TARGET, draft=None, sets=(), options=(), runtime="run", env=None, before=(), ready_s=300):
         """env: beside the environment; before: a command that runs it; ready_s: how long a model may take to load."""
         self.ready_s = ready_s
         self.directory = Path(tempfile.mkdtemp(prefix="outrider-", dir="/tmp"))
@@ -256,7 +256,7 @@ class Service:
         return run_json(program("outrider"), "run", "--runtime-dir", self.runtime, "--tokens", ",".join(map(str, ids)), "--max-tokens",
                         tokens, "--ignore-eos", "--format", "json", *more, timeout=600)
 
-    def swarm(self, requests, concurrent=1, timeout=300):
+    def swarm(self, requests, concurrent=1, timeout=900):
         """Runs requests (dicts, see tests/integration/swarm.c) and returns their results in order."""
         text = "".join(json.dumps(r) + "\n" for r in requests)
         result = run(program("tests/swarm"), self.runtime, concurrent, stdin=text, timeout=timeout)
@@ -273,7 +273,7 @@ class Service:
         process.stdin.close()
         process.stdin = None
 
-        def results(timeout=300):
+        def results(timeout=900):
             out, errors = finish(process, timeout)
             if process.returncode:
                 raise RuntimeError(f"swarm: status {process.returncode}: {errors[-2000:]}\n{self.log_text()}")
@@ -288,7 +288,7 @@ class Service:
             process.send_signal(signal.SIGCONT)
             raise RuntimeError(f"no answer was caught: {results()}")
 
-        def go_on(timeout=300):
+        def go_on(timeout=900):
             process.send_signal(signal.SIGCONT)
             return results(timeout)
         return process, go_on

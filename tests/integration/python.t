@@ -121,7 +121,7 @@ if run("sh", "-c", "command -v mypy").returncode == 0:
         with tempfile.TemporaryDirectory() as cache:
             result = run("mypy", "--strict", "--cache-dir", cache, "--config-file", PACKAGE / "pyproject.toml",
                          *([] if new else ["--enable-incomplete-feature=Unpack"]), PACKAGE / "outrider", *PACKAGE.glob("examples/*.py"),
-                         timeout=600)
+                         timeout=1500)
         assert result.returncode == 0, result.stdout + result.stderr
 else:
     tap.skip("types are right strictly", "mypy is not installed")

@@ -36,7 +36,7 @@ def path(name, content):
 
 
 def run(*args, **more):
-    return subprocess.run([PROGRAM, "render", *args], capture_output=True, timeout=300 * PATIENCE, **more)
+    return subprocess.run([PROGRAM, "render", *args], capture_output=True, timeout=1500 * PATIENCE, **more)
 
 
 def text(*args, **more):
@@ -150,10 +150,10 @@ def help_lists_every_option():
 @tap.test
 def the_models_tokens_come_from_its_template_only():
     """The prompt that generate --chat makes has the markers of one message, whatever the message says."""
-    model = subprocess.run([PROGRAM, "tokenize", "--model", DEMO, "--text", HOSTILE], capture_output=True, timeout=300 * PATIENCE)
+    model = subprocess.run([PROGRAM, "tokenize", "--model", DEMO, "--text", HOSTILE], capture_output=True, timeout=1500 * PATIENCE)
     assert not set(json.loads(model.stdout)["tokens"]) & {1, 2}
     args = [PROGRAM, "generate", "--model", DEMO, "--chat", "--max-tokens", "1", "--quiet", "--prompt"]
-    assert subprocess.run([*args, HOSTILE], capture_output=True, timeout=300 * PATIENCE).returncode == 0
+    assert subprocess.run([*args, HOSTILE], capture_output=True, timeout=1500 * PATIENCE).returncode == 0
 
 
 tap.done()

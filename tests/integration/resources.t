@@ -275,7 +275,7 @@ def address_space():
     for name, what, arguments in (("outrider-verifier", "the model", ("--model", large)), ("outrider-expert-cache", "the model", ("--model", large)),
                                   ("outrider-drafter", "the draft model", ("--draft", large)), ("outrider-verifier", "its KV cache", kv)):
         refused = subprocess.run(["prlimit", f"--as={1 << 30}", program(name), *map(str, arguments), "--runtime-dir", str(folder / "alone")],
-                                 capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300 * PATIENCE)
+                                 capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=1500 * PATIENCE)
         tap.ok(refused.returncode == 71 and "may address 1024 MiB" in refused.stderr and "RLIMIT_AS" in refused.stderr,
                f"{name} in less address space than {what} takes says what limits it", refused)
 
@@ -299,7 +299,7 @@ address_space()
 def tool(limits, name, *arguments):
     """One of the programs without services, in a control group with these limits."""
     return subprocess.run(grouped(folder, limits, program(name), *arguments), capture_output=True, text=True, stdin=subprocess.DEVNULL,
-                          timeout=300 * PATIENCE)
+                          timeout=1500 * PATIENCE)
 
 
 def tools():
@@ -325,7 +325,7 @@ def tools():
                f"outrider-bench {words[0]} in less memory than it reads says so", short)
     large = folder / "packed.gguf"
     made = subprocess.run([program("outrider-model"), "synth", "qwen3-0.6b", str(large), "--layers", "8", "--type", "q8_0", "--quiet"],
-                          capture_output=True, text=True, timeout=600 * PATIENCE)
+                          capture_output=True, text=True, timeout=1500 * PATIENCE)
     refused = tool({"memory.max": f"{270 << 20}\n"}, "outrider-bench", *measure, large)
     tap.ok(refused.returncode == 71 and "packed weights" in refused.stderr and "with --mapped, or make room for" in refused.stderr,
            "outrider-bench model names --mapped where the packed weights do not fit", (made, refused))
@@ -345,7 +345,7 @@ tools()
 for name in ("verifier", "drafter"):
     for given in ("reference", "mmx"):
         refused = subprocess.run([program(f"outrider-{name}"), "-n", "--set", f"kernels={given}", *(("--model", TARGET) if name == "verifier" else ())],
-                                 capture_output=True, text=True, timeout=60 * PATIENCE)
+                                 capture_output=True, text=True, timeout=1500 * PATIENCE)
         tap.ok(refused.returncode == 78 and f"kernels = {given} is not allowed; kernels takes auto, scalar, avx2, avx512" in refused.stderr,
                f"{name}: kernels = {given} is refused", refused)
 shutil.rmtree(folder, ignore_errors=True)

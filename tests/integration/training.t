@@ -23,7 +23,7 @@ if subprocess.run([TORCH, "-c", "import torch, gguf, safetensors"], capture_outp
 
 
 def python(*words):
-    return subprocess.run([TORCH, *map(str, words)], capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    return subprocess.run([TORCH, *map(str, words)], capture_output=True, text=True, timeout=1500, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
 def check(*words):

@@ -29,7 +29,7 @@ def search(model, defines):
         text = ""
         for command in commands:
             done = subprocess.run(command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                  timeout=600, check=False)
+                                  timeout=1500, check=False)
             text += done.stdout
             if done.returncode != 0 and command[0] != "./pan":
                 raise RuntimeError(f"{' '.join(command)}: status {done.returncode}\n{text}")
