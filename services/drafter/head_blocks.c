@@ -62,6 +62,9 @@ void head_blocks_close(struct draft_model *m)
 		if (b->forward)
 			forward_destroy(&b->forward);
 		experts_mapped_exit(&b->experts);
+		for (uint32_t v = 0; v < DRAFT_MODEL_LOGITS; v++)
+			if (b->views[v].owner != 0)
+				kv_seq_forget(&b->views[v]);
 		if (b->kv.meta)
 			kv_exit(&b->kv);
 		if (b->memory)
@@ -283,8 +286,10 @@ void head_blocks_drop(struct draft_model *m, struct draft_session *s)
 	for (uint32_t block = 1; t && block < m->blocks->n; block++)
 		if (t->seq[block].owner != 0)
 			kv_seq_exit(&m->blocks->block[block].kv, &t->seq[block]);
-	if (t)
+	if (t) {
 		free(t->last);
+		free(t->branches);
+	}
 	free(t);
 	s->trail = NULL;
 }

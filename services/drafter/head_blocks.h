@@ -9,6 +9,10 @@
  * each block that is to know it: in all of them for a token of the session, and for the j-th drafted
  * one in the blocks from min(j + 1, N) on. As in the head, rows of drafted tokens never stay.
  *
+ * In a tree a node's j is its depth, and the token before it is its parent. A level is one pass, in which
+ * the blocks are independent of each other: each reads the states behind the parents, of the pass before.
+ * As in model_tree.c, a row of such a pass has a view of its session's sequence, in each block.
+ *
  * Experts of these blocks are read from the mapping of the file. Used by the draft thread.
  */
 #pragma once
@@ -30,7 +34,19 @@ struct head_blocks {
 		uint32_t *cells; /* [n_batch] */
 		int32_t *row; /* [n_batch] its row for a row of the head's batch, -1: none */
 		uint32_t n_in_batch;
+		/* For trees, as in struct draft_model. */
+		struct kv_seq views[DRAFT_MODEL_LOGITS];
+		uint64_t view_holds[DRAFT_MODEL_LOGITS];
 	} block[HEAD_BLOCKS]; /* block[0]: only `row` is used */
+};
+
+/* What the further blocks have of a session's tree. */
+struct head_branches {
+	/* Cells of nodes, with the indices of model_tree.cell: those from `from` to before `end` are in
+	 * flight. */
+	uint32_t cell[HEAD_BLOCKS][LIMIT_DRAFT_NODES], from[HEAD_BLOCKS], end[HEAD_BLOCKS];
+	/* the block's row of the first node of the last level, and of the one in progress */
+	uint32_t row[HEAD_BLOCKS], next[HEAD_BLOCKS];
 };
 
 /* What a session has in the further blocks. */
@@ -40,6 +56,7 @@ struct head_trail {
 	 * last and the one before: n_kept of them are there. */
 	uint32_t n_kept;
 	float *last, *kept[2]; /* [n][n_embd] */
+	struct head_branches *branches; /* NULL: no tree has been drafted */
 };
 
 /* Whether the model is a head with several blocks. */
@@ -62,3 +79,15 @@ const float *head_blocks_logits(const struct draft_model *m, uint32_t row);
  * states. False: that is not there; the session's sequence must be dropped. */
 bool head_blocks_rewind(struct draft_model *m, struct draft_session *s, uint32_t keep);
 void head_blocks_drop(struct draft_model *m, struct draft_session *s);
+
+/* Trees (head_blocks_tree.c). Call before the levels of a pass are added. */
+void head_blocks_begin_level(struct draft_model *m);
+/* Adds the newest level of a session's tree, whose nodes' rows of the head's batch begin with the next one.
+ * False: no memory, or no room in a block; then nothing is added. */
+bool head_blocks_add_level(struct draft_model *m, struct draft_session *s);
+/* Runs the pass of all levels that were added. 0 or -errno. */
+int head_blocks_run_level(struct draft_model *m);
+/* Call for each session of the pass, before the level's nodes count as computed. done: it succeeded. */
+void head_blocks_end_level(struct draft_model *m, struct draft_session *s, bool done);
+/* Gives back all cells of the session's tree. */
+void head_blocks_settle_tree(struct draft_model *m, struct draft_session *s);

@@ -36,8 +36,7 @@ typedef void model_pass_got(struct draft_model *m, struct draft_session *s, cons
 int model_pass_run(struct draft_model *m, model_pass_got *got);
 
 /* Whether a draft within this budget is a tree. Layers that keep a recurrent state have one for a
- * sequence, not one for each of its branches: such models draft chains, and so do heads
- * with several blocks. */
+ * sequence, not one for each of its branches: such models draft chains. */
 bool model_tree_wanted(const struct draft_model *m, struct draft_budget budget);
 /* Drafts a tree for each of n items, in passes for all of them, and appends it to the item's reply.
  * A reply stays empty where there is no memory, or the session lacks more tokens than a pass

@@ -23,8 +23,7 @@ static_assert((int)TREE_WIDTH <= (int)SAMPLER_RANK_MAX, "all children of a node 
 
 bool model_tree_wanted(const struct draft_model *m, struct draft_budget budget)
 {
-	return budget.width > 1 && budget.nodes > 1 && m->kv.states.layout.n_layers == 0 &&
-	       !head_has_blocks(m);
+	return budget.width > 1 && budget.nodes > 1 && m->kv.states.layout.n_layers == 0;
 }
 
 void model_tree_settle(struct draft_model *m, struct draft_session *s)
@@ -33,6 +32,8 @@ void model_tree_settle(struct draft_model *m, struct draft_session *s)
 	uint32_t accepted[LIMIT_DRAFT_DEPTH], rejected[LIMIT_DRAFT_NODES], n_accepted = 0, n = 0;
 	bool kept[LIMIT_DRAFT_NODES] = {false};
 	int node = -1;
+	if (head_has_blocks(m))
+		head_blocks_settle_tree(m, s);
 	if (!g || g->n_cells == 0)
 		return;
 	/* Not the last token's: its logits are needed again. Of a head none: its rows are computed
@@ -170,6 +171,27 @@ static void give_state(struct draft_model *m, const struct draft_session *s, int
 	m->is_true[m->n_in_batch] = false;
 }
 
+/* Puts the newest level's nodes into the batch: rows for which the further blocks of a head have theirs. */
+static void add_to_blocks(struct draft_model *m, struct draft_session *s)
+{
+	struct model_tree *g = s->grown;
+	if (!head_blocks_add_level(m, s)) {
+		kv_commit(&m->kv, &s->seq, NULL, 0, g->cell + g->n_cells, g->n_beam);
+		g->n_beam = 0;
+	}
+	for (uint32_t i = 0; i < g->n_beam; i++) {
+		const struct tree_node *node = &g->tree.node[g->beam[i]];
+		m->owner[m->n_in_batch] = s;
+		m->route[m->n_in_batch] = -1;
+		m->batch[m->n_in_batch++] = (struct batch_token){
+			.token = node->token,
+			.position = s->n - s->shift + node->depth,
+			.parent = -1,
+			.logits = true,
+		};
+	}
+}
+
 /* Puts the best nodes of the newest level into the batch. */
 static void add_level(struct draft_model *m, struct draft_session *s, uint32_t most)
 {
@@ -179,6 +201,10 @@ static void add_level(struct draft_model *m, struct draft_session *s, uint32_t m
 	g->n_beam = tree_next(&g->tree, g->beam, most);
 	if (g->n_beam > 0 && !model_pass_take(m, s, g->n_beam, g->cell + g->n_cells))
 		g->n_beam = 0;
+	if (g->n_beam > 0 && head_has_blocks(m)) {
+		add_to_blocks(m, s);
+		return;
+	}
 	for (uint32_t i = 0; i < g->n_beam; i++) {
 		const struct tree_node *node = &g->tree.node[g->beam[i]];
 		struct kv_seq *view = look_from(m, s, g->beam[i], g->view + i);
@@ -214,7 +240,7 @@ static void take_level(struct draft_model *m, struct draft_session *s, uint32_t 
 			head_hint(m, s, row + i,
 				parent < 0 ? s->tokens[s->n - 1] : g->tree.node[parent].token);
 		g->tree.node[g->beam[i]].mark = 1 + g->n_cells++;
-		propose(m, s, g->beam[i], head_logits(m, forward_logits(m->forward, row + i)));
+		propose(m, s, g->beam[i], model_row_logits(m, row + i));
 	}
 }
 
@@ -223,6 +249,8 @@ static bool grow(struct draft_model *m, struct draft_item *const *items, uint32_
 	const bool *off, uint32_t most)
 {
 	uint32_t row = 0, left = 0;
+	if (head_has_blocks(m))
+		head_blocks_begin_level(m);
 	for (uint32_t i = 0; i < n; i++) {
 		const struct model_tree *g = items[i]->session->grown;
 		if (off[i] || !g->begun)
@@ -236,7 +264,7 @@ static bool grow(struct draft_model *m, struct draft_item *const *items, uint32_
 		return false;
 	uint64_t start_ns = clock_ns();
 	hints_step(m->hints, left);
-	int r = model_forward(m, rows);
+	int r = head_has_blocks(m) ? head_blocks_run_level(m) : model_forward(m, rows);
 	m->passes++;
 	m->tokens += rows;
 	m->n_in_batch = 0;
@@ -248,6 +276,8 @@ static bool grow(struct draft_model *m, struct draft_item *const *items, uint32_
 		struct model_tree *g = items[i]->session->grown;
 		if (off[i] || g->n_beam == 0)
 			continue;
+		if (head_has_blocks(m))
+			head_blocks_end_level(m, items[i]->session, r == 0);
 		if (r == 0)
 			take_level(m, items[i]->session, row);
 		else

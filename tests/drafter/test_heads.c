@@ -193,7 +193,8 @@ static void assert_tree(const char *name, const struct fake_drafted *r, const js
 	}
 }
 
-static void check_prompt(struct fixture *f, uint32_t page, uint64_t uid, const json_t *prompt)
+static void check_prompt(
+	struct fixture *f, uint32_t page, uint64_t uid, const json_t *prompt, uint32_t method)
 {
 	int32_t ids[RIG_CONTEXT + 1], more[LIMIT_DRAFT_DEPTH];
 	const char *name = json_string_value(json_object_get(prompt, "name"));
@@ -219,7 +220,7 @@ static void check_prompt(struct fixture *f, uint32_t page, uint64_t uid, const j
 		const json_t *chain = json_object_get(prompt, "chain");
 		struct fake_drafted r =
 			fake_draft(&f->fake, page, (uint32_t)json_array_size(chain));
-		assert_int_equal(r.method, tree ? DRAFT_EAGLE3 : DRAFT_MTP);
+		assert_int_equal(r.method, method);
 		assert_chain(name, "chain", &r, chain);
 		/* Some are accepted. */
 		uint32_t n_ids = read_ids(json_object_get(after, "ids"), ids), n_more = 0;
@@ -247,12 +248,13 @@ static void check_head(const char *folder, const char *name, bool device)
 	json_t *golden = load_json(path);
 	head_target(folder, golden, target, sizeof(target));
 	snprintf(head, sizeof(head), "%s/%s.f32.gguf", folder, name);
-	struct fixture *f = make(target, strncmp(name, "eagle3", 6) == 0 ? head : NULL,
-		device ? on_device : plain, true);
+	bool eagle3 = strncmp(name, "eagle3", 6) == 0;
+	struct fixture *f = make(target, eagle3 ? head : NULL, device ? on_device : plain, true);
 	if (device)
 		assert_true(fake_place(&f->worker, true).there);
 	json_array_foreach(json_object_get(golden, "prompts"), i, prompt)
-		check_prompt(f, (uint32_t)i % FAKE_SESSIONS, 100 * (i + 1), prompt);
+		check_prompt(f, (uint32_t)i % FAKE_SESSIONS, 100 * (i + 1), prompt,
+			eagle3 ? DRAFT_EAGLE3 : DRAFT_MTP);
 	end(f);
 	json_decref(golden);
 }
@@ -279,6 +281,37 @@ static void eagle3_heads_draft_the_same_on_a_device(void **state)
 #define LLAMA FOLDER "/target-llama.f32.gguf"
 #define GLM FOLDER "/nextn-glm4moe.f32.gguf"
 #define EAGLE FOLDER "/eagle3-llama-own.f32.gguf"
+
+/* A copy of GLM with several layers for drafts. */
+static void make_blocks(char path[64], uint32_t n_blocks)
+{
+	char command[256];
+	snprintf(path, 64, "/tmp/outrider-blocks-%d.gguf", (int)getpid());
+	snprintf(command, sizeof(command), "python3 tests/tools/make_nextn_blocks.py " GLM " %s %u",
+		path, n_blocks);
+	assert_int_equal(system(command), 0);
+}
+
+/* The golden data of several layers are chains and trees that numpy computed without any cache. */
+static void several_layers_draft_the_golden_ones(void **state)
+{
+	(void)state;
+	json_t *golden = load_json(FOLDER "/blocks-glm4moe.json"), *prompts, *prompt;
+	const char *n_blocks;
+	size_t i;
+	json_object_foreach(json_object_get(golden, "blocks"), n_blocks, prompts)
+	{
+		char path[64];
+		make_blocks(path, (uint32_t)atoi(n_blocks));
+		struct fixture *f = make(path, NULL, plain, true);
+		assert_int_equal(unlink(path), 0);
+		json_array_foreach(prompts, i, prompt) check_prompt(
+			f, (uint32_t)i % FAKE_SESSIONS, 100 * (i + 1), prompt, DRAFT_MTP);
+		assert_true(i > 0);
+		end(f);
+	}
+	json_decref(golden);
+}
 
 static struct session_page *begin(
 	struct fixture *f, uint32_t page, uint64_t uid, int32_t *ids, uint32_t n)
@@ -698,6 +731,8 @@ struct chain_reference {
 	struct rig block[BLOCKS_MAX];
 	uint32_t n;
 	float out[BLOCKS_MAX][FAKE_CONTEXT][64]; /* state that a block gives for each token */
+	const float *logits; /* of the row that was computed last */
+	uint64_t first; /* the log's row of the session's first token */
 };
 
 static void open_reference(struct chain_reference *r, const char *path, uint32_t n)
@@ -729,7 +764,7 @@ static int32_t run_reference(struct chain_reference *r, uint32_t block, const in
 		bool own = t >= n + r->n - 1;
 		uint32_t cell;
 		if (block == 0 && t < n) {
-			assert_true(hidden_read(log, t - 1, rows.taps));
+			assert_true(hidden_read(log, r->first + t - 1, rows.taps));
 			assert_int_equal(forward_head_fuse(rig->forward, 0, 1, false), 0);
 		} else {
 			memcpy(rows.states, r->out[own || block == 0 ? block : block - 1][t - 1],
@@ -741,53 +776,125 @@ static int32_t run_reference(struct chain_reference *r, uint32_t block, const in
 		assert_int_equal(forward_run(rig->forward, &one, 1), 0);
 		kv_commit(&rig->kv, &seq, &cell, 1, NULL, 0);
 		memcpy(r->out[block][t], rows.out, bytes);
-		drafted = (int32_t)best(forward_logits(rig->forward, 0), rig->n_vocab);
+		r->logits = forward_logits(rig->forward, 0);
+		drafted = (int32_t)best(r->logits, rig->n_vocab);
 	}
 	kv_seq_exit(&rig->kv, &seq);
+	return drafted;
+}
+
+/* What is drafted behind the first n tokens and step - 1 drafted ones. */
+static int32_t reference_step(struct chain_reference *r, struct fixture *f, const int32_t *tokens,
+	uint32_t n, uint32_t step)
+{
+	uint32_t drafts = step < r->n ? step : r->n, last = n + step - 2;
+	int32_t drafted = -1;
+	for (uint32_t block = 0; block < drafts; block++) {
+		/* A block knows one drafted token more than the one before. */
+		uint32_t end = block + 1 == drafts ? last : n + block - 1;
+		drafted = run_reference(r, block, tokens, n, end, &f->source.log);
+	}
 	return drafted;
 }
 
 static void assert_chained(struct chain_reference *r, struct fixture *f, const int32_t *ids,
 	uint32_t n, const struct fake_drafted *got)
 {
-	int32_t tokens[FAKE_CONTEXT], drafted = -1;
+	int32_t tokens[FAKE_CONTEXT];
 	memcpy(tokens, ids, n * sizeof(*tokens));
 	assert_int_equal(got->n, BLOCKS_K);
 	for (uint32_t step = 1; step <= BLOCKS_K; step++) {
-		uint32_t drafts = step < r->n ? step : r->n, last = n + step - 2;
-		for (uint32_t block = 0; block < drafts; block++) {
-			/* A block knows one drafted token more than the one before. */
-			uint32_t end = block + 1 == drafts ? last : n + block - 1;
-			drafted = run_reference(r, block, tokens, n, end, &f->source.log);
-		}
+		int32_t drafted = reference_step(r, f, tokens, n, step);
 		assert_int_equal(got->token[step - 1], drafted);
 		tokens[n + step - 1] = drafted;
 	}
 }
 
-/* With several layers the i-th one drafts the i-th token, and the last one those behind it: chains
- * after a prompt, after drafts that were accepted and rejected, and asked for once more. */
+static double chance_of(const struct chain_reference *r, int32_t token)
+{
+	uint32_t n_vocab = r->block[0].n_vocab;
+	double sum = 0;
+	for (uint32_t i = 0; i < n_vocab; i++)
+		sum += exp((double)r->logits[i] - (double)r->logits[token]);
+	return 1 / sum;
+}
+
+/* The children of a node (-1: the session's tokens) are what the blocks draft behind its path, the likeliest
+ * first. Returns how many there are. */
+static uint32_t assert_children(struct chain_reference *r, struct fixture *f, const int32_t *ids,
+	uint32_t n, const struct fake_drafted *got, int node)
+{
+	int32_t tokens[FAKE_CONTEXT];
+	uint32_t depth = 0, n_children = 0;
+	memcpy(tokens, ids, n * sizeof(*tokens));
+	for (int at = node; at >= 0; at = got->parent[at])
+		depth++;
+	for (int at = node, i = (int)(n + depth); at >= 0; at = got->parent[at])
+		tokens[--i] = got->token[at];
+	for (uint32_t i = 0; i < got->n; i++) {
+		if (got->parent[i] != node)
+			continue;
+		if (n_children++ == 0)
+			assert_int_equal(got->token[i], reference_step(r, f, tokens, n, depth + 1));
+		/* A confidence travels in 16 bits. */
+		double want = chance_of(r, got->token[i]);
+		if (fabs((double)got->confidence[i] - want) > 1e-4 + 1e-2 * want)
+			fail_msg("node %u of depth %u: %g, not %g", i, depth,
+				(double)got->confidence[i], want);
+	}
+	return n_children;
+}
+
+/* Returns how many nodes of the tree have a sibling. */
+static uint32_t assert_grown(struct chain_reference *r, struct fixture *f, const int32_t *ids,
+	uint32_t n, const struct fake_drafted *got)
+{
+	uint32_t n_children = 0, n_siblings = 0;
+	assert_int_equal(got->method, DRAFT_MTP);
+	for (int node = -1; node < (int)got->n; node++) {
+		uint32_t own = assert_children(r, f, ids, n, got, node);
+		n_children += own;
+		n_siblings += own > 1 ? own : 0;
+	}
+	assert_int_equal(n_children, got->n);
+	return n_siblings;
+}
+
+static struct fixture *open_blocks(struct chain_reference *r, uint32_t n_blocks)
+{
+	char path[64];
+	make_blocks(path, n_blocks);
+	struct fixture *f = make(path, NULL, plain, true);
+	open_reference(r, path, n_blocks);
+	assert_int_equal(unlink(path), 0);
+	return f;
+}
+
+static const struct draft_budget grown = {.nodes = 14, .depth = 5, .width = 3};
+
+/* With several layers the i-th one drafts the i-th token, and the last one those behind it: chains and
+ * trees after a prompt, after drafts that were accepted and rejected, and asked for once more. */
 static void each_layer_drafts_a_token_of_its_own(void **state)
 {
 	static struct chain_reference r;
+	static struct fake_drafted drafted, tree;
 	(void)state;
 	for (uint32_t n_blocks = 1; n_blocks <= BLOCKS_MAX; n_blocks++) {
 		int32_t ids[64], more[3];
-		uint32_t n = 21;
-		char path[64], command[256];
-		snprintf(path, sizeof(path), "/tmp/outrider-blocks-%d.gguf", (int)getpid());
-		snprintf(command, sizeof(command),
-			"python3 tests/tools/make_nextn_blocks.py " GLM " %s %u", path, n_blocks);
-		assert_int_equal(system(command), 0);
-		struct fixture *f = make(path, NULL, plain, true);
-		open_reference(&r, path, n_blocks);
-		assert_int_equal(unlink(path), 0);
+		uint32_t n = 21, n_siblings = 0;
+		struct fixture *f = open_blocks(&r, n_blocks);
 		struct session_page *page = begin(f, 1, 900, ids, n - 1);
 		run_target(&f->source, 1, 900, ids, n - 1);
-		for (uint32_t round = 0; round < 7; round++) {
-			struct fake_drafted drafted = fake_draft(&f->fake, 1, BLOCKS_K);
+		for (uint32_t round = 0; round < 8; round++) {
+			if (round % 3 == 0)
+				tree = fake_draft_tree(&f->fake, 1, grown);
+			drafted = fake_draft(&f->fake, 1, BLOCKS_K);
+			if (round % 3 == 1)
+				tree = fake_draft_tree(&f->fake, 1, grown);
 			assert_int_equal(drafted.method, DRAFT_MTP);
 			assert_chained(&r, f, ids, n, &drafted);
+			if (round % 3 < 2)
+				n_siblings += assert_grown(&r, f, ids, n, &tree);
 			/* Accepted: none, one, two and so on; then no new token at all. */
 			uint32_t n_more = round % 4;
 			for (uint32_t i = 0; i < n_more; i++)
@@ -798,15 +905,43 @@ static void each_layer_drafts_a_token_of_its_own(void **state)
 			if (n_more > 0)
 				run_target(&f->source, 1, 900, ids, n - 1);
 		}
-		/* Trees are left to heads with one layer. */
-		struct fake_drafted tree = fake_draft_tree(
-			&f->fake, 1, (struct draft_budget){.nodes = 12, .depth = 4, .width = 4});
-		for (uint32_t i = 0; n_blocks > 1 && i < tree.n; i++)
-			assert_int_equal(tree.parent[i], (int)i - 1);
+		assert_true(n_siblings > 0);
 		for (uint32_t i = 0; i < n_blocks; i++)
 			rig_close(&r.block[i]);
 		end(f);
 	}
+}
+
+/* Texts of fewer tokens than there are layers, whose later layers begin among the drafted tokens; and several
+ * sessions in one round. */
+static void layers_that_know_no_token_yet_begin_with_drafted_ones(void **state)
+{
+	static struct chain_reference r;
+	static struct fake_drafted tree[3], chain, got;
+	int32_t ids[3][8];
+	(void)state;
+	struct fixture *f = open_blocks(&r, BLOCKS_MAX);
+	for (uint32_t i = 0; i < 3; i++) {
+		begin(f, i, 950 + i, ids[i], 1 + i);
+		run_target(&f->source, i, 950 + i, ids[i], 1 + i);
+		r.first = f->source.row;
+		tree[i] = fake_draft_tree(&f->fake, i, grown);
+		chain = fake_draft(&f->fake, i, BLOCKS_K);
+		assert_chained(&r, f, ids[i], 2 + i, &chain);
+		assert_int_equal(tree[i].n, grown.nodes);
+		assert_true(assert_grown(&r, f, ids[i], 2 + i, &tree[i]) > 0);
+	}
+	for (uint32_t i = 0; i < 3; i++)
+		fake_ask_tree(&f->fake, i, 950 + i, 2 + i, grown, i == 2);
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_true(fake_reply(&f->fake, &got));
+		assert_int_equal(got.n, tree[got.page].n);
+		assert_memory_equal(got.token, tree[got.page].token, got.n * sizeof(*got.token));
+		assert_memory_equal(got.parent, tree[got.page].parent, got.n * sizeof(*got.parent));
+	}
+	for (uint32_t i = 0; i < BLOCKS_MAX; i++)
+		rig_close(&r.block[i]);
+	end(f);
 }
 
 /* The head, for a target whose states are wider. */
@@ -856,6 +991,7 @@ int main(void)
 		cmocka_unit_test(drafts_are_the_golden_ones),
 		cmocka_unit_test(eagle3_heads_draft_the_same_on_a_device),
 		cmocka_unit_test(texts_are_read_by_the_devices_library),
+		cmocka_unit_test(several_layers_draft_the_golden_ones),
 		cmocka_unit_test(states_that_are_lost_are_left_out),
 		cmocka_unit_test(states_of_the_same_beginning_are_found),
 		cmocka_unit_test(rubbish_in_the_log_costs_speed_only),
@@ -864,6 +1000,7 @@ int main(void)
 		cmocka_unit_test(sessions_do_not_disturb_each_other),
 		cmocka_unit_test(tokens_need_what_the_routers_choose),
 		cmocka_unit_test(each_layer_drafts_a_token_of_its_own),
+		cmocka_unit_test(layers_that_know_no_token_yet_begin_with_drafted_ones),
 		cmocka_unit_test(a_head_of_another_model_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
