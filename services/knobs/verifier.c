@@ -20,7 +20,7 @@ static const char *const experts_names[] = {"auto", "mapped", "cached", NULL};
 	offsetof(struct verifier_config, field), sizeof(((struct verifier_config *)0)->field)
 #define SECOND 1e9
 
-static_assert(BUDGET_ORACLE_ROWS == 64, "the help of budget_oracle says it");
+static_assert(BUDGET_ORACLE_ROWS == 512, "the help of budget_oracle says it");
 static_assert(KV_PLAN_TOKENS_EACH == 2048 && KV_PLAN_TOKENS_MORE == 48,
 	"the help of kv_tokens says them");
 
@@ -226,7 +226,7 @@ const struct config_key verifier_config_keys[] = {
 		KNOB_AT_START, KNOB_MODEL},
 	{"", "budget_oracle", CONFIG_BOOL, AT(budget_oracle), 0, 0, NULL, "no", NULL,
 		"Whether memory is reserved for the ranking oracle: the results of all experts for "
-		"64 tokens.",
+		"the 512 tokens of a largest draft.",
 		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "follow_at_zero", CONFIG_BOOL, AT(follow_at_zero), 0, 0, NULL, "yes", NULL,
 		"Whether the drafter is kept up to date while K is 0.", KNOB_LIVE, KNOB_GLOBAL},

@@ -11,8 +11,8 @@
 extern const char *const budget_ranking_names[]; /* "router", "static", "oracle", NULL */
 extern const char *const budget_coverage_names[]; /* "substitution", "truncation", NULL */
 
-/* Rows of a pass that may be ranked by BUDGET_ORACLE: a draft's chain at its longest. */
-enum { BUDGET_ORACLE_ROWS = LIMIT_DRAFT_DEPTH + 1 };
+/* Rows of a pass that may be ranked by BUDGET_ORACLE: those of the largest draft. */
+enum { BUDGET_ORACLE_ROWS = LIMIT_DRAFT_NODES + 1 };
 
 /* What a service has. */
 struct budget_means {

@@ -50,6 +50,12 @@ with Service(options=("--budget", "all"), sets=SETS) as service:
                    said == [f"expert budget 4 of {N} ({ranking}, {coverage}), which affected {n} of {TOKENS} tokens"],
                    f"{ranking}, {coverage}: the answer says that it is lossy, and how", (said, n))
     tap.ok(lossy["router", "truncation"]["tokens"] != expected[0]["tokens"], "and it is another answer")
+    for nodes in (100, 511):
+        result = answer(service, 0, *drafted(0, 16), "--max-tokens", "24", "--draft-width", "32", "--draft-nodes", str(nodes), "--budget-experts", "4",
+                        "--budget-ranking", "oracle")
+        passes, n = result["usage"]["iterations"] - result["usage"]["k_used"][0], result["usage"]["lossy_tokens"]
+        tap.ok(n > 0 and result["usage"]["drafted"] > 64 * passes > 0 and f"which affected {n} of 24 tokens" in result["usage"]["lossy"][0],
+               f"oracle: the experts of trees of {nodes} tokens are ranked", result["usage"])
     # A number for each layer.
     for experts, written in (("0-:4", "4"), ("0:4,2-3:8", "0:4,2-3:8"), (f"0-1:{N},2-:3", "2-:3")):
         result = answer(service, 0, *drafted(0), "--budget-experts", experts)

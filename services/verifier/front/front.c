@@ -271,17 +271,14 @@ int front_find(const struct front *front, uint64_t uid)
 	return uids_find(&front->uids, uid);
 }
 
-/* The budget of a request that leaves it to the service. The oracle has no room for large trees. */
+/* The budget of a request that leaves it to the service. */
 static void default_budget(const struct front *front, struct session_request *request)
 {
 	const struct verifier_config *config = front->config;
-	bool fits = config->budget_ranking != BUDGET_ORACLE ||
-		    request->draft_nodes < BUDGET_ORACLE_ROWS;
 	struct error err;
 
-	if (request->budget_default && fits &&
-		verifier_config_read_budget(config, front->model, request->budget_experts, &err) ==
-			0) {
+	if (request->budget_default && verifier_config_read_budget(config, front->model,
+					       request->budget_experts, &err) == 0) {
 		request->budgeted =
 			layer_limits_any(request->budget_experts, front->model->config.n_layers);
 		request->budget_ranking = (uint32_t)config->budget_ranking;

@@ -425,12 +425,6 @@ static int read_budget(const Outrider__Generate *generate, const struct request_
 	if (rc == 0 && maximal)
 		rc = error_set(
 			err, EINVAL, "coupling: an expert budget (budget_experts) needs gumbel");
-	if (rc == 0 && generate->budget_ranking == BUDGET_ORACLE &&
-		generate->draft_nodes >= BUDGET_ORACLE_ROWS)
-		rc = error_set(err, EINVAL,
-			"budget_ranking oracle: a tree of %u drafted tokens, at most %d are "
-			"allowed",
-			generate->draft_nodes, BUDGET_ORACLE_ROWS - 1);
 	if (rc != 0)
 		return rc;
 	out->budgeted = layer_limits_any(out->budget_experts, limits->budget.n_layers);
