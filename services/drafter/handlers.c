@@ -417,7 +417,8 @@ int handlers_open(struct handlers *h, struct daemon *daemon, struct broker *brok
 		h->file_state = gguf_state(worker->model->model->gguf);
 	if (worker->model && daemon_add_timer(daemon, WATCH_NS, watch_draft, h) < 0)
 		return error_set(err, ENOSPC, "too many timers");
-	if (worker->device.backend && daemon_add_timer(daemon, WATCH_NS, look_for_cache, h) < 0)
+	if (worker_device_wanted(worker) &&
+		daemon_add_timer(daemon, WATCH_NS, look_for_cache, h) < 0)
 		return error_set(err, ENOSPC, "too many timers");
 	daemon_on_detail(daemon, on_detail, h);
 	daemon_on_alive(daemon, worker_alive, worker);

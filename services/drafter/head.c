@@ -73,8 +73,8 @@ int draft_open_target_tokenizer(
 static int allocate(struct draft_model *m, struct error *err)
 {
 	const struct model_config *c = &m->model->config;
-	m->is_true = calloc(m->n_batch, sizeof(*m->is_true));
-	m->route = calloc(m->n_batch, sizeof(*m->route));
+	m->is_true = calloc(m->n_batch_max, sizeof(*m->is_true));
+	m->route = calloc(m->n_batch_max, sizeof(*m->route));
 	if (m->head->tokens)
 		m->logits = malloc(c->n_vocab * sizeof(*m->logits));
 	if (!m->is_true || !m->route || (m->head->tokens && !m->logits))
@@ -96,6 +96,17 @@ static void open_routes(struct draft_model *m, const char *target_path)
 		log_info("what tokens of the head need comes from history: %s", err.text);
 }
 
+struct head_experts_of head_experts_of_block(const struct draft_model *m, uint32_t block)
+{
+	uint32_t n_layers = m->head->taps[0];
+	return (struct head_experts_of){
+		.model = m->wanted.model,
+		.n_cached = block < m->head->n_drafting ? n_layers + m->head->n_drafting : 0,
+		.layer = {(uint16_t)(n_layers + block)},
+		.tells = true,
+	};
+}
+
 static int open_parts(struct draft_model *m, const struct drafter_config *config,
 	const struct sessions_header *header, struct error *err)
 {
@@ -113,12 +124,7 @@ static int open_parts(struct draft_model *m, const struct drafter_config *config
 	};
 	memcpy(m->wanted.tap, m->head->taps, sizeof(m->wanted.tap));
 	if (m->method == DRAFT_MTP)
-		m->experts_of = (struct head_experts_of){
-			.model = fingerprint,
-			.n_cached = m->head->taps[0] + 1,
-			.layer = {(uint16_t)m->head->taps[0]},
-			.tells = true,
-		};
+		m->experts_of = head_experts_of_block(m, 0);
 	r = draft_open_target_tokenizer(m, header, err);
 	if (r == 0)
 		r = draft_engine_open(m, config, err);
@@ -257,15 +263,10 @@ void head_hint(struct draft_model *m, struct draft_session *s, uint32_t row, int
 			m->batch[row].token, head_routes_of(&m->routes, m->route[row]));
 }
 
-/* Runs the pass once more if an expert was evicted while it was read. */
 static int run_soundly(struct draft_model *m, uint32_t n)
 {
-	int r = forward_run(m->forward, m->batch, n);
-	if (!m->head_experts.read || r < 0 || head_experts_sound(&m->head_experts))
-		return r;
-	r = forward_run(m->forward, m->batch, n);
-	(void)head_experts_sound(&m->head_experts);
-	return r;
+	return m->head_experts.read ? head_experts_run(&m->head_experts, m->forward, m->batch, n)
+				    : forward_run(m->forward, m->batch, n);
 }
 
 int model_forward(struct draft_model *m, uint32_t n)

@@ -2,73 +2,120 @@
 
 #include "shared/base/log.h"
 #include "shared/model/arch/head.h"
+#include "shared/model/arch/place.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-static int open_engine(struct draft_model *m, struct head_block *b, struct error *err)
+static struct kv_layout layout_of(const struct draft_model *m, const struct head_block *b)
 {
 	struct kv_layout layout =
 		kv_layout_of(b->model, kv_type_auto(b->model), m->kv.layout.n_pages);
 	layout.states.n_slots = LIMIT_RUNNING;
-	b->memory_bytes = kv_bytes(&layout);
-	b->memory = mmap(NULL, b->memory_bytes, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (b->memory == MAP_FAILED)
-		b->memory = NULL;
-	b->batch = calloc(m->n_batch, sizeof(*b->batch));
-	b->cells = calloc(m->n_batch, sizeof(*b->cells));
-	b->row = calloc(m->n_batch, sizeof(*b->row));
-	if (!b->memory || !b->batch || !b->cells || !b->row)
-		return error_set(err, ENOMEM, "no memory for a layer for drafts");
-	int r = kv_init_memory(&b->kv, m->host, b->memory, &layout, true, err);
+	return layout;
+}
+
+static struct forward_limits limits_of(const struct draft_model *m)
+{
+	return (struct forward_limits){.n_batch = m->n_batch_max,
+		.n_logits = DRAFT_MODEL_LOGITS,
+		.n_context = m->n_context};
+}
+
+static int place(struct draft_model *m, uint32_t block, struct error *err)
+{
+	struct head_block *b = &m->blocks->block[block];
+	const struct head_experts_of of = head_experts_of_block(m, block);
+	const struct kv_layout layout = layout_of(m, b);
+	const struct forward_limits limits = limits_of(m);
+	bool away = m->backend != m->host;
+	int r = away ? model_place(b->model, m->backend, err) : 0;
+	b->placed = away && r == 0;
 	if (r == 0)
-		r = experts_mapped_init(&b->experts, b->model, m->host, err);
-	const struct forward_limits limits = {
-		.n_batch = m->n_batch, .n_logits = DRAFT_MODEL_LOGITS, .n_context = m->n_context};
+		r = draft_kv_open(m->backend, &layout, &b->kv, &b->memory, err);
+	if (r == 0)
+		r = away ? experts_mapped_init(&b->copied, b->model, m->backend, err)
+			 : head_experts_init(&b->experts, b->model, &of, m->hints, m->host, err);
+	struct expert_source *experts = away ? &b->copied.source : &b->experts.source;
 	return r < 0 ? r
-		     : forward_create(b->model, m->host, &b->kv,
-			       b->model->config.n_experts ? &b->experts.source : NULL, &limits,
-			       &b->forward, err);
+		     : forward_create(b->model, m->backend, &b->kv,
+			       b->model->config.n_experts ? experts : NULL, &limits, &b->forward,
+			       err);
+}
+
+int head_blocks_place(struct draft_model *m, struct error *err)
+{
+	int r = 0;
+	for (uint32_t block = 1; r == 0 && block < m->blocks->n; block++)
+		r = place(m, block, err);
+	return r;
+}
+
+void head_blocks_leave(struct draft_model *m)
+{
+	for (uint32_t i = 1; m->blocks && i < m->blocks->n; i++) {
+		struct head_block *b = &m->blocks->block[i];
+		if (b->forward)
+			forward_destroy(&b->forward);
+		if (b->experts.read)
+			head_experts_exit(&b->experts);
+		experts_mapped_exit(&b->copied);
+		for (uint32_t v = 0; v < DRAFT_MODEL_LOGITS; v++) {
+			if (b->views[v].owner != 0)
+				kv_seq_forget(&b->views[v]);
+			b->view_holds[v] = 0;
+		}
+		draft_kv_close(&b->kv, &b->memory);
+		if (b->placed)
+			model_forget(b->model, m->backend);
+		b->placed = false;
+	}
+}
+
+void head_blocks_needs(
+	const struct draft_model *m, struct backend *device, struct draft_engine_needs *needs)
+{
+	const struct forward_limits limits = limits_of(m);
+	for (uint32_t i = 1; m->blocks && i < m->blocks->n; i++) {
+		const struct kv_layout layout = layout_of(m, &m->blocks->block[i]);
+		draft_engine_add_needs(m->blocks->block[i].model, &layout, &limits, device, needs);
+	}
+}
+
+static bool allocate(struct head_block *b, uint32_t n)
+{
+	b->batch = calloc(n, sizeof(*b->batch));
+	b->cells = calloc(n, sizeof(*b->cells));
+	b->row = calloc(n, sizeof(*b->row));
+	return b->batch && b->cells && b->row;
 }
 
 int head_blocks_open(struct draft_model *m, const char *target_path, struct error *err)
 {
 	struct head_blocks *blocks = calloc(1, sizeof(*blocks));
 	m->blocks = blocks;
-	if (!blocks || !(blocks->block[0].row = calloc(m->n_batch, sizeof(int32_t))))
+	if (!blocks || !(blocks->block[0].row = calloc(m->n_batch_max, sizeof(int32_t))))
 		return error_set(err, ENOMEM, "no memory for layers for drafts");
 	for (blocks->n = 1; blocks->n < m->head->n_blocks && blocks->n < HEAD_BLOCKS; blocks->n++) {
 		struct head_block *b = &blocks->block[blocks->n];
 		int r = head_load_nextn(target_path, blocks->n, &b->model, err);
 		if (r == -ENODATA)
 			break;
-		if (r == 0)
-			r = open_engine(m, b, err);
+		if (r == 0 && !allocate(b, m->n_batch_max))
+			r = error_set(err, ENOMEM, "no memory for a layer for drafts");
 		if (r < 0)
 			return r;
 	}
 	if (blocks->n > 1)
 		log_info("%u layers draft, one for each token", blocks->n);
-	return 0;
+	return head_blocks_place(m, err);
 }
 
 void head_blocks_close(struct draft_model *m)
 {
 	for (uint32_t i = 0; m->blocks && i < HEAD_BLOCKS; i++) {
 		struct head_block *b = &m->blocks->block[i];
-		if (b->forward)
-			forward_destroy(&b->forward);
-		experts_mapped_exit(&b->experts);
-		for (uint32_t v = 0; v < DRAFT_MODEL_LOGITS; v++)
-			if (b->views[v].owner != 0)
-				kv_seq_forget(&b->views[v]);
-		if (b->kv.meta)
-			kv_exit(&b->kv);
-		if (b->memory)
-			munmap(b->memory, b->memory_bytes);
 		model_free(&b->model);
 		free(b->batch);
 		free(b->cells);
@@ -145,6 +192,22 @@ static const float *state_of(const struct draft_model *m, uint32_t block, uint32
 	return m->blocks->block[from].row[row - 1] < 0 ? NULL : out_of(m, from, row - 1);
 }
 
+int head_blocks_pass(struct draft_model *m, struct head_block *b)
+{
+	if (m->backend != m->host)
+		return forward_run(b->forward, b->batch, b->n_in_batch);
+	return head_experts_run(&b->experts, b->forward, b->batch, b->n_in_batch);
+}
+
+void head_blocks_counts(const struct draft_model *m, uint64_t *from_slots, uint64_t *from_file)
+{
+	*from_slots = *from_file = 0;
+	for (uint32_t i = 1; m->blocks && i < m->blocks->n; i++) {
+		*from_slots += m->blocks->block[i].experts.from_slots;
+		*from_file += m->blocks->block[i].experts.from_file;
+	}
+}
+
 /* Puts a row of the head's batch into that of a block. */
 static int add_row(struct draft_model *m, uint32_t block, uint32_t row)
 {
@@ -201,7 +264,7 @@ static int run_block(struct draft_model *m, uint32_t block, uint32_t n)
 	for (uint32_t row = 0; r == 0 && row < n; row++)
 		r = add_row(m, block, row);
 	if (r == 0 && b->n_in_batch > 0)
-		r = forward_run(b->forward, b->batch, b->n_in_batch);
+		r = head_blocks_pass(m, b);
 	settle(m, block, n, r == 0);
 	return r;
 }

@@ -13,26 +13,29 @@
  * the blocks are independent of each other: each reads the states behind the parents, of the pass before.
  * As in model_tree.c, a row of such a pass has a view of its session's sequence, in each block.
  *
- * Experts of these blocks are read from the mapping of the file. Used by the draft thread.
+ * Where the first block is computed, and where its experts are, there are those of the others. Used by the
+ * draft thread.
  */
 #pragma once
 
-#include "services/drafter/model.h"
+#include "services/drafter/model_engine.h"
 
-enum { HEAD_BLOCKS = 8 }; /* with the first one; more are not used */
+enum { HEAD_BLOCKS = LIMIT_DRAFT_BLOCKS }; /* with the first one */
 
 struct head_blocks {
 	uint32_t n; /* with the first one */
 	struct head_block {
 		struct model *model;
+		/* Where the head's own block is computed (model_engine.h). */
+		bool placed;
 		struct forward *forward;
-		struct experts_mapped experts;
+		struct head_experts experts; /* on the CPU */
+		struct experts_mapped copied; /* on a device */
 		struct kv kv;
-		void *memory;
-		size_t memory_bytes;
-		struct batch_token *batch; /* [n_batch] */
-		uint32_t *cells; /* [n_batch] */
-		int32_t *row; /* [n_batch] its row for a row of the head's batch, -1: none */
+		struct draft_kv_memory memory;
+		struct batch_token *batch; /* [n_batch_max] */
+		uint32_t *cells; /* [n_batch_max] */
+		int32_t *row; /* [n_batch_max] its row for a row of the head's batch, -1: none */
 		uint32_t n_in_batch;
 		/* For trees, as in struct draft_model. */
 		struct kv_seq views[DRAFT_MODEL_LOGITS];
@@ -65,14 +68,26 @@ static inline bool head_has_blocks(const struct draft_model *m)
 	return m->blocks && m->blocks->n > 1;
 }
 
+/* Where the experts of a block are: those of a model's own layers for drafts. */
+struct head_experts_of head_experts_of_block(const struct draft_model *m, uint32_t block);
 /* Opens the further blocks of the head's file, as its engine is there. Without any, n is 1. */
 int head_blocks_open(struct draft_model *m, const char *target_path, struct error *err);
 void head_blocks_close(struct draft_model *m);
+/* For model_engine.h: opens what computes the blocks on m->backend, closes it, and adds what they need of a
+ * device. */
+int head_blocks_place(struct draft_model *m, struct error *err);
+void head_blocks_leave(struct draft_model *m);
+void head_blocks_needs(
+	const struct draft_model *m, struct backend *device, struct draft_engine_needs *needs);
 /* Whether the head's own block has something to compute in the batch: the first drafted tokens' rows
  * and those behind them are the further blocks' alone. */
 bool head_blocks_need_first(const struct draft_model *m, uint32_t n);
 /* Call after the head's pass over the first n rows of the batch. 0 or -errno. */
 int head_blocks_run(struct draft_model *m, uint32_t n);
+/* Runs a block's pass over its batch. 0 or -errno. */
+int head_blocks_pass(struct draft_model *m, struct head_block *block);
+/* How many experts the further blocks have read where the expert-cache has them, and from the file. Any thread. */
+void head_blocks_counts(const struct draft_model *m, uint64_t *from_slots, uint64_t *from_file);
 /* Logits of a row, from the block that drafts behind it. */
 const float *head_blocks_logits(const struct draft_model *m, uint32_t row);
 /* Keeps what belongs to the head's first `keep` positions, of which n_true were from the target's

@@ -149,7 +149,7 @@ int head_blocks_run_level(struct draft_model *m)
 	for (uint32_t block = 1; r == 0 && block < m->blocks->n; block++) {
 		struct head_block *b = &m->blocks->block[block];
 		if (b->n_in_batch > 0)
-			r = forward_run(b->forward, b->batch, b->n_in_batch);
+			r = head_blocks_pass(m, b);
 	}
 	return r;
 }

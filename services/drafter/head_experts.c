@@ -52,7 +52,7 @@ static void head_begin(struct expert_source *source, uint32_t layer, const uint1
 	source->stats.lookups += n;
 	if (!slots || !x->of.tells)
 		return;
-	slots_head_used(slots, ++x->iteration, experts, tokens, n);
+	slots_head_used(slots, ++x->hints->head_uses, x->of.layer[layer], experts, tokens, n);
 	slots_hint_wake(&x->hints->hinter);
 }
 
@@ -176,4 +176,15 @@ bool head_experts_sound(struct head_experts *x)
 	x->n_read = 0;
 	x->off = !sound;
 	return sound;
+}
+
+int head_experts_run(struct head_experts *x, struct forward *forward,
+	const struct batch_token *batch, uint32_t n)
+{
+	int r = forward_run(forward, batch, n);
+	if (r < 0 || head_experts_sound(x))
+		return r;
+	r = forward_run(forward, batch, n);
+	(void)head_experts_sound(x);
+	return r;
 }

@@ -1,6 +1,6 @@
 /*
  * The experts of layers that draft, from the expert-cache's slots where they are resident, and else
- * from the mapping of the model's file: those of a head's layer (multi-token prediction), or of the
+ * from the mapping of the model's file: those of a head's layers (multi-token prediction), or of the
  * target's own layers (skip.h). For a head the cache is told which ones were used, and decides which
  * of them it keeps, within the budget that it has for all layers. Of the target's layers the verifier
  * tells it what is used: a drafter that reads them changes nothing in what the cache keeps.
@@ -13,6 +13,7 @@
 
 #include "services/drafter/hints.h"
 #include "shared/model/pass/experts.h"
+#include "shared/model/pass/forward.h"
 #include "shared/spec/slots.h"
 
 /* Where the experts of a source's layers are. */
@@ -32,7 +33,6 @@ struct head_experts {
 	struct slots_geometry geometry; /* of the source's layers */
 	struct buffer file, arena;
 	uint64_t attachment; /* of the regions that `arena` is in; 0: none */
-	uint64_t iteration; /* number of the pass */
 	bool off; /* reads the file alone, in this pass */
 	/* Of the layer in progress: */
 	uint32_t layer; /* of the source's */
@@ -53,6 +53,9 @@ int head_experts_init(struct head_experts *experts, const struct model *source,
 	const struct head_experts_of *of, struct hints *hints, struct backend *backend,
 	struct error *err);
 void head_experts_exit(struct head_experts *experts);
+/* Runs a pass that reads such experts, once more if one was evicted while it was read. As forward_run. */
+int head_experts_run(struct head_experts *experts, struct forward *forward,
+	const struct batch_token *batch, uint32_t n);
 /* Call after a pass. Where there is a cache, its slots are the memory for experts, and pages of the
  * file that were read here are dropped. False: an expert was evicted while the pass read it; the
  * next pass reads the file. */

@@ -28,6 +28,7 @@ struct hints {
 	struct slots_hinter hinter;
 	bool attached;
 	uint64_t attachments; /* how often regions were attached */
+	uint64_t head_uses; /* numbers what the cache is told of the experts of layers for drafts */
 	/* The pass for which hints are made now. */
 	/* of its first layer with experts; 0 = not known, so no hints are made */
 	uint64_t iteration;

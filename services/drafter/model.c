@@ -111,8 +111,8 @@ void draft_model_close(struct draft_model **model)
 	struct draft_model *m = *model;
 	if (!m)
 		return;
-	head_blocks_close(m);
 	draft_engine_close(m);
+	head_blocks_close(m);
 	sampler_exit(&m->sampler);
 	tokenizer_free(&m->tokenizer);
 	free(m->batch);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "services/drafter/draft.h"
+#include "services/drafter/draft_kv.h"
 #include "services/drafter/head_experts.h"
 #include "services/drafter/head_routes.h"
 #include "services/drafter/head_states.h"
@@ -29,12 +30,12 @@ struct draft_model {
 	struct head_states *states; /* borrowed */
 	struct hidden_shape wanted;
 	float *logits; /* [config.n_vocab] or NULL */
-	bool *is_true; /* [n_batch] the row's state is the target's */
+	bool *is_true; /* [n_batch_max] the row's state is the target's */
 	struct head_blocks
 		*blocks; /* nextn: with those behind the first (head_blocks.h); else NULL */
 	/* Which experts its tokens need, and of each row its index there, -1: none. */
 	struct head_routes routes;
-	int16_t *route; /* [n_batch] */
+	int16_t *route; /* [n_batch_max] */
 	/* What computes (model_engine.h): the CPU, which is its own, or a device, borrowed. */
 	struct backend *host, *backend;
 	bool placed; /* its weights are on a device */
@@ -52,22 +53,22 @@ struct draft_model {
 		experts_of; /* set before the engine is opened; n_cached 0: the former */
 	struct head_experts head_experts;
 	struct kv kv;
-	void *memory; /* of the cache; on a device, of its map alone */
-	size_t memory_bytes;
+	struct draft_kv_memory memory;
 	struct tokenizer *tokenizer;
 	struct sampler sampler; /* over the tokens that the target has too */
 	struct hints *hints; /* borrowed */
 	uint32_t n_vocab; /* tokens that it can read */
-	uint32_t n_context, n_batch;
+	uint32_t n_context;
+	uint32_t n_batch, n_batch_max; /* rows of a pass, now and at most */
 	/* uses counts the drafts of sessions; round is its value when the present round began */
 	uint64_t uses, round;
 	/* The worker's table, borrowed: sessions[n_sessions]. */
 	struct draft_session *sessions;
 	uint32_t n_sessions;
 	/* The batch of the next pass. */
-	struct batch_token *batch; /* [n_batch] */
-	struct draft_session **owner; /* [n_batch] the session of each token */
-	uint32_t *cells; /* [n_batch] */
+	struct batch_token *batch; /* [n_batch_max] */
+	struct draft_session **owner; /* [n_batch_max] the session of each token */
+	uint32_t *cells; /* [n_batch_max] */
 	uint32_t n_in_batch;
 	/* For trees (model_tree.c): sequences without pages, made when they are first used, and the
 	 * stamps of the trees whose committed cells their maps hold. */

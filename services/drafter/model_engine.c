@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/steps/backend_cpu.h"
 #include "kernels/kernels.h"
+#include "services/drafter/head_blocks.h"
 #include "shared/base/cpus.h"
 #include "shared/base/log.h"
 #include "shared/base/units.h"
@@ -10,7 +11,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #define CONTEXT_DEFAULT 8192u
 #define KV_TOKENS_DEFAULT 32768u
@@ -63,23 +63,6 @@ static struct kv_layout layout_of(const struct draft_model *m, const struct draf
 	return layout;
 }
 
-/* Pages that are never used cost no memory, but on a device. */
-static int open_kv(struct draft_model *m, const struct drafter_config *config, struct error *err)
-{
-	struct kv_layout layout = layout_of(m, config);
-	bool away = m->backend->device != NULL;
-	m->memory_bytes = away ? kv_map_bytes(&layout) : kv_bytes(&layout);
-	m->memory = mmap(NULL, m->memory_bytes, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (m->memory == MAP_FAILED) {
-		m->memory = NULL;
-		return error_set(err, ENOMEM, "no memory for a draft KV cache of %zu bytes",
-			m->memory_bytes);
-	}
-	return away ? kv_init_own(&m->kv, m->backend, m->memory, &layout, err)
-		    : kv_init_memory(&m->kv, m->backend, m->memory, &layout, true, err);
-}
-
 static int check_kv(
 	const struct draft_model *m, const struct drafter_config *config, struct error *err)
 {
@@ -96,11 +79,11 @@ static int check_kv(
 	return 0;
 }
 
-/* Those of the target come from the expert-cache, where that has them. */
+/* Those of the target come from the expert-cache, where that has them; on a device they are copied. */
 static int open_experts(struct draft_model *m, struct error *err)
 {
 	const struct head_experts_of *of = &m->experts_of;
-	if (of->n_cached > 0)
+	if (of->n_cached > 0 && m->backend == m->host)
 		return head_experts_init(&m->head_experts, m->model, of, m->hints, m->backend, err);
 	return experts_mapped_init(&m->experts, m->model, m->backend, err);
 }
@@ -131,11 +114,12 @@ static int open_seen(struct draft_model *m, struct error *err)
 static int open_parts(struct draft_model *m, const struct drafter_config *config, struct error *err)
 {
 	const struct forward_limits limits = limits_of(m, config, m->backend);
+	const struct kv_layout layout = layout_of(m, config);
 	bool away = m->backend != m->host;
 	int r = away ? model_place(m->model, m->backend, err) : 0;
 	m->placed = away && r == 0;
 	if (r == 0)
-		r = open_kv(m, config, err);
+		r = draft_kv_open(m->backend, &layout, &m->kv, &m->memory, err);
 	if (r == 0)
 		r = open_experts(m, err);
 	if (r == 0 && away)
@@ -145,8 +129,9 @@ static int open_parts(struct draft_model *m, const struct drafter_config *config
 	m->fast = limits.fast;
 	struct expert_source *experts =
 		m->head_experts.read ? &m->head_experts.source : &m->experts.source;
-	return forward_create(m->model, m->backend, &m->kv,
+	r = forward_create(m->model, m->backend, &m->kv,
 		m->model->config.n_experts ? experts : NULL, &limits, &m->forward, err);
+	return r == 0 && m->blocks ? head_blocks_place(m, err) : r;
 }
 
 int draft_engine_open(struct draft_model *m, const struct drafter_config *config, struct error *err)
@@ -169,7 +154,7 @@ int draft_engine_open(struct draft_model *m, const struct drafter_config *config
 	r = check_kv(m, config, err);
 	if (r < 0)
 		return r;
-	uint32_t n = limits_of(m, config, m->host).n_batch;
+	uint32_t n = m->n_batch_max = limits_of(m, config, m->host).n_batch;
 	m->n_batch = batch_of(config);
 	m->batch = calloc(n, sizeof(*m->batch));
 	m->owner = calloc(n, sizeof(struct draft_session *));
@@ -183,6 +168,7 @@ int draft_engine_open(struct draft_model *m, const struct drafter_config *config
 void draft_engine_close(struct draft_model *m)
 {
 	m->fast = false;
+	head_blocks_leave(m);
 	if (m->forward)
 		forward_destroy(&m->forward);
 	for (uint32_t i = 0; i < DRAFT_MODEL_LOGITS; i++) {
@@ -190,12 +176,7 @@ void draft_engine_close(struct draft_model *m)
 			kv_seq_forget(&m->views[i]);
 		m->view_holds[i] = 0;
 	}
-	if (m->kv.meta)
-		kv_exit(&m->kv);
-	m->kv = (struct kv){0};
-	if (m->memory)
-		munmap(m->memory, m->memory_bytes);
-	m->memory = NULL;
+	draft_kv_close(&m->kv, &m->memory);
 	if (m->head_experts.read)
 		head_experts_exit(&m->head_experts);
 	experts_mapped_exit(&m->experts);
@@ -209,17 +190,23 @@ void draft_engine_close(struct draft_model *m)
 	m->placed = false;
 }
 
+void draft_engine_add_needs(const struct model *model, const struct kv_layout *layout,
+	const struct forward_limits *limits, struct backend *device,
+	struct draft_engine_needs *needs)
+{
+	needs->weights += model_place_bytes(model) + experts_file_bytes(model);
+	needs->kv += kv_store_bytes(layout);
+	needs->passes += forward_bytes(model, device, limits);
+}
+
 void draft_engine_needs(struct draft_model *m, const struct drafter_config *config,
 	struct backend *device, struct draft_engine_needs *out)
 {
 	const struct kv_layout layout = layout_of(m, config);
 	const struct forward_limits limits = limits_of(m, config, device);
-	*out = (struct draft_engine_needs){
-		.weights = model_place_bytes(m->model) + m->model->expert_bytes_total,
-		.kv = kv_store_bytes(&layout),
-		.passes = forward_bytes(m->model, device, &limits),
-		.kv_tokens = kv_tokens(m, config),
-	};
+	*out = (struct draft_engine_needs){.kv_tokens = kv_tokens(m, config)};
+	draft_engine_add_needs(m->model, &layout, &limits, device, out);
+	head_blocks_needs(m, device, out);
 }
 
 /* Other programs may have taken what the expert-cache counts on. */

@@ -23,6 +23,10 @@ static inline uint64_t draft_engine_bytes(const struct draft_engine_needs *needs
 {
 	return needs->weights + needs->kv + needs->passes;
 }
+/* Adds those of a model with this cache and these passes. */
+void draft_engine_add_needs(const struct model *model, const struct kv_layout *layout,
+	const struct forward_limits *limits, struct backend *device,
+	struct draft_engine_needs *needs);
 void draft_engine_needs(struct draft_model *m, const struct drafter_config *config,
 	struct backend *device, struct draft_engine_needs *out);
 

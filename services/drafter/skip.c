@@ -30,7 +30,7 @@ static int load_target(struct draft_model *m, const struct sessions_header *head
 	if (part != WEIGHTS_ALL)
 		m->experts_of = (struct head_experts_of){
 			.model = m->target->file_fingerprint,
-			.n_cached = m->target->config.n_layers + m->target->drafting.moe,
+			.n_cached = m->target->config.n_layers + m->target->n_drafting,
 		};
 	return 0;
 }

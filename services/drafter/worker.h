@@ -43,7 +43,9 @@ struct worker_device_state {
 	char refusal[400]; /* why the CPU drafts, although a device was set; "" */
 };
 struct worker_device {
-	struct backend *backend; /* set before the thread starts; NULL: none */
+	struct backend *backend; /* the draft thread's own, once it has started; NULL: none */
+	bool opened; /* or refused */
+	const char *runtime_dir; /* NULL: nothing is claimed */
 	int claim; /* device_claim.h; -1: none */
 	/* The arithmetic of its library, and what that depends on. 0: the library is not used. Set before
 	 * the thread starts; then the draft thread's own */

@@ -38,12 +38,22 @@ static void open_library(struct worker *w)
 			why.text);
 }
 
+bool worker_device_wanted(const struct worker *w)
+{
+	const char *device;
+	enum gpu_choice choice;
+	struct error why;
+	return gpu_choice_read(w->own.device, &choice, &device, &why) < 0 ||
+	       choice != GPU_CHOICE_CPU;
+}
+
 void worker_device_open(struct worker *w)
 {
 	struct worker_device *d = &w->device;
 	struct backend_gpu_options options = {.seed = 0};
 	enum gpu_choice choice;
 	struct error why;
+	d->opened = true;
 	int r = gpu_choice_read(w->own.device, &choice, &options.device, &why);
 	if (r == 0 && choice == GPU_CHOICE_CPU)
 		return;
@@ -51,8 +61,10 @@ void worker_device_open(struct worker *w)
 		r = choice == GPU_CHOICE_SIMT ? backend_simt_create(&options, &d->backend, &why)
 					      : backend_cuda_create(&options, &d->backend, &why);
 	if (r == 0) {
+		pthread_mutex_lock(&w->mutex);
 		d->state.name = d->backend->ops->name;
 		d->state.variant = d->backend->variant;
+		pthread_mutex_unlock(&w->mutex);
 		open_library(w);
 		return;
 	}
@@ -64,6 +76,7 @@ void worker_device_claim(struct worker *w, const char *runtime_dir)
 {
 	struct worker_device *d = &w->device;
 	struct error why;
+	d->runtime_dir = runtime_dir;
 	if (!d->backend ||
 		device_claim(d->backend->device->uuid, d->backend->device->name, runtime_dir,
 			PEER_DRAFTER, w->own.device_shared, &d->claim, &why) == 0)
@@ -78,7 +91,9 @@ void worker_device_close(struct worker *w)
 	if (d->backend)
 		d->backend->ops->destroy(d->backend);
 	d->backend = NULL;
+	pthread_mutex_lock(&w->mutex);
 	d->state.name = d->state.variant = NULL;
+	pthread_mutex_unlock(&w->mutex);
 	if (d->claim >= 0)
 		close(d->claim);
 	d->claim = -1;
@@ -87,10 +102,7 @@ void worker_device_close(struct worker *w)
 /* The draft model or head that may move. */
 static struct draft_model *movable(const struct worker *w)
 {
-	struct draft_model *head = w->context.head;
-	if (w->context.model)
-		return w->context.model;
-	return head && head->method == DRAFT_EAGLE3 ? head : NULL;
+	return w->context.model ? w->context.model : w->context.head;
 }
 
 static void tell(struct worker *w)
@@ -153,6 +165,12 @@ void worker_device_meet(struct worker *w)
 	struct worker_device *d = &w->device;
 	struct draft_engine_needs needs = {0};
 	struct draft_model *m = movable(w);
+	if (m && !d->opened) {
+		worker_device_open(w);
+		if (d->runtime_dir)
+			worker_device_claim(w, d->runtime_dir);
+		tell(w);
+	}
 	if (!d->backend || d->lost)
 		return;
 	/* One that its target refuses does not keep the memory. */

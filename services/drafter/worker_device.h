@@ -1,24 +1,31 @@
 /*
- * The setting `device`: where a draft model, or an EAGLE-3 head, is computed. It begins on the CPU.
- * When its target is known, the loop thread asks the expert-cache for memory of the device, which it
+ * The setting `device`: where a draft model or a head is computed. It begins on the CPU. When its
+ * target is known, the loop thread asks the expert-cache for memory of the device, which it
  * shares out (proto/peer.proto, PeerShare), and brings the answer; the draft thread then moves the
- * model between two rounds. Without memory, or when the device is lost, the CPU drafts. The target's
- * own layers (layer-skip, mtp) stay on the CPU: the device would need their weights twice.
+ * model between two rounds. Without memory, or when the device is lost, the CPU drafts. Layers of the
+ * target that are for drafts (mtp) are copied with their experts; where they take the embedding or the output
+ * from the target, the device has these twice. Layer-skip stays on the CPU: it would need the whole model twice.
  *
  * The setting `arithmetic`: with auto, the device's own library (backend_ops.fast) multiplies the tokens
  * that a session is behind by, with F16 and BF16 weights, where there are many of them. What it drafts
  * then has other bits than the CPU's. No session whose answer depends on its drafts is read so: with
  * maximal coupling, or an expert budget, its tokens are computed exactly.
+ *
+ * Where a head depends on the target alone, the device is opened when such a target is there: others
+ * take none of its memory.
  */
 #pragma once
 
 #include "services/drafter/worker.h"
 
-/* Makes the back end that the setting asks for, before the draft thread starts. Without a usable one
- * the CPU drafts, and the log says why. */
+/* Makes the back end that the setting asks for. Without a usable one the CPU drafts, and the log says why.
+ * Before the draft thread starts, if there is a draft model or head then. */
 void worker_device_open(struct worker *w);
-/* Before the draft thread starts too: gives the device up again if another service uses it. */
+/* Before the draft thread starts: gives the device up again if another service uses it. runtime_dir is
+ * borrowed. */
 void worker_device_claim(struct worker *w, const char *runtime_dir);
+/* Whether the setting names a device. Any thread. */
+bool worker_device_wanted(const struct worker *w);
 void worker_device_close(struct worker *w);
 
 /* Call when a draft model or head may have come or gone, with its target: finds what the present one

@@ -1,6 +1,7 @@
 #include "services/drafter/worker_mail.h"
 
 #include "services/drafter/head.h"
+#include "services/drafter/head_blocks.h"
 #include "services/drafter/worker_device.h"
 #include "services/drafter/worker_skip.h"
 #include "shared/base/log.h"
@@ -394,18 +395,21 @@ void worker_taps(struct worker *w, struct peer_taps *out)
 
 void worker_head_of(const struct draft_model *m, struct worker_head *out)
 {
+	uint64_t from_slots, from_file;
 	*out = (struct worker_head){.method = DRAFT_NONE};
-	if (m)
-		*out = (struct worker_head){
-			.method = m->method,
-			.kernels = m->host->variant,
-			.passes = m->passes,
-			.tokens = m->tokens,
-			.fast_tokens = m->fast_tokens,
-			.evictions = m->evictions,
-			.from_slots = m->head_experts.from_slots,
-			.from_file = m->head_experts.from_file,
-		};
+	if (!m)
+		return;
+	head_blocks_counts(m, &from_slots, &from_file);
+	*out = (struct worker_head){
+		.method = m->method,
+		.kernels = m->host->variant,
+		.passes = m->passes,
+		.tokens = m->tokens,
+		.fast_tokens = m->fast_tokens,
+		.evictions = m->evictions,
+		.from_slots = m->head_experts.from_slots + from_slots,
+		.from_file = m->head_experts.from_file + from_file,
+	};
 }
 
 bool worker_head(struct worker *w, struct worker_head *out)

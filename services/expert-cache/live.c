@@ -314,11 +314,12 @@ int service_profile(
 	const struct service *service, const char *path, uint64_t **out, struct error *err)
 {
 	const struct slots_geometry *geometry = &service->geometry;
-	uint32_t own = geometry->n_layers - geometry->drafting;
-	size_t n = (size_t)own * geometry->n_experts, all = n + geometry->n_experts;
+	uint32_t own = geometry->n_layers - geometry->n_drafting;
+	size_t n = (size_t)own * geometry->n_experts;
+	size_t all = (size_t)geometry->n_layers * geometry->n_experts;
 	*out = NULL;
 	int status = profile_read(path, own, geometry->n_experts, out, err);
-	if (status != 0 || !geometry->drafting)
+	if (status != 0 || geometry->n_drafting == 0)
 		return status;
 	uint64_t *wider = realloc(*out, all * sizeof(*wider));
 	if (wider == NULL) {

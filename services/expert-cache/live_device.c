@@ -234,7 +234,7 @@ int live_device_open(struct service *service, struct error *err)
 		   "KV cache of the verifier%s",
 		service->backend->ops->name, n_slots,
 		service->geometry.n_total -
-			(service->geometry.drafting ? service->geometry.n_experts : 0),
+			service->geometry.n_drafting * service->geometry.n_experts,
 		UNITS_SIZE(n_slots * device->slots.slot_bytes),
 		UNITS_SIZE(service->device_share.needs),
 		service->device_share.said ? "" : ", as estimated");

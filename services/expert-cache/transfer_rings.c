@@ -101,8 +101,8 @@ static void take_head_use(struct transfer *transfer, const struct slot_activatio
 {
 	struct store *store = transfer->store;
 	const struct slots_geometry *geometry = &store->geometry;
-	if (!geometry->drafting || used->layer != geometry->n_layers - 1 ||
-		used->n > SLOT_ACTIVATION_PAIRS)
+	if (used->layer < geometry->n_layers - geometry->n_drafting ||
+		used->layer >= geometry->n_layers || used->n > SLOT_ACTIVATION_PAIRS)
 		return;
 	for (uint32_t i = 0; i < used->n; i++) {
 		struct cache_use use = {.layer = used->layer,
@@ -144,9 +144,9 @@ static void take_hint(struct transfer *transfer, const struct slot_hint *hint, u
 		.made_ns = hint->made_ns,
 		.iteration = hint->iteration};
 	store->policy->on_hint(store->policy_state, &entry, slot);
-	/* The block that drafts is computed elsewhere. */
+	/* The blocks that draft are computed elsewhere. */
 	const struct slots_geometry *geometry = &store->geometry;
-	if (transfer->device != NULL && hint->layer < geometry->n_layers - geometry->drafting)
+	if (transfer->device != NULL && hint->layer < geometry->n_layers - geometry->n_drafting)
 		device_hint(transfer->device, &entry);
 }
 

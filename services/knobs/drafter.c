@@ -35,7 +35,7 @@ const struct config_key drafter_config_keys[] = {
 		"the first and the last. auto: half.",
 		KNOB_LIVE, KNOB_MODEL},
 	{"", "device", CONFIG_STRING, AT(device), 0, 0, NULL, "cpu", "device",
-		"What computes the draft model or EAGLE-3 head: as the verifier's setting. The "
+		"What computes the draft model or head: as the verifier's setting. The "
 		"expert-cache shares out the GPU's memory; without enough, the CPU drafts.",
 		KNOB_AT_START, KNOB_GLOBAL},
 	{"", "device_shared", CONFIG_BOOL, AT(device_shared), 0, 0, NULL, "no", NULL,

@@ -24,6 +24,7 @@ enum {
 	LIMIT_SESSIONS = 512,
 	LIMIT_RUNNING = 256, /* sessions of one pass */
 	LIMIT_DRAFT_NODES = 511, /* tokens of one draft, on all of its paths together */
+	LIMIT_DRAFT_BLOCKS = 8, /* layers for drafts of a model's own file; more are not used */
 	LIMIT_DRAFT_DEPTH = 63, /* tokens of one path of a draft: the largest K of a chain */
 	LIMIT_DRAFT_WIDTH = 255, /* children of one token of a draft */
 	/* Drafted tokens per session for which buffers are sized. What one session does not use of

@@ -27,8 +27,7 @@ void device_geometry(const struct slots_geometry *geometry, struct slots_geometr
 {
 	*out = *geometry;
 	out->slot_bytes = device_slot_bytes(geometry);
-	if (geometry->drafting)
-		out->n_total -= geometry->n_experts;
+	out->n_total -= geometry->n_drafting * geometry->n_experts;
 }
 
 uint64_t device_slot_bytes(const struct slots_geometry *geometry)

@@ -19,7 +19,7 @@ static bool hold_all(struct experts_cached *cached, bool pin)
 {
 	struct device_tier *device = &cached->device;
 	const struct slots_geometry *geometry = &cached->geometry;
-	uint32_t own = geometry->n_layers - geometry->drafting;
+	uint32_t own = geometry->n_layers - geometry->n_drafting;
 	for (uint32_t l = 0; l < own; l++)
 		for (uint32_t e = 0; geometry->layers[l].moe && e < geometry->n_experts; e++) {
 			uint32_t *slot = &device->all[(size_t)l * geometry->n_experts + e];
@@ -48,7 +48,7 @@ static void try_resident(struct experts_cached *cached)
 {
 	struct device_tier *device = &cached->device;
 	const struct slots_geometry *geometry = &cached->geometry;
-	uint32_t needed = geometry->n_total - (geometry->drafting ? geometry->n_experts : 0);
+	uint32_t needed = geometry->n_total - geometry->n_drafting * geometry->n_experts;
 	if (device->n_begun++ % TRY_ALL != 0 || device->slots.n_slots < needed ||
 		atomic_load_explicit(&device->slots.header->in_use, memory_order_relaxed) < needed)
 		return;

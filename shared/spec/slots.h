@@ -243,9 +243,9 @@ struct slots_geometry {
 	uint64_t slot_bytes; /* of the largest layer */
 	uint32_t n_layers, n_experts, n_experts_used;
 	uint32_t n_total; /* experts of all layers */
-	/* the last layer is the block of the model that drafts (model->drafting): the drafter uses
-	 * its experts, and no pass of the verifier does */
-	bool drafting;
+	/* the last layers are the blocks of the model that draft (model->drafting): the drafter uses
+	 * their experts, and no pass of the verifier does */
+	uint32_t n_drafting;
 	struct slots_layer_geometry {
 		bool moe;
 		/* the file has the parts of an expert together and in tiles
@@ -254,7 +254,7 @@ struct slots_geometry {
 		struct slots_part part[EXPERT_PARTS];
 	} layers[LIMIT_LAYERS];
 };
-/* Computes the geometry: of the model's layers, and of the block that drafts. A dense model gives n_total 0 and slot_bytes 0. The model must outlive the
+/* Computes the geometry: of the model's layers, and of the blocks that draft. A dense model gives n_total 0 and slot_bytes 0. The model must outlive the
  * geometry. */
 void slots_geometry_init(struct slots_geometry *geometry, const struct model *model);
 
@@ -501,8 +501,8 @@ struct slots_hinter {
 };
 /* For the drafter: tells the owner which experts of the block that drafts a pass used: (expert,
  * tokens) pairs. iteration: the number of the pass. What finds no room is dropped and counted. */
-void slots_head_used(struct slots *slots, uint64_t iteration, const uint16_t *experts,
-	const uint16_t *tokens, uint32_t n);
+void slots_head_used(struct slots *slots, uint64_t iteration, uint32_t layer,
+	const uint16_t *experts, const uint16_t *tokens, uint32_t n);
 /* For the drafter: the slot that holds (layer, expert) now, unpinned, and its state word; SLOT_NONE
  * when it is not resident. */
 uint32_t slots_peek(const struct slots *slots, uint32_t layer, uint32_t expert, uint64_t *word);

@@ -54,8 +54,8 @@ bool slots_resident(const struct slots_hinter *hinter, uint32_t layer, uint32_t 
 	return value != 0 && value != SLOTS_REFUSED;
 }
 
-void slots_head_used(struct slots *slots, uint64_t iteration, const uint16_t *experts,
-	const uint16_t *tokens, uint32_t n)
+void slots_head_used(struct slots *slots, uint64_t iteration, uint32_t layer,
+	const uint16_t *experts, const uint16_t *tokens, uint32_t n)
 {
 	for (uint32_t i = 0; i < n;) {
 		struct slot_activation *entry = ring_reserve(&slots->heads);
@@ -66,7 +66,7 @@ void slots_head_used(struct slots *slots, uint64_t iteration, const uint16_t *ex
 		}
 		*entry = (struct slot_activation){
 			.iteration = iteration,
-			.layer = (uint16_t)(slots->n_layers - 1),
+			.layer = (uint16_t)layer,
 			.n = (uint16_t)here,
 		};
 		for (uint32_t j = 0; j < here; j++, i++) {

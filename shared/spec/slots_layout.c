@@ -48,13 +48,13 @@ static void place_part(struct slots_layer_geometry *layer, int p, uint32_t n_exp
 void slots_geometry_init(struct slots_geometry *geometry, const struct model *model)
 {
 	memset(geometry, 0, sizeof(*geometry));
-	geometry->drafting = model->drafting.moe;
-	geometry->n_layers = model->config.n_layers + geometry->drafting;
+	uint32_t own = model->config.n_layers;
+	geometry->n_drafting = model->n_drafting;
+	geometry->n_layers = own + geometry->n_drafting;
 	geometry->n_experts = model->config.n_experts;
 	geometry->n_experts_used = model->config.n_experts_used;
 	for (uint32_t l = 0; l < geometry->n_layers; l++) {
-		const struct layer *layer =
-			l < model->config.n_layers ? &model->layers[l] : &model->drafting;
+		const struct layer *layer = l < own ? &model->layers[l] : &model->drafting[l - own];
 		struct slots_layer_geometry *out = &geometry->layers[l];
 		if (!layer->moe)
 			continue;

@@ -149,7 +149,9 @@ expected = references(model, TOKENS)
 with Service(model=model, options=("--threads", 2), sets=("verifier.prefill_chunk=16", "verifier.draft_wait=10s")) as service:
     until(lambda: details(service).get("head") == "mtp")
     drafted, accepted = sweep(service, "three layers", "mtp", expected, ((5, 0, 0), (4, 16, 4)))
-    tap.ok(made.returncode == 0 and drafted > 50, "three layers: they draft", (made, drafted, accepted))
+    trees = service.swarm([request(0, 3, TOKENS, k=1, draft_method="mtp", draft_nodes=4, draft_width=4)])[0]["usage"]
+    tap.ok(made.returncode == 0 and drafted > 50 and trees["drafted"] > TOKENS,
+           "three layers: they draft, and trees where these are asked for", (made, drafted, accepted, trees))
     tap.note(f"three layers: {accepted} of {drafted} drafted tokens accepted")
 
 # The demo model's heads, on prompts of each kind: drafts are accepted, and the answers are the model's own.
@@ -199,10 +201,11 @@ def experts(service):
     return [int(details(service).get(f"head_experts_{where}", 0)) for where in ("cached", "file")]
 
 
-# The experts of a model's own layer are slots of the expert-cache, under its budget; what it lacks is read from the file.
-model = Path(folder.name) / "nextn-glm4moe.f32.gguf"
-expected = references(model, TOKENS)
-for budget in ("all", "60%", "min"):
+# The experts of a model's own layers are slots of the expert-cache, under its budget; what it lacks is read from the file.
+one_layer = Path(folder.name) / "nextn-glm4moe.f32.gguf"
+for budget, model in (("all", Path(folder.name) / "three-layers.gguf"), ("60%", Path(folder.name) / "three-layers.gguf"), ("min", one_layer)):
+    if budget != "60%":
+        expected = references(model, TOKENS)
     with Service(model=model, options=("--threads", 2, "--budget", budget)) as service:
         one = lambda: difference(service.swarm([request(0, 2, TOKENS, k=3)])[0], expected[0, 2])
         # The drafter learns of the slots a moment after the service is ready.
@@ -242,7 +245,7 @@ for budget in ("all", "60%", "min"):
             found = until(lambda: not one() and int(details(service)["head_experts_cached"]) > before)
             tap.ok(found, f"budget {budget}: the head finds the slots of the cache's successor", details(service))
 
-# The verifier on a device, emulated: it copies the states from the device's memory, and drafts and answers are those of the CPU.
+# Verifier and drafter on a device, emulated: the states are copied from the device's memory, and drafts and answers are those of the CPU.
 for model, head, method, taps in ((path("target-llama"), path("eagle3-llama-own"), "eagle3", 3), (Path(folder.name) / "nextn-glm4moe.f32.gguf", None, "mtp", 1)):
     few = 8
     expected = {(m, i): reference(ids[i], few, sampling, seed=50 + i, model=model, extra=("--ignore-eos",))
@@ -250,15 +253,15 @@ for model, head, method, taps in ((path("target-llama"), path("eagle3-llama-own"
     seen = {}
     for device in ("cpu", "simt"):
         with Service(model=model, draft=head, options=("--threads", 2),
-                     sets=(f"verifier.device={device}", "verifier.prefill_chunk=16", "verifier.draft_wait=10s")) as service:
-            until(lambda: details(service).get("head") == method)
+                     sets=(f"verifier.device={device}", f"drafter.device={device}", "verifier.prefill_chunk=16", "verifier.draft_wait=10s")) as service:
+            there = until(lambda: details(service).get("head") == method and details(service).get("device", "cpu") == device)
             answers = {(m, i, bool(shape)): by_position(service, taps, 64, request(m, i, few, k=3, draft_method=method, **shape))
                        for m, i in expected for shape in ({}, {"draft_nodes": 8, "draft_width": 3})}
             seen[device] = answers
             wrong = [f"{key}: {what}" for key, (r, _) in answers.items() if (what := difference(r, expected[key[:2]]))]
             drafted = [sum(r["usage"][key] for r, _ in answers.values()) for key in ("drafted", "accepted")]
             kernels = service.details("verifier")["kernels"]
-            tap.ok(not wrong and drafted[0] > 0 and ("the emulated GPU" in kernels) == (device == "simt"), f"{method}, device {device}: the reference's bytes",
+            tap.ok(there and not wrong and drafted[0] > 0 and details(service).get("device", "cpu") == device and ("the emulated GPU" in kernels) == (device == "simt"), f"{method}, device {device}: the reference's bytes",
                    "\n".join(wrong[:5]) + str(drafted))
     same = {key: [(r["usage"]["drafted"], r["usage"]["accepted"], found) for r, found in (seen[device][key] for device in seen)] for key in seen["cpu"]}
     tap.ok(all(a[2] and a == b for a, b in same.values()), f"{method}: on the device the same states, and the same drafts accepted",

@@ -180,7 +180,7 @@ static void fill(struct device *device, const struct store *store, uint64_t now_
 			.want = {.layer = slot_layer(word), .expert = slot_expert(word)},
 			.why = LOAD_PRELOAD,
 			.start_ns = now_ns};
-		uint32_t own = device->geometry->n_layers - device->geometry->drafting;
+		uint32_t own = device->geometry->n_layers - device->geometry->n_drafting;
 		/* The word is shared: the store's own look decides. */
 		if (slot_state(word) != SLOT_READY || copy.want.layer >= own ||
 			copy.want.expert >= device->geometry->n_experts ||

@@ -287,6 +287,12 @@ static int load_nextn(struct loader *l, uint32_t block, struct layer *layers)
 		rc = load_layer(l, block);
 	if (!rc)
 		rc = load_layer_scales(l, block);
+	/* Of the others only how many there are. */
+	const uint64_t own_bytes = m->expert_bytes_total;
+	load_drafting_experts(l);
+	m->expert_bytes_total = own_bytes;
+	head->n_drafting = m->n_drafting;
+	m->n_drafting = 0;
 	layers[0] = layers[block];
 	layers[0].kv_layer = 0;
 	reduce_config(c);

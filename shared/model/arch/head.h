@@ -25,6 +25,7 @@ struct head {
 	 * the other; the number of layers means after the last. */
 	uint32_t taps[HEAD_TAPS], n_taps;
 	uint32_t n_blocks; /* nextn: as the file's key says; it need not hold all of them */
+	uint32_t n_drafting; /* nextn: as in the target's struct model */
 	/* EAGLE-3: fc, {n_embd, n_state}; nextn: eh_proj, {n_embd, 2 n_embd} */
 	struct matrix project;
 	const float *taps_norm; /* [n_state], before fc, or NULL; nextn: the target's output_norm */

@@ -102,13 +102,11 @@ int load_rope_factors(struct loader *l)
 	return 0;
 }
 
-/* Blocks behind the last layer predict tokens beyond the next one. Only the first one's experts are
- * looked at. */
+/* Blocks behind the last layer predict tokens beyond the next one. Only their experts are looked at. */
 static void skip_prediction_blocks(struct loader *l)
 {
 	const struct model_config *c = &l->model->config;
-	if (c->n_layers < c->n_blocks)
-		load_drafting_experts(l, c->n_layers);
+	load_drafting_experts(l);
 	for (uint32_t i = c->n_layers; i < c->n_blocks; i++) {
 		char prefix[32];
 		int bytes = snprintf(prefix, sizeof(prefix), "blk.%u.", i);

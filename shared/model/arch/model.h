@@ -204,9 +204,10 @@ struct model {
 	struct matrix output;
 	const float *output_bias; /* [n_vocab] or NULL */
 	struct layer *layers; /* [n_layers], owned */
-	/* Only the experts of the block behind the last layer, which drafts (head.h), for those who
-	 * keep experts; moe false: it has none. A packed file does without. */
-	struct layer drafting;
+	/* [n_drafting] Only the experts of the blocks behind the last layer, which draft (head.h), for
+	 * those who keep experts: up to the first block that has none. A packed file does without. */
+	struct layer drafting[LIMIT_DRAFT_BLOCKS];
+	uint32_t n_drafting;
 	struct head *head; /* set if it is a draft head (head.h); owned */
 	struct model_memory *memory; /* owned: widened vectors, and offsets of experts */
 	uint64_t memory_bytes; /* size of that memory */

@@ -111,8 +111,9 @@ int load_feed_forward(struct loader *l, uint32_t i, struct layer *layer);
  * block i. load_read_vocabulary sets config.n_vocab from token_embd. load_check_unused refuses
  * tensors that nothing has loaded. */
 int load_layer(struct loader *l, uint32_t i);
-/* Fills l->model->drafting from block i, if that has routed experts that can be computed with. */
-void load_drafting_experts(struct loader *l, uint32_t i);
+/* Fills l->model->drafting from the blocks behind the last layer, as far as these have routed experts that can
+ * be computed with. */
+void load_drafting_experts(struct loader *l);
 int load_read_vocabulary(struct loader *l);
 int load_rope_factors(struct loader *l);
 int load_check_unused(struct loader *l);

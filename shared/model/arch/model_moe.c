@@ -74,20 +74,32 @@ static int load_experts(struct loader *l, uint32_t i, struct layer *layer)
 			    l, i, &outer, needed, (struct expert_bias *[]){&layer->down_bias});
 }
 
-void load_drafting_experts(struct loader *l, uint32_t i)
+/* False: the block has no experts. */
+static bool load_drafting_block(struct loader *l, uint32_t i, struct layer *layer)
 {
 	/* What is wrong with the block is said where it is used: without it nothing is lost. */
 	struct error unused;
 	struct loader own = *l;
-	struct layer *layer = &l->model->drafting;
 	own.err = &unused;
 	name_tensor(&own, "blk.%u.ffn_gate_inp.weight", i);
-	if (l->model->packed || l->model->config.n_experts == 0 || i + 1 >= LIMIT_LAYERS ||
-		!has_tensor(&own))
-		return;
+	if (i + 1 >= LIMIT_LAYERS || !has_tensor(&own))
+		return false;
 	layer->moe = load_experts(&own, i, layer) == 0;
 	if (!layer->moe)
 		*layer = (struct layer){0};
+	return layer->moe;
+}
+
+void load_drafting_experts(struct loader *l)
+{
+	struct model *m = l->model;
+	const struct model_config *c = &m->config;
+	m->n_drafting = 0;
+	if (m->packed || c->n_experts == 0)
+		return;
+	while (m->n_drafting < LIMIT_DRAFT_BLOCKS && c->n_layers + m->n_drafting < c->n_blocks &&
+		load_drafting_block(l, c->n_layers + m->n_drafting, &m->drafting[m->n_drafting]))
+		m->n_drafting++;
 }
 
 static int load_moe(struct loader *l, uint32_t i, struct layer *layer)

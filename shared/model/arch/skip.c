@@ -112,7 +112,7 @@ int model_skip(const struct model *whole, const bool *layer, struct model **out,
 	*m = *whole;
 	struct model_config *c = &m->config;
 	m->layers = layers;
-	m->drafting = (struct layer){0};
+	m->n_drafting = 0;
 	m->head = NULL;
 	m->memory = NULL;
 	m->memory_bytes = 0;

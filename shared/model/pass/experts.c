@@ -75,22 +75,37 @@ static void widen(const struct model_config *config, const struct expert_tensor 
 	}
 }
 
-int experts_file(
-	const struct model *model, struct backend *backend, struct buffer *out, struct error *err)
+/* The memory of all experts, and of what lies between them; returns its bytes. */
+static size_t span(const struct model *model, uintptr_t *first)
 {
-	uintptr_t first = UINTPTR_MAX, end = 0;
+	uintptr_t end = 0;
+	*first = UINTPTR_MAX;
 	for (uint32_t i = 0; i < model->config.n_layers; i++) {
 		const struct layer *layer = &model->layers[i];
 		if (!layer->moe)
 			continue;
-		widen(&model->config, &layer->gate, &first, &end);
-		widen(&model->config, &layer->up, &first, &end);
-		widen(&model->config, &layer->down, &first, &end);
+		widen(&model->config, &layer->gate, first, &end);
+		widen(&model->config, &layer->up, first, &end);
+		widen(&model->config, &layer->down, first, &end);
 	}
+	return end == 0 ? 0 : end - *first;
+}
+
+size_t experts_file_bytes(const struct model *model)
+{
+	uintptr_t first;
+	return span(model, &first);
+}
+
+int experts_file(
+	const struct model *model, struct backend *backend, struct buffer *out, struct error *err)
+{
+	uintptr_t first;
+	size_t bytes = span(model, &first);
 	*out = (struct buffer){0};
-	if (end == 0)
-		return 0;
-	return backend->ops->wrap_weights(backend, (const void *)first, end - first, out, err);
+	return bytes == 0
+		       ? 0
+		       : backend->ops->wrap_weights(backend, (const void *)first, bytes, out, err);
 }
 
 static struct place place_of(

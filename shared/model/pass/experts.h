@@ -80,6 +80,8 @@ struct expert_source {
 /* Makes a buffer of the memory in which a model's experts are mapped, or of a device's copy of it. */
 int experts_file(
 	const struct model *model, struct backend *backend, struct buffer *out, struct error *err);
+/* The bytes of that memory. */
+size_t experts_file_bytes(const struct model *model);
 /* Sets the places of one expert in it; leaves view->index alone. */
 void experts_file_view(const struct model *model, const struct buffer *file, uint32_t layer,
 	uint32_t expert, struct expert_view *view);
