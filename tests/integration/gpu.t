@@ -91,7 +91,7 @@ def asked(n):
 # Lost while a prompt is computed, while tokens are, and soon after: launches are counted from the start.
 expected = [reference(p, 12, SAMPLED, seed=100 + i, model=TARGET_Q4) for i, p in enumerate(ids)]
 for launch in (1, 150, 500):
-    with Service(TARGET_Q4, sets=["verifier.device=simt"], env={"OUTRIDER_SIMT_LOST": str(launch)}) as service:
+    with Service(TARGET_Q4, sets=["verifier.device=simt", "verifier.device_memory=50%"], env={"OUTRIDER_SIMT_LOST": str(launch)}) as service:
         before = service.details("verifier").get("kernels", "")
         results = service.swarm(asked(12), concurrent=3)
         wrong = [f"session {i}: {what}" for i, r in enumerate(results) if (what := difference(r, expected[i]))]

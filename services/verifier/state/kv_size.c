@@ -11,20 +11,21 @@
 #include <math.h>
 #include <string.h>
 
-/* Reads "auto" (0 bytes), a share of `whole`, or bytes. */
+/* Reads "auto" (0 bytes), a share of `whole`, or bytes. A share of nothing, where there is no device, is 0
+ * bytes. */
 static int read_bytes(
 	const char *key, const char *text, uint64_t whole, uint64_t *out, struct error *err)
 {
 	const char *end;
 	double value = decimal_read(text, &end);
-	double unit =
-		strcmp(end, "%") == 0 ? (double)whole / 100 : config_factor(CONFIG_BYTES, end);
+	bool is_share = strcmp(end, "%") == 0;
+	double unit = is_share ? (double)whole / 100 : config_factor(CONFIG_BYTES, end);
 
 	*out = 0;
 	if (strcmp(text, "auto") == 0)
 		return 0;
-	if (end == text || !isfinite(value) || value <= 0 || unit == 0 || value * unit >= 0x1p60 ||
-		(strcmp(end, "%") == 0 && value > 100))
+	if (end == text || !isfinite(value) || value <= 0 || (unit == 0 && !is_share) ||
+		value * unit >= 0x1p60 || (is_share && value > 100))
 		return error_set(err, EINVAL,
 			"%s: %s is not allowed; it takes auto, a share such as 30%%, or bytes such "
 			"as 2G",
