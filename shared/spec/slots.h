@@ -472,6 +472,13 @@ uint32_t experts_cached_missing(const struct experts_cached *cached);
 /* The region in use, or NULL; for sending hints from the same thread. Valid until the next attach.
  */
 struct slots *experts_cached_slots(struct experts_cached *cached);
+/* The states of the slots that passes read experts from, as slot_state and so on read them: the device's,
+ * where it has slots, else those in memory. False: there are none. Valid as experts_cached_slots. */
+struct experts_places {
+	const _Atomic uint64_t *state; /* [n_slots] */
+	uint32_t n_slots, n_layers, n_experts;
+};
+bool experts_cached_places(const struct experts_cached *cached, struct experts_places *out);
 /* The iteration of the layer begun last. Each layer with experts takes the next number. */
 uint64_t experts_cached_iteration(const struct experts_cached *cached);
 /* Uses these two regions from now on; dups their fds. NULL: serve everything from the file. Checks

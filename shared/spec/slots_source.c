@@ -585,6 +585,21 @@ struct slots *experts_cached_slots(struct experts_cached *cached)
 	return cached->region.fd >= 0 ? &cached->slots : NULL;
 }
 
+bool experts_cached_places(const struct experts_cached *cached, struct experts_places *out)
+{
+	const struct device_slots *device = &cached->device.slots;
+	const struct slots *slots = &cached->slots;
+
+	*out = (struct experts_places){0};
+	if (device_tier_used(cached))
+		*out = (struct experts_places){
+			device->state, device->n_slots, device->n_layers, device->n_experts};
+	else if (cached->region.fd >= 0)
+		*out = (struct experts_places){
+			slots->state, slots->n_slots, slots->n_layers, slots->n_experts};
+	return out->state != NULL;
+}
+
 uint64_t experts_cached_iteration(const struct experts_cached *cached)
 {
 	return cached->iteration;

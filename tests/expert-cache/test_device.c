@@ -201,6 +201,38 @@ static void three_tiers_give_the_files_bytes(void **state)
 	end(&t);
 }
 
+/* What is resident is what passes find at once: the device's, not what lies in memory as well. */
+static void experts_are_where_passes_read_them(void **state)
+{
+	struct experts_places places;
+	struct error err;
+	struct tiers t;
+	uint32_t least, n_ready = 0;
+	(void)state;
+	need_model();
+	least = slots_min(&geometry);
+	begin(&t, least + 2, least + 4);
+	assert_int_equal(passes(&t, 2, 8), 0);
+	assert_true(experts_cached_places(t.rig.cached, &places));
+	assert_int_equal(places.n_slots, least + 4);
+	assert_int_equal(places.n_experts, geometry.n_experts);
+	for (uint32_t i = 0; i < places.n_slots; i++) {
+		uint64_t word = atomic_load(&places.state[i]);
+		if (slot_state(word) != SLOT_READY)
+			continue;
+		assert_int_equal(word, atomic_load(&t.device.slots.state[i]));
+		n_ready++;
+	}
+	assert_true(n_ready > 0);
+	assert_int_equal(experts_cached_attach_device(t.rig.cached, NULL, -1, &err), 0);
+	assert_true(experts_cached_places(t.rig.cached, &places));
+	assert_int_equal(places.n_slots, t.rig.store.slots.n_slots);
+	assert_int_not_equal(places.n_slots, least + 4);
+	assert_int_equal(experts_cached_attach(t.rig.cached, NULL, NULL, &err), 0);
+	assert_false(experts_cached_places(t.rig.cached, &places));
+	end(&t);
+}
+
 static void copies_that_fail_give_nothing_to_the_verifier(void **state)
 {
 	(void)state;
@@ -683,6 +715,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(three_tiers_give_the_files_bytes),
+		cmocka_unit_test(experts_are_where_passes_read_them),
 		cmocka_unit_test(copies_that_fail_give_nothing_to_the_verifier),
 		cmocka_unit_test(the_device_is_shared_out),
 		cmocka_unit_test(the_drafter_gets_all_or_nothing),

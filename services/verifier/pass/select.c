@@ -60,29 +60,31 @@ static void set_bit(uint64_t *bits, uint32_t i)
 	bits[i / 64] |= UINT64_C(1) << i % 64;
 }
 
-/* Which experts are resident, or on their way, by one look at the states of all slots. Without an
- * expert cache all are there. */
+/* Which experts are resident, or on their way, by one look at the states of all slots. On a device that is
+ * what its slots have: a load is then a copy to it, also of what lies in memory. Without an expert cache all are
+ * there. */
 static void look_at_slots(struct engine *engine)
 {
 	struct pick *pick = &engine->select.pick;
-	struct slots *slots = engine->cached ? experts_cached_slots(engine->cached) : NULL;
+	struct experts_places places = {0};
+	bool any = engine->cached && experts_cached_places(engine->cached, &places);
 	size_t bytes = pick->n_words * sizeof(*pick->resident);
 
 	if (bytes == 0)
 		return;
-	memset(pick->resident, slots ? 0 : 0xff, bytes);
+	memset(pick->resident, any ? 0 : 0xff, bytes);
 	memset(pick->coming, 0, bytes);
-	for (uint32_t i = 0; slots && i < slots->n_slots; i++) {
-		uint64_t word = atomic_load_explicit(&slots->state[i], memory_order_relaxed);
+	for (uint32_t i = 0; i < places.n_slots; i++) {
+		uint64_t word = atomic_load_explicit(&places.state[i], memory_order_relaxed);
 		enum slot_state state = slot_state(word);
 		uint32_t layer = slot_layer(word), expert = slot_expert(word);
 
-		if ((state != SLOT_READY && state != SLOT_LOADING) || layer >= slots->n_layers ||
-			layer >= LIMIT_LAYERS || expert >= slots->n_experts ||
+		if ((state != SLOT_READY && state != SLOT_LOADING) || layer >= places.n_layers ||
+			layer >= LIMIT_LAYERS || expert >= places.n_experts ||
 			!engine->o.model->layers[layer].moe)
 			continue;
 		set_bit(state == SLOT_READY ? pick->resident : pick->coming,
-			engine->feed.ordinal[layer] * slots->n_experts + expert);
+			engine->feed.ordinal[layer] * places.n_experts + expert);
 	}
 }
 
