@@ -157,4 +157,19 @@ for whole in ("no", "yes"):
             bad = [f"{i}: {what}" for r in (1, 4) for i, (got, w) in enumerate(zip(service.swarm(batch, concurrent=r), want)) if (what := difference(got, w))]
             tap.ok(not bad and sum(n >= 96 for n in shared(service)[before:]) >= len(forks) / 2, "prompts that part go on from where they do, with the same bytes",
                    f"{bad} {shared(service)[before:]}\n{service.log_text()[-1500:]}")
+            # The cache in other sizes meanwhile: what it had and its windows are gone, and come again.
+            wrong = []
+
+            def resized_in_mid_answer():
+                process, results = service.swarm_start(batch, concurrent=4)
+                # On a slow machine the one before may still wait for a pass.
+                wrong.extend(f"kv_tokens={n}" for n in (576, 4096, 1024)
+                             if not until(lambda: service.ctl("knob", "set", f"verifier.kv_tokens={n}").returncode == 0))
+                wrong.extend(f"{i}: {what}" for i, (got, w) in enumerate(zip(results(), want)) if (what := difference(got, w)))
+                return wrong or {"576", "4096", "1024"} <= set(re.findall(r"KV cache: (\d+) tokens, was \d+; [1-9]", service.whole_log()))
+            there = until(resized_in_mid_answer)
+            before = len(shared(service))
+            wrong += [what for got, w in zip(service.swarm(batch, concurrent=2), want) if (what := difference(got, w))]
+            tap.ok(there and not wrong and sum(n >= 96 for n in shared(service)[before:]) >= len(forks) / 2,
+                   "and so while the KV cache changes its size in mid-answer, and after that", f"{wrong} {shared(service)[before:]}\n{service.log_text()[-1500:]}")
 tap.done()
