@@ -13,10 +13,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from forms import BF16, F16, F32, is_vector, narrowed, trimmed
 from gguf_file import Gguf
-from outrider_test import ROOT, SAMPLED, TARGET_Q4, Service, Tap, difference, program, reference, run, seeded, until
+from outrider_test import (ROOT, SAMPLED, TARGET_Q4, Service, Tap, asleep, difference, differences, program, reference, run, seeded,
+                           told_to_sleep, until)
 
 GOLDEN = ROOT / "tests" / "data" / "golden" / "models"
 TOKENS = 6
+LONGER = 40
 LONG = bool(os.environ.get("OUTRIDER_TEST_LONG"))
 FAST = ("--backend", "simt", "--arithmetic", "fast")
 tap = Tap()
@@ -74,9 +76,10 @@ for what, (rc, said), word in (
         ("no library", check("device=simt", env={"OUTRIDER_SIMT_LIBRARY": "missing"}), "arithmetic = fast: the library of the emulated GPU is missing")):
     tap.ok(rc not in (0, 75) and word in said, f"{what} is refused", f"{rc} {said}")
 
-# Prompts that begin alike, of lengths around chunks and pages; and what a chat asks next: a prompt with the answer in it.
-same = words(160)
-ids = [same + words(110), same[:140], same[:129], same[:128], same + words(1)]
+# Prompts that begin alike, of lengths around chunks and pages; and what a chat asks next: a prompt with the answer in it. The last token of a
+# prompt is in no chunk.
+same = words(257)
+ids = [same, same[:140], same[:129], same[:128], same[:160] + words(1), same[:256], same[:127]]
 SETS = ("verifier.device=simt", "verifier.context=512", "verifier.kv_tokens=2048", "verifier.prefill_chunk=200",
         "verifier.sleep_after=100ms", "verifier.linger=100ms", "verifier.ahead_max=16")
 
@@ -102,15 +105,17 @@ def served(name, model):
     """The same bytes for every K, neighbour, found beginning and kill; for the first model also what a change of the setting does."""
     asked = list(ids)
     expected = [expect(model, prompt, i, *FAST) for i, prompt in enumerate(asked)]
+    other = [p["logits_hash"] != expect(model, prompt, i)["logits_hash"] for i, (prompt, p) in enumerate(zip(asked, expected))]
+    tap.ok(other == [len(prompt) > 128 for prompt in asked], f"{name}: only prompts of more than a chunk have other bits", other)
     asked.append(asked[1] + expected[1]["tokens"] + words(120))
-    expected.append(expect(model, asked[5], 5, *FAST))
+    expected.append(expect(model, asked[-1], len(ids), *FAST))
     home = Path(folder.name) / model.stem
     home.mkdir()
     (home / "verifier.conf").write_text("arithmetic = fast\n")
     with Service(model, sets=(*SETS, f"verifier.prefix_dir={home / 'kv'}"), options=("-v", "--config-dir", home)) as service:
         keys = list(range(len(asked)))
         found = wrong(service.swarm([request(i, asked[i]) for i in keys], concurrent=3), keys, expected)
-        keys = random.sample(keys, len(keys))
+        keys = random.sample(keys, len(keys) if LONG else 5)
         found += wrong(service.swarm([request(i, asked[i]) for i in keys]), keys, expected)
         shared = [int(n) for n in re.findall(r"finds its first (\d+) tokens", service.whole_log())]
         tap.ok(not found and any(n >= 128 for n in shared), f"{name}: the same bytes for every K, neighbour and beginning that is found",
@@ -122,20 +127,41 @@ def served(name, model):
                                                         lambda: time.sleep(random.uniform(0.05, 0.4)), concurrent=3)
             kills, answers, found = kills + killed, answers + len(keys), found + wrong(results, keys, expected)
         tap.ok(not found, f"{name}: verifier killed {kills} times during {answers} answers: the same bytes", f"{found}\n{service.log_text()[-1500:]}")
+        service.wait_ready()
+        slept(service, name, model, asked[2])
         if model == models["dense, F16"]:
-            service.wait_ready()
             changed(service, model, asked, expected)
 
 
+def longer(i, prompt):
+    """A request whose answer lasts for a while."""
+    return request(i, prompt, max_tokens=LONGER, k=0)
+
+
+def slept(service, name, model, prompt):
+    """An answer sleeps while the verifier is killed, and is woken by the next one."""
+    whole = reference(prompt, LONGER, seed=5, model=model, extra=("--ignore-eos", *FAST))
+    sleepers, _, results = told_to_sleep(service, longer(2, prompt), 1)
+    service.restart("verifier")
+    still = asleep(service)
+    woken = [service.ctl("session", "wake", uid) for uid in sleepers]
+    found = differences(results(), [whole])
+    tap.ok(not found and still.keys() == sleepers.keys() and not any(w.returncode for w in woken),
+           f"{name}: an answer that slept while the verifier was killed goes on: the same bytes", f"{found}\n{still} {woken}\n{service.log_text()[-1500:]}")
+
+
 def changed(service, model, asked, expected):
-    """The next verifier is exact, while an answer is being made."""
+    """The next verifier is exact, while an answer sleeps and another is being made."""
     number = detail(service, "arithmetic")
     done = service.ctl("knob", "set", "verifier.arithmetic=exact", "--next-start")
+    sleepers, _, slept = told_to_sleep(service, longer(2, asked[2]), 1)
     _, results = service.swarm_held([request(0, asked[0], max_tokens=200, k=0)])
     service.end("verifier")
-    end, said = results()[0].get("error") or "", service.whole_log()
-    tap.ok(re.fullmatch(r"fast-[0-9a-f]{8}", number or "") and f"begun with arithmetic {number}" in end and "arithmetic 3" in end,
-           "an answer does not go on in another arithmetic", f"{done.stdout} {done.stderr} {number}\n{end}\n{said[-1500:]}")
+    ends = [r.get("error") or "" for r in (*results(), *slept())]
+    said = service.whole_log()
+    tap.ok(re.fullmatch(r"fast-[0-9a-f]{8}", number or "") and all(f"begun with arithmetic {number}" in e and "arithmetic 3" in e for e in ends),
+           "an answer does not go on in another arithmetic, nor does one that sleeps",
+           f"{done.stdout} {done.stderr} {number} {sleepers}\n{ends}\n{said[-1500:]}")
     tap.ok(f"sessions were computed with arithmetic {number}, but this verifier computes with arithmetic 3" in said, "nor does a predecessor's", said[-1500:])
     exact = [expect(model, p, i) for i, p in enumerate(asked[:2])]
     found = wrong(service.swarm([request(i, asked[i], logits_hash=True) for i in range(2)], concurrent=2), range(2), exact)
@@ -147,6 +173,28 @@ for name, model in models.items():
     if LONG or name == "dense, F16":
         served(name, model)
 
+
+
+def lost(model):
+    """The GPU is lost: in the prompt, where the answer begins again on the CPU, and behind some tokens, where it ends with the reason."""
+    prompt = same[:140]
+    fast, exact = (reference(prompt, LONGER, seed=5, model=model, extra=("--ignore-eos", *more)) for more in (FAST, ()))
+    named = f"begun with arithmetic fast-[0-9a-f]{{8}}, but this verifier computes with arithmetic 3: the answer cannot go on after ([0-9]+) tokens"
+    found, ended = [], 0
+    for launch in (20, 250, 350, 450):  # a quick machine may have sent nothing when it is lost
+        with Service(model, sets=("verifier.device=simt", "verifier.arithmetic=fast", "verifier.context=512"),
+                     env={"OUTRIDER_SIMT_LOST": str(launch)}) as service:
+            result = service.swarm([longer(2, prompt)])[0]
+            end = re.search(named, result.get("error") or "")
+            ended += bool(end and 0 < len(result["tokens"]) == int(end[1]) and result["tokens"] == fast["tokens"][:int(end[1])])
+            wrong = difference(service.swarm([request(2, prompt, logits_hash=True)])[0], expect(model, prompt, 2))
+            said = service.log_text()
+            if wrong or (not end or launch == 20) and difference(result, exact) or str(detail(service, "arithmetic")) != "3" or \
+                    "arithmetic = fast: the CPU computes, and has the exact arithmetic alone" not in said:
+                found.append(f"lost at launch {launch}: {wrong} {result} {said[-1500:]}")
+        if found or ended:
+            break
+    tap.ok(not found and ended, "the GPU is lost: an answer with fast tokens ends with the reason, others are exact", found)
 
 
 def drafts():
@@ -173,6 +221,7 @@ def drafts():
         tap.ok(not found and drafted and read > 32 and re.fullmatch("fast-[0-9a-f]{8}", said("arithmetic")),
                "the drafter reads prompts with the library, and the answers are exact", f"{found} {drafted} {read}\n{service.log_text()[-1500:]}")
 
+lost(models["dense, F16"])
 drafts()
 with Service(TARGET_Q4, sets=("verifier.device=simt", "verifier.arithmetic=fast")) as service:
     said = service.log_text()
