@@ -100,7 +100,7 @@ static void compare(struct route_recall *r, uint32_t place, uint32_t at, const u
 		uint32_t found = 0;
 		for (uint32_t j = 0; j < r->n_used; j++) {
 			uint32_t bit = at * r->n_experts + used[j];
-			found += bits[bit / 64] >> bit % 64 & 1;
+			found += (uint32_t)(bits[bit / 64] >> bit % 64 & 1);
 		}
 		float share = (float)found / (float)r->n_used;
 		layer->recall[source] += (share - layer->recall[source]) * by;
