@@ -571,18 +571,17 @@ static int allocate(
 	struct prefix_disk *disk, const struct prefix_disk_options *o, struct error *err)
 {
 	uint64_t bytes = PREFIX_HEADER_BYTES + o->content_bytes;
+	uint64_t both = bytes + PREFIX_HEADER_BYTES + o->shape.state_bytes;
 
 	if (o->budget < bytes)
 		return error_set(err, EINVAL,
 			"prefix_disk is %llu bytes: a page of this model has %llu",
 			(unsigned long long)o->budget, (unsigned long long)bytes);
-	if (o->shape.state_bytes > 0 &&
-		o->budget < bytes + PREFIX_HEADER_BYTES + o->shape.state_bytes)
+	if (o->shape.state_bytes > 0 && o->budget < both)
 		return error_set(err, EINVAL,
 			"prefix_disk is %llu bytes: a page and the recurrent states of this model "
 			"have %llu",
-			(unsigned long long)o->budget,
-			(unsigned long long)(bytes + PREFIX_HEADER_BYTES + o->shape.state_bytes));
+			(unsigned long long)o->budget, (unsigned long long)both);
 	disk->path = strdup(o->dir);
 	disk->memory = malloc(prefix_disk_memory(o->content_bytes));
 	if (disk->path == NULL || disk->memory == NULL ||
