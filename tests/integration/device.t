@@ -73,7 +73,7 @@ with Service(TARGET_Q4, DRAFTS["small"], [*DEVICE, "expert-cache.device_budget=3
     path = Path(service.runtime) / "trace.json"
     work = {"embed", "attention", "router", "experts", "logits", "pick", "wait for copies"}
     spans, wrong = {"copy, demand", "wait for the device", "wait for experts", *work}, ""
-    for seconds in ("1s", "5s", "20s"):  # a busy machine has few passes in a second
+    for seconds in ("1s", "5s", "20s", "1m"):  # a busy machine has few passes in a second
         tracing = subprocess.Popen([program("outriderctl"), "--runtime-dir", str(service.runtime), "trace", seconds, str(path)],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while tracing.poll() is None:

@@ -292,11 +292,14 @@ def lose_the_device(box):
         setting(box, "verifier", f"device = simt\ndevice_lost = {device_lost}")
         box.sh("systemctl restart outrider-verifier")
         box.sh("systemctl start outrider.target" if beside else "systemctl stop outrider-drafter outrider-expert-cache outrider-policy")
+        stored = lambda: box.show("outrider-verifier", "NFileDescriptorStore")
+        until(lambda: stored() == (time.sleep(0.5), stored())[1])
         before = [box.show("outrider-verifier", key) for key in ("MainPID", "NRestarts", "NFileDescriptorStore")]
         said = answers(box)
         if device_lost == "end":
             until(lambda: box.show("outrider-verifier", "NRestarts") != before[1])
         until(lambda: box.active("outrider-verifier") == "active")
+        until(lambda: stored() == (time.sleep(0.5), stored())[1])
         now = [box.show("outrider-verifier", key) for key in ("MainPID", "NRestarts", "NFileDescriptorStore")]
         return before, said, now, box.sh("journalctl --no-pager -o cat -u outrider-verifier -n 12").stdout
 
