@@ -289,7 +289,7 @@ static void test_value_text_is_one_line_that_fits(void **state)
 {
 	(void)state;
 	char text[16];
-	build_header(&file, 3, 0, 2);
+	build_header(&file, 3, 0, 3);
 	build_key_string(&file, "s",
 		"line\nof gr\xc3\xb6\xc3\x9f"
 		"e");
@@ -297,6 +297,8 @@ static void test_value_text_is_one_line_that_fits(void **state)
 	build_u32(&file, 7);
 	build_u64(&file, 2);
 	build_bytes(&file, "\1\0", 2);
+	/* A control character of two bytes, one byte that begins nothing, and one that is cut off. */
+	build_key_string(&file, "b", "a\xc2\x9b\x80z\xc3");
 	struct gguf *g = open_built();
 	gguf_value_text(g, 0, text, 13);
 	assert_string_equal(text, "line of gr\xc3\xb6");
@@ -305,6 +307,8 @@ static void test_value_text_is_one_line_that_fits(void **state)
 	gguf_value_text(g, 1, text, sizeof(text));
 	assert_string_equal(text, "bool[2]: true, ");
 	gguf_value_text(g, 2, text, sizeof(text));
+	assert_string_equal(text, "a ?z?");
+	gguf_value_text(g, 3, text, sizeof(text));
 	assert_string_equal(text, "");
 	gguf_close(&g);
 }

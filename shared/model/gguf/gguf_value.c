@@ -1,4 +1,5 @@
 /* Reads metadata that gguf.c has checked to be within the file. */
+#include "shared/base/utf8.h"
 #include "shared/model/gguf/gguf_internal.h"
 
 #include <endian.h>
@@ -271,19 +272,34 @@ struct gguf_string gguf_key_at(const struct gguf *gguf, size_t i)
 	return i < gguf->n_keys ? gguf->keys[i].name : (struct gguf_string){"", 0};
 }
 
-/* Appends as much as fits. Control bytes become spaces, so that a value stays on one line. A
- * multi-byte character is not cut. */
+/* Whether the character of n bytes is a control character (C0, DEL or C1). */
+static bool is_control(const char *text, size_t n)
+{
+	unsigned char first = (unsigned char)text[0];
+
+	if (n == 1)
+		return first < ' ' || first == 127;
+	return n == 2 && first == 0xc2 && (unsigned char)text[1] < 0xa0;
+}
+
+/* Appends as much as fits. Control characters become spaces, so that a value stays on one line, and
+ * bytes that are not UTF-8 question marks. A multi-byte character is not cut. */
 static void append_string(char *out, size_t bytes, struct gguf_string s)
 {
 	size_t used = strlen(out);
-	size_t room = bytes - used - 1;
-	size_t n = s.bytes < room ? s.bytes : room;
-	while (n > 0 && n < s.bytes && ((unsigned char)s.data[n] & 0xc0) == 0x80)
-		n--;
-	for (size_t i = 0; i < n; i++)
-		out[used + i] =
-			(unsigned char)s.data[i] < ' ' || s.data[i] == 127 ? ' ' : s.data[i];
-	out[used + n] = '\0';
+
+	for (size_t i = 0; i < s.bytes;) {
+		size_t n = utf8_sequence(s.data + i, s.bytes - i);
+		const char *shown = n == 0 ? "?" : is_control(s.data + i, n) ? " " : s.data + i;
+		size_t more = shown == s.data + i ? n : 1;
+
+		if (used + more >= bytes)
+			break;
+		memcpy(out + used, shown, more);
+		used += more;
+		i += n ? n : 1;
+	}
+	out[used] = '\0';
 }
 
 static void append_scalar(
