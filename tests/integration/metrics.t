@@ -159,7 +159,7 @@ def check_status(gateway):
         for peer in peers:
             peer.request("POST", "/v1/completions", json.dumps({"prompt": "In the beginning", "max_tokens": 900, "ignore_eos": True, "seed": 1,
                                                                 "temperature": 1, "stream": True, "outrider": {"k": 3}}))
-        seen = until(running, 3, every=0.01)
+        seen = until(running, 20, every=0.01)
         for reply in [peer.getresponse() for peer in peers]:
             while reply.readline():
                 pass
