@@ -142,8 +142,8 @@ const struct config_key verifier_config_keys[] = {
 		KNOB_AT_START, KNOB_MODEL},
 	{"", "prefix_windows", CONFIG_BOOL, AT(prefix_windows), 0, 0, NULL, "no", NULL,
 		"Whether layers with a sliding window keep all tokens: prompts then go on from any "
-		"32 tokens, also from disk. no: they keep what they need, and what prefix_states "
-		"has room for.",
+		"32 tokens, and a device's pages go to disk. no: they keep what they need, and "
+		"what prefix_states has room for.",
 		KNOB_AT_START, KNOB_MODEL},
 	{"", "prefix_dir", CONFIG_STRING, AT(prefix_dir), 0, 0, NULL, "", "path",
 		"A directory of its own, on a local disk, in which KV pages are kept for prompts "

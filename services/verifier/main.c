@@ -199,11 +199,13 @@ static uint64_t prefix_bytes(const struct verifier *v)
 	const struct kv_layout kv = regions_kv_layout(&v->config, v->model);
 	size_t content = kv_content_bytes_of(&kv);
 	bool away = kv_memory_device(&v->config, v->backend) != 0;
+	bool windows = kv.windows.n_layers > 0;
 
-	if (v->config.prefix_dir[0] == '\0' || content == 0)
+	/* Windows in a device's memory stay there (kv_content.h). */
+	if (v->config.prefix_dir[0] == '\0' || content == 0 || (windows && away))
 		return 0;
 	return prefix_disk_memory(content) +
-	       (away ? recall_states_bytes(recurrent_state_bytes(&kv.states)) : 0);
+	       (away || windows ? recall_states_bytes(recall_state_bytes(&kv)) : 0);
 }
 
 static void needs_of(const struct verifier *v, struct resources_needs *out)

@@ -251,7 +251,7 @@ with tempfile.TemporaryDirectory(prefix="outrider-states-") as where:
             f.write(random.randbytes(64))
     with on_disk(where) as service:
         again, _ = answers(service)
-        tap.ok(not again and is_told(service, "is not used: the checksum of its states is wrong"),
+        tap.ok(not again and is_told(service, "is not used: the checksum of its states or windows is wrong"),
                "states that were damaged are not used: the same bytes, and the log names them", f"{again} {details(service)}\n{service.log_text()[-2000:]}")
     with Faults() as faults, on_disk(where, "verifier.prefix_tokens=0", env={} if WHY_NOT else faults.env) as service:
         if WHY_NOT:

@@ -1,9 +1,10 @@
 /*
  * Shared pages against a plain model: sequences are lists of tokens, and a cell holds what follows from all tokens up to its own.
- * Whatever is appended, rejected, shared, truncated, ended and taken over by a successor, every position has its own content,
+ * Whatever is appended, rejected, shared, copied away and brought back, truncated, ended and taken over by a successor, every position has its own content,
  * every page is somebody's, kept or free, and the counts are those of the chains. The same where one of
  * the layers keeps a window of its own, and sequences go on where snapshots keep that.
  */
+#include "shared/model/kv/kv_content.h"
 #include "shared/model/kv/kv_internal.h"
 #include "shared/model/kv/kv_prefix.h"
 #include "tests/model/rig.h"
@@ -37,6 +38,7 @@ struct world {
 	uint32_t kept_max;
 	uint32_t last[SEQS]; /* of snapshots_take */
 	bool checked; /* kv_check */
+	uint32_t n_back; /* pages that were brought back */
 	bool traced; /* stops around the operations, for who steps through them */
 };
 
@@ -370,6 +372,126 @@ static void share(struct world *w, uint32_t s)
 	to->n = to->kept = got;
 }
 
+/* Pages that were copied away: their tokens, and of each its content, the order of its cells and its window cells. */
+struct copies {
+	uint32_t n; /* tokens */
+	int32_t tokens[CONTEXT];
+	unsigned char *content[PAGES], *window[PAGES];
+	struct kv_content_name name[PAGES];
+};
+
+/* The last of the sequence's pages behind which another could go on, or KV_NONE. */
+static uint32_t last_whole(struct world *w, const struct kv_seq *seq)
+{
+	uint32_t page = seq->n_named == seq->n_shared ? seq->tip : KV_NONE;
+	while (page != KV_NONE && has_windows(w) && !snapshots_has(&w->kv, page))
+		page = w->kv.pages[page].before;
+	return page;
+}
+
+static void copy_away(struct world *w, const struct list *list, uint32_t page, struct copies *out)
+{
+	uint32_t n = (uint32_t)w->kv.position[page * KV_PAGE_CELLS] / KV_PAGE_CELLS + 1;
+	memset(out, 0, sizeof(*out));
+	out->n = n * KV_PAGE_CELLS;
+	memcpy(out->tokens, list->tokens, sizeof(out->tokens));
+	for (uint32_t i = n; i-- > 0; page = w->kv.pages[page].before) {
+		out->content[i] = malloc(kv_content_bytes(&w->kv));
+		assert_non_null(out->content[i]);
+		assert_true(kv_content_name(&w->kv, page, &out->name[i]));
+		assert_int_equal(kv_content_read(&w->kv, page, out->content[i]), 0);
+		if (!has_windows(w) || i + kv_windows_span(&w->layout) < n)
+			continue;
+		assert_true(kv_window_there(&w->kv, page));
+		out->window[i] = malloc(kv_windows_page_bytes(&w->layout));
+		assert_non_null(out->window[i]);
+		kv_window_read(&w->kv, page, out->window[i]);
+	}
+}
+
+/* Continues the sequence with the copies, as far as memory does not have the same. False: there is no room. */
+static bool bring_pages(struct world *w, struct kv_seq *seq, const struct copies *copies)
+{
+	while (seq->n < copies->n) {
+		uint32_t at = seq->n, tip, i = at / KV_PAGE_CELLS;
+		snapshots_unpin(&w->kv, seq);
+		if (kv_prefix_pages(&w->kv, seq, IN_DOMAIN(DOMAIN), copies->tokens,
+			    at + KV_PAGE_CELLS, &tip) > at) {
+			if (!kv_prefix_share(&w->kv, seq, tip))
+				return false;
+			continue;
+		}
+		if (kv_content_append(&w->kv, seq, copies->name[i].order, copies->content[i]) != 0)
+			return false;
+		kv_prefix_enter(&w->kv, seq, IN_DOMAIN(DOMAIN), copies->tokens);
+		if (seq->own != KV_NONE)
+			return false;
+	}
+	return true;
+}
+
+/* And with the window before their end. */
+static bool bring_window(struct world *w, struct kv_seq *seq, const struct copies *copies)
+{
+	uint32_t snapshot;
+	if (snapshots_has(&w->kv, seq->tip)) {
+		kv_windows_regain(&w->kv, seq);
+		return snapshots_ready(&w->kv, seq);
+	}
+	for (uint32_t i = 0; i < copies->n / KV_PAGE_CELLS; i++) {
+		uint32_t page = seq->cell[i * KV_PAGE_CELLS] / KV_PAGE_CELLS;
+		if (!copies->window[i])
+			continue;
+		kv_windows_expect(&w->kv, seq);
+		assert_false(snapshots_ready(&w->kv, seq) && !kv_windows_whole(&w->kv, seq->tip));
+		if (kv_window_write(&w->kv, page, copies->window[i]) != 0)
+			return false;
+	}
+	snapshot = snapshots_reserve(&w->kv);
+	return snapshot != SNAPSHOT_NONE && snapshots_put(&w->kv, snapshot, seq->tip, 1) &&
+	       snapshots_ready(&w->kv, seq);
+}
+
+/* Copies a sequence's pages away, and begins another one with the copies. How many pages came back. */
+static uint32_t bring_back(struct world *w, uint32_t s)
+{
+	uint32_t other = below(w, SEQS), page;
+	struct copies copies;
+	bool traced = w->traced;
+	if (other == s || w->lists[other].owner == 0 ||
+		(page = last_whole(w, &w->seqs[other])) == KV_NONE)
+		return 0;
+	copy_away(w, &w->lists[other], page, &copies);
+	w->traced = false;
+	/* So that memory has only some of them, or none. */
+	for (uint32_t i = 0, all = below(w, 2); i < SEQS; i++)
+		if (w->lists[i].owner != 0 && (all || i == other || below(w, 3) == 0))
+			stop(w, i);
+	if (below(w, 4) > 0)
+		kv_keep_max(&w->kv, 0);
+	kv_keep_max(&w->kv, w->kept_max);
+	if (w->seqs[s].owner != 0)
+		stop(w, s);
+	start(w, s);
+	memcpy(w->lists[s].tokens, copies.tokens, sizeof(copies.tokens));
+	w->lists[s].n = copies.n;
+	w->traced = traced;
+	mark(w);
+	uint32_t found = prefix(w, s, copies.tokens, copies.n);
+	bool whole = found == copies.n ||
+		     (bring_pages(w, &w->seqs[s], &copies) &&
+			     (!has_windows(w) || bring_window(w, &w->seqs[s], &copies)));
+	mark(w);
+	w->lists[s].kept = w->seqs[s].n;
+	if (!whole)
+		stop(w, s);
+	for (uint32_t i = 0; i < PAGES; i++) {
+		free(copies.content[i]);
+		free(copies.window[i]);
+	}
+	return whole ? (copies.n - found) / KV_PAGE_CELLS : 0;
+}
+
 static void truncate_one(struct world *w, uint32_t s)
 {
 	struct kv_seq *seq = &w->seqs[s];
@@ -399,6 +521,8 @@ static void step(struct world *w)
 		truncate_one(w, s);
 	else if (what == 8 || (what == 9 && w->kept_max > 0))
 		stop(w, s);
+	else if (what == 10)
+		w->n_back += bring_back(w, s);
 	else
 		append(w, s);
 }
@@ -510,7 +634,7 @@ static void world_close(struct world *w)
 
 static void live_in(const uint32_t *windows)
 {
-	uint32_t shared = 0, revived = 0;
+	uint32_t shared = 0, revived = 0, back = 0;
 	static const uint32_t kept_max[] = {0, PAGES, 5, PAGES, 1};
 	for (uint64_t seed = 0; seed < 20; seed++) {
 		struct world w;
@@ -533,11 +657,13 @@ static void live_in(const uint32_t *windows)
 				succeed(&w, false);
 			}
 		}
+		back += w.n_back;
 		world_close(&w);
 	}
 	/* That much was shared that the above means something. */
 	assert_true(shared > 3000);
 	assert_true(revived > 100);
+	assert_true(back > 150);
 }
 
 static void every_cell_holds_what_its_tokens_make_it(void **state)
@@ -553,14 +679,20 @@ static void so_does_every_cell_of_a_window(void **state)
 	live_in(windows);
 }
 
-/* Does some work, and then one operation that the parent steps through. */
-static void work(struct world *w)
+/* Does some work, and then one operation that the parent steps through: any, or one that brings pages back. */
+static void work(struct world *w, bool back)
 {
 	for (uint32_t n = 20 + below(w, 100); n > 0; n--)
 		step(w);
 	ptrace(PTRACE_TRACEME, 0, NULL, NULL);
-	for (w->traced = true;;)
-		step(w);
+	for (;; step(w)) {
+		w->traced = true;
+		if (back)
+			(void)bring_back(w, below(w, SEQS));
+		else
+			step(w);
+		w->traced = false;
+	}
 }
 
 /* What a successor finds when the process dies now. */
@@ -616,35 +748,41 @@ static uint32_t step_through(const struct world *w, pid_t pid)
 }
 
 /* Killed after any store of an operation: what the successor takes over holds together, and nothing that was there is lost. */
-static void die_in(uint32_t window)
+static void die_in(uint32_t window, bool back)
 {
-	uint32_t n = 0;
-	for (uint64_t seed = 0; seed < 48; seed++) {
+	uint32_t n = 0, seeds = back ? 12 : 48;
+	for (uint64_t seed = 0; seed < seeds; seed++) {
 		struct world w;
 		world_open_window(&w, seed, seed % 4 == 3, 4, seed % 3 ? PAGES : 0, window);
 		pid_t pid = fork();
 		assert_true(pid >= 0);
 		if (pid == 0)
-			work(&w);
+			work(&w, back);
 		n += step_through(&w, pid);
 		kill(pid, SIGKILL);
 		assert_int_equal(waitpid(pid, NULL, 0), pid);
 		kv_exit(&w.kv);
 		world_free(&w);
 	}
-	assert_true(n > 600);
+	assert_true(n > 12 * seeds);
 }
 
 static void a_process_that_dies_loses_no_page(void **state)
 {
 	(void)state;
-	die_in(0);
+	die_in(0, false);
 }
 
 static void and_leaves_windows_that_hold_together(void **state)
 {
 	(void)state;
-	die_in(40);
+	die_in(40, false);
+}
+
+static void and_so_while_pages_come_back(void **state)
+{
+	(void)state;
+	die_in(40, true);
 }
 
 static void opened(struct world *w)
@@ -1022,6 +1160,7 @@ int main(void)
 		cmocka_unit_test(so_does_every_cell_of_a_window),
 		cmocka_unit_test(a_process_that_dies_loses_no_page),
 		cmocka_unit_test(and_leaves_windows_that_hold_together),
+		cmocka_unit_test(and_so_while_pages_come_back),
 		cmocka_unit_test(whole_pages_are_shared_and_the_rest_is_copied),
 		cmocka_unit_test(a_truncated_sequence_goes_back_to_a_page_where_none_is_free),
 		cmocka_unit_test(a_prefix_is_found_by_its_tokens_alone),

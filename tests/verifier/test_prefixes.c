@@ -86,7 +86,7 @@ static void another_shape_is_refused(void **state)
 	struct error err;
 	const char *const why[] = {"another model", "replaced or written to", "arithmetic 4, not 3",
 		"another shape", "another shape", "another shape", "another shape", "another shape",
-		"recurrent states have another shape"};
+		"recurrent states or windows have another shape"};
 
 	assert_int_equal(prefix_shape_check(&shape, &shape, &err), 0);
 	for (int i = 0; i < 9; i++) {

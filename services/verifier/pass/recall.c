@@ -32,27 +32,29 @@ static bool has_states(const struct engine *engine)
 	return engine->kv.snapshots.n > 0;
 }
 
-/* With recurrent layers: finds the last snapshot on disk within the first n tokens. False: there is
+/* With snapshots: finds the last one on disk within the first n tokens. False: there is
  * none behind those that the session has. */
 static bool find_state(struct engine *engine, struct engine_session *s, uint32_t n)
 {
 	struct recall *r = &s->recall;
 	struct prefix_disk *disk = engine->disk.disk;
-	uint64_t id = 0, state;
+	uint32_t most = recall_states_of(&engine->kv.layout), states = 0;
+	uint64_t id = 0;
 
 	r->until = 0;
 	for (uint32_t at = 0; at + KV_PAGE_CELLS <= n; at += KV_PAGE_CELLS) {
 		uint64_t domain = kv_domain_at(&s->domains, at);
-		uint32_t end = at + KV_PAGE_CELLS;
+		uint32_t end = at + KV_PAGE_CELLS, pages = end / KV_PAGE_CELLS;
 
 		id = prefix_disk_find(disk, id, domain, s->page->tokens + at);
 		if (id == 0)
 			break;
-		state = prefix_disk_find(disk, id, domain, prefix_state_tokens);
-		if (state == 0 || session_goes_on(s, end) != end)
+		states = prefix_disk_find(disk, id, domain, prefix_state_tokens) != 0 ? states + 1
+										      : 0;
+		if (states < (pages < most ? pages : most) || session_goes_on(s, end) != end)
 			continue;
 		r->until = end;
-		r->state_id = state;
+		r->state_end = end - ((pages < most ? pages : most) - 1) * KV_PAGE_CELLS;
 	}
 	if (r->until <= s->seq.n)
 		return false;
@@ -60,16 +62,24 @@ static bool find_state(struct engine *engine, struct engine_session *s, uint32_t
 	return r->snapshot != SNAPSHOT_NONE;
 }
 
-static void ask_state(struct engine *engine, struct recall *r)
+/* Asks for the next state. False: it is not on disk any more. */
+static bool ask_state(struct engine *engine, struct engine_session *s)
 {
-	if (r->until == 0 || r->state_id == 0 || r->state != NULL)
-		return;
+	struct recall *r = &s->recall;
+
+	if (r->until == 0 || r->state != NULL)
+		return true;
+	r->state_id = prefix_disk_find(engine->disk.disk, id_before(engine, s, r->state_end),
+		kv_domain_at(&s->domains, r->state_end - KV_PAGE_CELLS), prefix_state_tokens);
+	if (r->state_id == 0)
+		return false;
 	unsigned char *place = recall_state_to_read(engine, r->snapshot);
 	if (place == NULL)
-		return;
+		return true;
 	r->state = prefix_disk_read(engine->disk.disk, r->state_id, place);
 	if (r->state == NULL)
 		recall_state_dropped(engine);
+	return true;
 }
 
 /* Asks for the next pages, as many as there are buffers for. */
@@ -111,7 +121,7 @@ void recall_begin(struct engine *engine, struct engine_session *s, uint32_t n)
 	r->before = r->last = id_before(engine, s, s->seq.n);
 	r->more = s->seq.n == 0 || r->last != 0;
 	ask(engine, s);
-	ask_state(engine, r);
+	(void)ask_state(engine, s);
 	r->on = r->n > 0 || r->more;
 	if (!r->on) {
 		recall_end(engine, s);
@@ -168,7 +178,8 @@ void recall_settle(struct engine *engine)
 		} else {
 			recall_state_written(engine);
 		}
-		snapshots_give(&engine->kv, loose->snapshot);
+		if (loose->snapshot != SNAPSHOT_NONE)
+			snapshots_give(&engine->kv, loose->snapshot);
 	}
 	disk->n_loose = kept;
 }
@@ -177,8 +188,8 @@ void recall_settle(struct engine *engine)
 static void finish(struct engine *engine, struct engine_session *s)
 {
 	recall_end(engine, s);
-	/* Without a state its pages are of no use to it; it may find others in memory. */
-	if (has_states(engine) && s->seq.owner != 0 && s->seq.snapshot == 0) {
+	/* Without a state or a window its pages are of no use to it; it may find others in memory. */
+	if (has_states(engine) && s->seq.owner != 0 && !snapshots_ready(&engine->kv, &s->seq)) {
 		kv_seq_exit(&engine->kv, &s->seq);
 		s->waits = false;
 		s->sched.n_kv = s->sched.n_pages = 0;
@@ -236,39 +247,68 @@ static void next_buffer(struct engine *engine, struct recall *r)
 	r->from += KV_PAGE_CELLS;
 }
 
-/* Once the pages are there: makes what has arrived the snapshot of the last one. False: it cannot go
- * on; *waits: not yet. */
-static bool take_state(struct engine *engine, struct engine_session *s, bool *waits)
+/* The last page of the session's first n tokens, all of which lie in shared pages. */
+static uint32_t page_before(const struct engine_session *s, uint32_t n)
+{
+	return s->seq.cell[n - 1] / KV_PAGE_CELLS;
+}
+
+/* Takes the states that have arrived, of all pages that need some. False: it cannot go on; *waits: not
+ * yet. */
+static bool take_states(struct engine *engine, struct engine_session *s, bool *waits)
 {
 	struct recall *r = &s->recall;
-	const struct prefix_header *header;
-	int rc;
 
-	*waits = false;
-	if (s->seq.n != r->until || s->seq.tip == KV_NONE)
-		return false;
-	if (!snapshots_has(&engine->kv, s->seq.tip)) {
-		ask_state(engine, r);
-		rc = r->state != NULL ? prefix_disk_arrived(r->state, &header) : -EINPROGRESS;
+	for (; r->state_end <= r->until; r->state_end += KV_PAGE_CELLS) {
+		const struct prefix_header *header;
+
+		if (!ask_state(engine, s))
+			return false;
+		int rc = r->state != NULL ? prefix_disk_arrived(r->state, &header) : -EINPROGRESS;
 		*waits = rc == -EINPROGRESS;
 		if (*waits)
 			return true;
-		bool right = rc == 0 && header->before == r->before &&
-			     header->domain == kv_domain_at(&s->domains, r->until - KV_PAGE_CELLS);
+		r->heard_ns = clock_ns();
+		bool right =
+			rc == 0 && header->before == id_before(engine, s, r->state_end) &&
+			header->domain == kv_domain_at(&s->domains, r->state_end - KV_PAGE_CELLS);
 		if (right)
-			right = recall_state_arrived(engine, r->snapshot);
+			right = recall_state_arrived(
+				engine, r->snapshot, page_before(s, r->state_end));
 		else
 			recall_state_dropped(engine);
 		prefix_disk_give(engine->disk.disk, &r->state);
 		r->state = NULL;
-		r->until = 0;
 		if (!right)
-			snapshots_give(&engine->kv, r->snapshot);
-		if (!right || !snapshots_put(&engine->kv, r->snapshot, s->seq.tip, r->state_id))
 			return false;
 	}
-	snapshots_pin(&engine->kv, &s->seq);
-	return s->seq.snapshot != 0;
+	return true;
+}
+
+/* Once the pages are there: makes what has arrived the snapshot of the last one. False: it cannot go
+ * on; *waits: not yet. */
+static bool take_snapshot(struct engine *engine, struct engine_session *s, bool *waits)
+{
+	struct recall *r = &s->recall;
+	struct kv *kv = &engine->kv;
+
+	*waits = false;
+	if (s->seq.n != r->until || s->seq.tip == KV_NONE)
+		return false;
+	if (!snapshots_has(kv, s->seq.tip)) {
+		kv_windows_expect(kv, &s->seq);
+		if (!take_states(engine, s, waits))
+			return false;
+		if (*waits)
+			return true;
+		r->until = 0;
+		if (!snapshots_put(kv, r->snapshot, s->seq.tip, r->state_id))
+			return false;
+	} else {
+		kv_windows_regain(kv, &s->seq);
+	}
+	snapshots_pin(kv, &s->seq);
+	return snapshots_ready(kv, &s->seq);
 }
 
 static void step(struct engine *engine, struct engine_session *s, uint64_t now_ns)
@@ -288,7 +328,7 @@ static void step(struct engine *engine, struct engine_session *s, uint64_t now_n
 		ask(engine, s);
 	bool waits = false;
 	if (goes_on && has_states(engine) && r->n == 0 && !r->more)
-		goes_on = take_state(engine, s, &waits);
+		goes_on = take_snapshot(engine, s, &waits);
 	if (goes_on && now_ns - r->heard_ns > PATIENCE_NS) {
 		log_session(LOG_LEVEL_NOTICE, s->uid, engine->iteration,
 			"the disk brings nothing: the rest of its tokens is computed");

@@ -39,8 +39,8 @@ int recall_open(struct engine *engine, struct error *err)
 			.n_kv_heads = layout->n_kv_heads,
 			.k_dim = layout->k_dim,
 			.v_dim = layout->v_dim,
-			.n_states = layout->states.n_layers,
-			.state_bytes = recurrent_state_bytes(&layout->states)},
+			.n_states = layout->states.n_layers + layout->windows.n_layers,
+			.state_bytes = recall_state_bytes(layout)},
 		.wake = wake,
 		.arg = engine,
 		.counts = &engine->disk.counts,
@@ -50,9 +50,10 @@ int recall_open(struct engine *engine, struct error *err)
 	if (config->prefix_dir[0] == '\0')
 		return 0;
 	if (options.content_bytes == 0) {
-		log_notice("prefix_dir: beginnings of prompts are not kept with this model: its "
-			   "layers keep windows of their own (prefix_windows = no), or recurrent "
-			   "states for which prefix_states has no room");
+		log_notice("prefix_dir: beginnings of prompts are not kept on disk with this "
+			   "model: its layers keep windows of their own in a device's memory "
+			   "(prefix_windows = no), or windows or recurrent states for which "
+			   "prefix_states has no room");
 		return 0;
 	}
 	engine->disk.seen_ns = calloc(layout->n_pages, sizeof(*engine->disk.seen_ns));
@@ -118,39 +119,67 @@ static int save_page(struct engine *engine, uint32_t page)
 	return 1;
 }
 
-/* Begins to write the snapshot of a page that is saved; as save_page. */
-static int save_state(struct engine *engine, uint32_t page)
+/* The first of the pages up to this one whose states a snapshot of it needs and that are not on disk;
+ * KV_NONE: all are. */
+static uint32_t without_states(struct engine *engine, uint32_t page)
+{
+	uint32_t first = KV_NONE;
+
+	for (uint32_t i = recall_states_of(&engine->kv.layout); i > 0 && page != KV_NONE;
+		i--, page = engine->kv.pages[page].before) {
+		struct kv_content_name name;
+
+		if (!kv_content_name(&engine->kv, page, &name) ||
+			prefix_disk_find(engine->disk.disk, engine->kv.pages[page].tag, name.domain,
+				prefix_state_tokens) == 0)
+			first = page;
+	}
+	return first;
+}
+
+/* Begins to write the next of the states of a snapshot whose pages are saved; as save_page. */
+static int save_states(struct engine *engine, uint32_t of)
 {
 	struct prefix_disk *disk = engine->disk.disk;
 	struct kv *kv = &engine->kv;
-	struct prefix_header header = {.before = kv->pages[page].tag};
+	struct prefix_header header = {.before = 0};
 	struct kv_content_name name;
-	uint32_t snapshot = snapshots_find(kv, page);
+	uint32_t snapshot = snapshots_find(kv, of), page;
 
-	if (snapshot == SNAPSHOT_NONE || !kv_content_name(kv, page, &name))
+	if (snapshot == SNAPSHOT_NONE)
 		return -ENOENT;
 	struct snapshot *own = &kv->snapshots.of[snapshot];
 	if (own->tag != 0 && prefix_disk_has(disk, own->tag))
 		return 0;
-	own->tag = prefix_disk_find(disk, header.before, name.domain, prefix_state_tokens);
-	if (own->tag != 0)
+	page = without_states(engine, of);
+	if (page == KV_NONE)
 		return 0;
+	if (!kv_content_name(kv, page, &name) ||
+		(kv->layout.windows.n_layers > 0 && !kv_window_there(kv, page)))
+		return -ENOENT;
+	bool in_place = recall_states_in_place(engine);
 	struct prefix_buffer *buffer =
 		engine->disk.n_loose < PREFIX_BUFFERS ? prefix_disk_writes(disk) : NULL;
-	unsigned char *content = buffer != NULL ? recall_state_to_write(engine, snapshot) : NULL;
+	unsigned char *content = buffer != NULL ? recall_state_to_write(engine, page) : NULL;
 	if (content == NULL)
 		return -EAGAIN;
+	header.before = kv->pages[page].tag;
 	header.domain = name.domain;
 	memcpy(header.tokens, prefix_state_tokens, sizeof(header.tokens));
 	for (uint32_t i = 0; i < KV_PAGE_CELLS; i++)
 		header.order[i] = (uint8_t)i;
-	own->tag = prefix_disk_write(disk, buffer, &header, content);
-	if (own->tag == 0) {
+	uint64_t id = prefix_disk_write(disk, buffer, &header, content);
+	if (id == 0) {
 		recall_state_written(engine);
 		return -ENOSPC;
 	}
-	own->pins++;
-	recall_add_loose(engine, &(struct recall_loose){.snapshot = snapshot, .id = own->tag});
+	/* Its last one. */
+	if (page == of)
+		own->tag = id;
+	/* Where its content lies elsewhere by now, it may give way. */
+	own->pins += in_place;
+	recall_add_loose(engine,
+		&(struct recall_loose){.snapshot = in_place ? snapshot : SNAPSHOT_NONE, .id = id});
 	return 1;
 }
 
@@ -163,13 +192,13 @@ static int save_snapshot(struct engine *engine, uint32_t page)
 		if (!is_saved(engine, at))
 			first = at;
 	if (first == KV_NONE)
-		return save_state(engine, page);
+		return save_states(engine, page);
 	int rc = save_page(engine, first);
 	/* It was on disk already: the next one. */
 	return rc == 0 ? save_snapshot(engine, page) : rc;
 }
 
-/* With recurrent layers: saves what the session can go on from. As save_page; *saved: tokens. */
+/* With snapshots: saves what the session can go on from. As save_page; *saved: tokens. */
 static int save_session(struct engine *engine, const struct engine_session *s, uint32_t *saved)
 {
 	uint32_t page = s->seq.tip;
@@ -233,7 +262,7 @@ static bool is_due(struct engine *engine, uint32_t page, uint64_t now_ns)
 	return is_short || (after != 0 && now_ns - *seen_ns >= after);
 }
 
-/* Of pages, or with recurrent layers of snapshots, the next one that is looked at is due and begun to
+/* Of pages, or with snapshots of these, the next one that is looked at is due and begun to
  * be written: 1. */
 static int save_next(struct engine *engine, uint32_t at, uint64_t now_ns)
 {

@@ -157,7 +157,7 @@ int prefix_shape_check(
 		of->v_dim != want->v_dim)
 		return error_set(err, ESTALE, "its keys and values have another shape or kv_type");
 	if (of->n_states != want->n_states || of->state_bytes != want->state_bytes)
-		return error_set(err, ESTALE, "its recurrent states have another shape");
+		return error_set(err, ESTALE, "its recurrent states or windows have another shape");
 	return 0;
 }
 
@@ -165,6 +165,6 @@ int prefix_content_check(const struct prefix_header *header, const void *content
 {
 	if (checksum(0, content, header->content_bytes) != header->content_sum)
 		return error_set(err, EBADMSG, "the checksum of its %s is wrong",
-			header->kind == PREFIX_STATE ? "states" : "keys and values");
+			header->kind == PREFIX_STATE ? "states or windows" : "keys and values");
 	return 0;
 }

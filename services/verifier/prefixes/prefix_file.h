@@ -1,6 +1,7 @@
 /*
  * The format of a prefix file (proto/prefix-file.md): one page of the KV cache, with the tokens that
- * it holds and what it was computed with; or the states of recurrent layers after such a page. Reads
+ * it holds and what it was computed with; or the states of recurrent layers after such a page, or its
+ * window cells (kv_content.h), which is what "states" means here too. Reads
  * and writes memory only.
  */
 #pragma once
@@ -21,8 +22,8 @@ struct prefix_shape {
 	uint64_t model, stamps; /* fingerprint of the model, and of its files' state */
 	uint64_t arithmetic;
 	uint32_t kv_type, n_layers, n_kv_heads, k_dim, v_dim;
-	uint32_t n_states; /* recurrent layers */
-	uint64_t state_bytes; /* of the states of all of them */
+	uint32_t n_states; /* recurrent layers, or layers with windows of their own */
+	uint64_t state_bytes; /* of a file with states of all of them */
 };
 
 enum prefix_kind { PREFIX_PAGE, PREFIX_STATE };

@@ -2,8 +2,8 @@
  * Which pages are on disk, what they hold, and which of them gives way. Pages form chains, as in
  * memory (shared/model/kv/kv_keep.c), and the rule is the same: the page of least worth goes first,
  * from the end of its chain, and its worth is how often it was found, counted from the worth of what
- * went last. At the ends of chains all files of one model have the same size, so that this is its value
- * per byte: they are pages, or with recurrent layers states. Files of other models are worth nothing
+ * went last. At the ends of chains all files of one model have the same size, or with window cells about
+ * the same, so that this is its value per byte: they are pages, or states or window cells of pages. Files of other models are worth nothing
  * here and go before all others.
  *
  * Memory only; the caller (prefix_disk.c) has the lock and deals with the files.

@@ -341,15 +341,17 @@ bool kv_has_room(const struct kv *kv, const struct kv_seq *seq, uint32_t n)
 {
 	uint32_t short_by = n > seq->n_spare ? n - seq->n_spare : 0;
 	uint32_t pages = (uint32_t)(((uint64_t)short_by + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS);
-	return pages <= kv->n_free + kv->n_kept && kv_windows_left(kv, n) &&
+	return pages <= kv->n_free + kv->n_kept &&
 	       (uint64_t)n + in_flight(seq) <= seq->n_max - seq->n + LIMIT_DRAFT_NODES;
 }
 
 int kv_take(struct kv *kv, struct kv_seq *seq, uint32_t n, uint32_t *cells)
 {
-	if (!kv_has_room(kv, seq, n) || take_state(kv, seq) < 0)
+	if (!kv_has_room(kv, seq, n) || !kv_windows_left(kv, n) || take_state(kv, seq) < 0)
 		return -ENOSPC;
 	kv_take_cells(kv, seq, n, cells);
+	for (uint32_t i = 0; i < n; i++)
+		kv_windows_take(kv, cells[i]);
 	return 0;
 }
 
@@ -359,7 +361,6 @@ void kv_take_cells(struct kv *kv, struct kv_seq *seq, uint32_t n, uint32_t *cell
 		if (seq->n_spare == 0)
 			kv_page_take(kv, seq);
 		cells[i] = take_spare(kv, seq);
-		kv_windows_take(kv, cells[i]);
 	}
 }
 

@@ -12,14 +12,15 @@ size_t kv_content_bytes_of(const struct kv_layout *layout)
 	size_t cell = kv_vector_bytes(layout->type, layout->k_dim) +
 		      (layout->v_dim != 0 ? kv_vector_bytes(layout->type, layout->v_dim) : 0);
 
-	return kv_can_share(layout) && layout->windows.n_layers == 0
-		       ? cell * KV_PAGE_CELLS * layout->n_layers * layout->n_kv_heads
-		       : 0;
+	return kv_can_share(layout) ? cell * KV_PAGE_CELLS * layout->n_kv_heads *
+					      (layout->n_layers - layout->windows.n_layers)
+				    : 0;
 }
 
 size_t kv_content_bytes(const struct kv *kv)
 {
-	return kv_content_bytes_of(&kv->layout);
+	return kv->store.host || kv->layout.windows.n_layers == 0 ? kv_content_bytes_of(&kv->layout)
+								  : 0;
 }
 
 /* Copies bytes between two offsets: of the store, and of the content, which lies at `content` where
@@ -43,7 +44,8 @@ static void copy_parts(struct kv *kv, uint32_t page, unsigned char *content, boo
 	size_t k_bytes = KV_PAGE_CELLS * kv->k_bytes, at = 0,
 	       v_bytes = kv->layout.v_dim != 0 ? KV_PAGE_CELLS * kv->v_bytes : 0;
 
-	for (uint32_t layer = 0; layer < kv->layout.n_layers; layer++) {
+	for (uint32_t layer = 0; layer < kv->layout.n_layers && !kv_own_window(kv, layer);
+		layer++) {
 		for (uint32_t head = 0; head < kv->layout.n_kv_heads; head++) {
 			copy_part(kv, kv_k(kv, layer, head) + page * k_bytes, content, at, k_bytes,
 				out);
@@ -101,16 +103,18 @@ int kv_content_append(struct kv *kv, struct kv_seq *seq, const uint8_t *order, c
 		return -ENOSPC;
 	if (!kv_has_room(kv, seq, KV_PAGE_CELLS))
 		return -ENOSPC;
-	/* Without a state: with recurrent layers it comes from a snapshot. */
+	/* Without a state and without a window, which come from a snapshot. */
 	kv_take_cells(kv, seq, KV_PAGE_CELLS, cells);
 	/* The cells of a page that nobody has had yet, in ascending order. */
 	for (uint32_t i = 0; i < KV_PAGE_CELLS; i++)
 		accepted[order[i]] = cells[i];
 	/* The copy of bytes that the caller only reads. */
 	int rc = copy(kv, cells[0] / KV_PAGE_CELLS, (unsigned char *)content, false);
-	if (rc == 0)
-		kv_commit(kv, seq, accepted, KV_PAGE_CELLS, NULL, 0);
-	else
+	if (rc != 0) {
 		kv_commit(kv, seq, NULL, 0, cells, KV_PAGE_CELLS);
-	return rc;
+		return rc;
+	}
+	kv_windows_skip(kv, seq, seq->n + KV_PAGE_CELLS);
+	kv_commit(kv, seq, accepted, KV_PAGE_CELLS, NULL, 0);
+	return 0;
 }

@@ -31,7 +31,7 @@ bool kv_copy_page(struct kv *kv, uint32_t to, uint32_t from);
 /* kv_marker_clear must come before anything is written into the cell. */
 void kv_marker_clear(struct kv *kv, uint32_t cell);
 void kv_marker_set(struct kv *kv, uint32_t cell, uint32_t position);
-/* Whether n cells can be taken, and takes them; without a state. */
+/* Whether n cells can be taken, and takes them; without a state and without window cells. */
 bool kv_has_room(const struct kv *kv, const struct kv_seq *seq, uint32_t n);
 void kv_take_cells(struct kv *kv, struct kv_seq *seq, uint32_t n, uint32_t *cells);
 /* Forgets positions n.. in a sequence's own pages. */

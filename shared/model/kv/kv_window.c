@@ -51,6 +51,11 @@ size_t kv_windows_page_bytes(const struct kv_layout *layout)
 	return KV_PAGE_CELLS * vector * layout->n_kv_heads * layout->windows.n_layers;
 }
 
+uint32_t kv_windows_span(const struct kv_layout *layout)
+{
+	return (layout->windows.window - 1 + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS;
+}
+
 static bool in_use(const struct kv *kv)
 {
 	return kv->layout.windows.n_layers > 0;
@@ -69,7 +74,8 @@ static void claim(struct kv *kv, bool *claimed)
 			atomic_load_explicit(
 				&meta->position[cell % KV_PAGE_CELLS], memory_order_acquire) < 0)
 			continue;
-		uint32_t at = atomic_load_explicit(&w->shared[cell], memory_order_relaxed);
+		/* And this one with the release in kv_windows_show. */
+		uint32_t at = atomic_load_explicit(&w->shared[cell], memory_order_acquire);
 		if (at < kv->layout.windows.n_cells && !claimed[at]) {
 			claimed[at] = true;
 			w->of[cell] = at;
@@ -131,16 +137,29 @@ bool kv_windows_left(const struct kv *kv, uint32_t n)
 	return !in_use(kv) || n <= kv->windows.n_free + kv->windows.n_spared;
 }
 
-void kv_windows_take(struct kv *kv, uint32_t cell)
+void kv_windows_take_hidden(struct kv *kv, uint32_t cell)
 {
 	struct kv_windows *w = &kv->windows;
-	if (!in_use(kv))
-		return;
 	while (w->n_free == 0)
 		snapshots_less(kv);
 	w->of[cell] = w->free[--w->n_free];
+}
+
+void kv_windows_take(struct kv *kv, uint32_t cell)
+{
+	if (!in_use(kv))
+		return;
+	kv_windows_take_hidden(kv, cell);
 	/* The release in kv_commit orders this before the cell's marker. */
-	atomic_store_explicit(&w->shared[cell], w->of[cell], memory_order_relaxed);
+	atomic_store_explicit(
+		&kv->windows.shared[cell], kv->windows.of[cell], memory_order_relaxed);
+}
+
+void kv_windows_show(struct kv *kv, uint32_t cell)
+{
+	/* Release pairs with the acquire in claim: the content is complete. */
+	atomic_store_explicit(
+		&kv->windows.shared[cell], kv->windows.of[cell], memory_order_release);
 }
 
 /* Returns all window cells of a shared page. While a successor takes over what it found, another
@@ -196,13 +215,12 @@ uint32_t kv_windows_back(const struct kv *kv, const struct kv_seq *seq, uint32_t
 	return !in_use(kv) || seq->window_first <= first_needed(kv, n) ? n : 0;
 }
 
-/* How many pages the window before the end of a page reaches into. */
 static uint32_t span(const struct kv *kv)
 {
-	return (kv->layout.windows.window - 1 + KV_PAGE_CELLS - 1) / KV_PAGE_CELLS;
+	return kv_windows_span(&kv->layout);
 }
 
-static bool page_is_whole(const struct kv *kv, uint32_t page)
+bool kv_windows_filled(const struct kv *kv, uint32_t page)
 {
 	for (uint32_t i = 0; i < KV_PAGE_CELLS; i++)
 		if (kv->windows.of[page * KV_PAGE_CELLS + i] == KV_NONE)
@@ -215,7 +233,7 @@ bool kv_windows_whole(const struct kv *kv, uint32_t page)
 	if (!in_use(kv))
 		return true;
 	for (uint32_t i = span(kv); i > 0 && page != KV_NONE; i--, page = kv->pages[page].before)
-		if (!page_is_whole(kv, page))
+		if (!kv_windows_filled(kv, page))
 			return false;
 	return true;
 }
@@ -240,13 +258,40 @@ void kv_windows_attach(struct kv *kv, struct kv_seq *seq, uint32_t page, uint32_
 	if (!in_use(kv))
 		return;
 	seq->window_first = seq->n_shared;
-	for (uint32_t i = span(kv); i > 0 && tip != KV_NONE && page_is_whole(kv, tip);
+	for (uint32_t i = span(kv); i > 0 && tip != KV_NONE && kv_windows_filled(kv, tip);
 		i--, tip = kv->pages[tip].before) {
 		seq_adds(kv, tip);
 		seq->window_first -= KV_PAGE_CELLS;
 	}
 	/* After the new ones, which may be the same. */
 	drop_pages(kv, page, n, first);
+}
+
+void kv_windows_skip(struct kv *kv, struct kv_seq *seq, uint32_t n)
+{
+	if (!in_use(kv))
+		return;
+	kv_windows_detach(kv, seq);
+	seq->window_first = n;
+}
+
+void kv_windows_expect(struct kv *kv, struct kv_seq *seq)
+{
+	uint32_t tip = seq->tip, reach = span(kv) * KV_PAGE_CELLS;
+
+	/* It does. */
+	if (!in_use(kv) || seq->window_first + reach <= seq->n_shared || seq->window_first == 0)
+		return;
+	kv_windows_skip(kv, seq, seq->n_shared);
+	for (uint32_t i = span(kv); i > 0 && tip != KV_NONE; i--, tip = kv->pages[tip].before) {
+		seq_adds(kv, tip);
+		seq->window_first -= KV_PAGE_CELLS;
+	}
+}
+
+void kv_windows_regain(struct kv *kv, struct kv_seq *seq)
+{
+	kv_windows_attach(kv, seq, seq->tip, seq->n_shared);
 }
 
 void kv_windows_detach(struct kv *kv, const struct kv_seq *seq)

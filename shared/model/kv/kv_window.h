@@ -60,6 +60,8 @@ void kv_windows_spare(
 
 /* Bytes of the window cells of a page, in a cache with windows. */
 size_t kv_windows_page_bytes(const struct kv_layout *layout);
+/* How many pages the window before the end of a page reaches into. */
+uint32_t kv_windows_span(const struct kv_layout *layout);
 
 /* Called by kv.c. Needs kv->layout and the meta records. table: in the map. at: offset of the
  * window cells in the store. -ENOMEM. */
@@ -70,6 +72,10 @@ void kv_windows_give(struct kv *kv, uint32_t cell);
 /* True when n window cells are free, or can be; kv_windows_take takes one for a cell that has none. */
 bool kv_windows_left(const struct kv *kv, uint32_t n);
 void kv_windows_take(struct kv *kv, uint32_t cell);
+/* The same for a cell that is committed: a successor learns of the window cell with kv_windows_show, once
+ * its content is there. */
+void kv_windows_take_hidden(struct kv *kv, uint32_t cell);
+void kv_windows_show(struct kv *kv, uint32_t cell);
 /* Call when tokens were committed: returns the window cells that no query can reach any more. */
 void kv_windows_slide(struct kv *kv, struct kv_seq *seq);
 /* How far back a sequence may go when n positions are wanted: n, or 0 when the cells before n are
@@ -79,13 +85,23 @@ uint32_t kv_windows_back(const struct kv *kv, const struct kv_seq *seq, uint32_t
  */
 uint32_t kv_windows_adopt(struct kv *kv, struct kv_seq *seq, uint32_t n);
 
-/* Shared pages. True when a sequence can go on behind the page; always without windows. */
+/* Shared pages. True when the page has all its window cells. */
+bool kv_windows_filled(const struct kv *kv, uint32_t page);
+/* True when a sequence can go on behind the page; always without windows. */
 bool kv_windows_whole(const struct kv *kv, uint32_t page);
 /* The sequence's own page has become a shared one, its last. */
 void kv_windows_publish(struct kv *kv, const struct kv_seq *seq);
 /* The sequence goes on behind its tip now: it has what is there of the window before that. It had
  * n shared positions, the last of them in `page`. */
 void kv_windows_attach(struct kv *kv, struct kv_seq *seq, uint32_t page, uint32_t n);
+/* The sequence, which has n positions or is about to, gives up all window cells. It can go on behind them
+ * once it has the window again. */
+void kv_windows_skip(struct kv *kv, struct kv_seq *seq, uint32_t n);
+/* The sequence has no positions but those in its shared pages. It holds the window before their end: what
+ * is there of it, and what is written there next (kv_window_write). Until then it cannot go on. */
+void kv_windows_expect(struct kv *kv, struct kv_seq *seq);
+/* The same, but holds only what is there from the end on. */
+void kv_windows_regain(struct kv *kv, struct kv_seq *seq);
 /* The sequence gives up the window cells of its shared pages. */
 void kv_windows_detach(struct kv *kv, const struct kv_seq *seq);
 /* It gives up those of this page, its last shared one, whose first position is `first`: it leaves the page

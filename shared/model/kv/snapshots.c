@@ -286,6 +286,14 @@ bool snapshots_load(struct kv *kv, struct kv_seq *seq)
 	return true;
 }
 
+bool snapshots_ready(const struct kv *kv, const struct kv_seq *seq)
+{
+	if (kv->states.layout.n_layers > 0)
+		return seq->state.held || seq->snapshot != 0;
+	return kv_windows_back(kv, seq, seq->n) == seq->n &&
+	       (seq->n > seq->n_shared || kv_windows_whole(kv, seq->tip));
+}
+
 /* How many pages have to be computed without it. */
 static uint64_t saves(const struct kv *kv, uint32_t page)
 {

@@ -46,7 +46,7 @@ struct snapshot_meta {
 /* What the running process knows of it. */
 struct snapshot {
 	uint32_t page; /* KV_NONE: it is free, or taken without a page (snapshots_reserve) */
-	uint32_t pins; /* it does not give way now */
+	uint32_t pins; /* it does not give way now; of windows 0, unless it has no page */
 	bool holds; /* window cells: kv_windows_need */
 	uint32_t uses;
 	uint64_t since; /* the worth from which its own is counted */
@@ -80,6 +80,10 @@ void snapshots_unpin(struct kv *kv, struct kv_seq *seq);
 /* Copies the snapshot that the sequence has pinned to its slot, and unpins it. False: the device has
  * failed. */
 bool snapshots_load(struct kv *kv, struct kv_seq *seq);
+
+/* Whether the sequence, which has tokens, can go on behind them: with a state or a snapshot of one, or with
+ * its window. */
+bool snapshots_ready(const struct kv *kv, const struct kv_seq *seq);
 
 /* The snapshot of a page, or SNAPSHOT_NONE; compares its content before its first use. */
 uint32_t snapshots_find(struct kv *kv, uint32_t page);
