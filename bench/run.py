@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs the benchmarks on the demo models and writes bench/results/*.txt (and pictures), each with the CPU's name, the date,
 the revision and the command. With names as arguments only those: kernels attention pool ipc price cache cache-policies device speculation spec trees
-drafters workloads matrix policy knobs controller syscalls gateway load turns head-experts goodput goodput-live; `matrix --help`, `price --help`, `speculation --help`,
-`spec --help`, `trees --help`, `drafters --help` and `goodput-live --help` say what these take besides. Environment:
+drafters workloads matrix policy knobs controller syscalls gateway load turns talks head-experts goodput goodput-live; `matrix --help`, `price --help`, `speculation --help`,
+`spec --help`, `trees --help`, `drafters --help`, `goodput-live --help`, `turns --help` and `talks --help` say what these take besides. Environment:
 B, where the programs are (build); OUTRIDER_BENCH_RESULTS, another folder for what is written; OUTRIDER_BENCH_ROUNDS (5).
 
 The figures of a machine that does something else meanwhile are worth little: run it alone."""
@@ -402,14 +402,18 @@ def bench_head_experts():
     write("head-experts", "bench/run.py head-experts", head_experts.measure())
 
 
-def bench_turns():
+def bench_turns(*arguments):
     """What a chat's later turns wait for their first token, and what prefixes of a trace are found."""
-    write("turns", "bench/run.py turns", turns.report())
+    options = turns.parse(arguments, "turns")
+    need_programs("outrider-gateway")
+    write(options.name, " ".join(["bench/run.py turns", *map(named, arguments)]), turns.report(options.model))
 
 
-def bench_talks():
+def bench_talks(*arguments):
     """What the prefix cache finds of a trace of conversations, in memory and on disk."""
-    write("talks", "bench/run.py talks", turns.talks())
+    options = turns.parse(arguments, "talks")
+    need_programs()
+    write(options.name, " ".join(["bench/run.py talks", *map(named, arguments)]), turns.talks(options.trace, options.model))
 
 
 def bench_gpu():
@@ -431,7 +435,7 @@ BENCHES = {"kernels": bench_kernels, "attention": bench_attention, "pool": bench
            "cache-policies": bench_cache_policies, "device": bench_device, "workloads": bench_workloads, "matrix": bench_matrix, "policy": bench_policy, "knobs": bench_knobs, "controller": bench_controller,
            "syscalls": bench_syscalls, "gateway": bench_gateway, "load": bench_load, "turns": bench_turns, "talks": bench_talks, "head-experts": bench_head_experts, "goodput": bench_goodput, "goodput-live": bench_goodput_live}
 ASKED = {"gpu": bench_gpu}  # only by name
-WITH_OPTIONS = ("drafters", "goodput-live", "matrix", "price", "spec", "speculation", "trees")
+WITH_OPTIONS = ("drafters", "goodput-live", "matrix", "price", "spec", "speculation", "talks", "trees", "turns")
 
 
 def main(arguments):
