@@ -181,27 +181,31 @@ key = "gpt-oss.attention.sliding_window"
 wide.keys[key] = (wide.keys[key][0], 100)
 
 
+def details(service):
+    return service.details("verifier")
+
+
 with tempfile.TemporaryDirectory(prefix="outrider-windows-") as where:
     model, pages = Path(where) / "gpt-oss-wide.gguf", Path(where) / "pages"
     wide.write(model)
     sets = ("verifier.context=512", "verifier.kv_tokens=2048", "verifier.sessions_max=4", f"verifier.prefix_dir={pages}", "verifier.sleep_after=50ms",
-            "verifier.linger=100ms")
+            "verifier.linger=100ms", "verifier.ahead_max=16")
     asked = [[random.randrange(380) for _ in range(n)] for n in (150, 100, 40)]
     asked.append(asked[0][:128] + asked[1])
     asked = [{"tokens": t, "max_tokens": 40, "seed": i, "k": (0, 3)[i % 2], "ignore_eos": True, "draft_method": "ngram"} for i, t in enumerate(asked)]
     want = [reference(a["tokens"], 40, None, seed=i, model=model, extra=("--ignore-eos",)) for i, a in enumerate(asked)]
 
     def wrong(service):
-        before = service.details("verifier")["disk_found_tokens"]
+        before = details(service)["disk_found_tokens"]
         bad = [f"{i}: {what}" for i, (got, w) in enumerate(zip(service.swarm(asked, concurrent=3), want)) if (what := difference(got, w))]
-        return bad, service.details("verifier")["disk_found_tokens"] - before
+        return bad, details(service)["disk_found_tokens"] - before
 
     with Service(model=model, sets=sets, options=("-v",)) as service:
         first, _ = wrong(service)
         # Until all is written, so that what follows finds it.
-        until(lambda: service.details("verifier")["disk_saved_tokens"] >= 352 and service.details("verifier")["disk_files"] >= 22 and not any(pages.glob("*.part")), 30)
+        until(lambda: details(service)["disk_saved_tokens"] >= 352 and details(service)["disk_files"] >= 22 and not any(pages.glob("*.part")))
         slept, _, results = told_to_sleep(service, {**asked[1], "max_tokens": 300, "k": 0, "seed": 9})
-        until(lambda: "sleeps: " in service.whole_log(), 30)
+        until(lambda: "sleeps: " in service.whole_log())
         for process in service.children():
             os.kill(process, 9)
         service.wait_ready()
@@ -213,7 +217,7 @@ with tempfile.TemporaryDirectory(prefix="outrider-windows-") as where:
     with Service(model=model, sets=sets, options=("-v",)) as service:
         again, found = wrong(service)
         tap.ok(not again and found >= 128, f"after everything was started again {found} tokens and their windows are found on disk: the same bytes",
-               f"{again} {service.details("verifier")}\n{service.log_text()[-2000:]}")
+               f"{again} {details(service)}\n{service.log_text()[-2000:]}")
     # Of some pages what is there of the windows is damaged, or gone.
     for path in random.sample(sorted(pages.glob("*.kv")), 8):
         with open(path, "r+b") as f:
@@ -224,6 +228,6 @@ with tempfile.TemporaryDirectory(prefix="outrider-windows-") as where:
         tap.ok(not again, f"pages and windows that were damaged are not used: the same bytes, with {found} tokens from disk", f"{again}\n{service.log_text()[-2000:]}")
     with Service(model=model, sets=(*sets, "verifier.prefix_windows=yes"), options=("-v",)) as service:
         again, found = wrong(service)
-        tap.ok(not again and found == 0 and until(lambda: "recurrent states or windows have another shape" in service.whole_log(), 20),
+        tap.ok(not again and found == 0 and until(lambda: "recurrent states or windows have another shape" in service.whole_log()),
                "files with windows apart are refused where all is stored alike: the same bytes", f"{again} {found}\n{service.log_text()[-2000:]}")
 tap.done()
