@@ -14,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
 from gateway_test import Gateway  # noqa: E402
+from gguf_file import Gguf  # noqa: E402
 from outrider_test import TARGET, Service, program, run_json  # noqa: E402
 
 CHATS, TURNS, ANSWER = 8, 4, 40
@@ -21,6 +22,7 @@ FIRST, MORE = 1200, 80  # characters of the first question, and of each further 
 TRACE = ("--arrivals", "closed", "--clients", 4, "--requests", 96, "--prompt-tokens", "320-400", "--output-tokens", "8-16", "--shared", 256, "--k", 0)
 # A trace in Mooncake's format, whose blocks of 512 tokens are pages of 32 at this scale; at this speed ours takes 20 s.
 TALKS, SCALE, SPEED = 40, 1 / 16, 60
+TRACE_SPEED = 2
 BLOCK, PAGE = 512, 32
 WORDS = " ".join(m["content"] for line in (ROOT / "bench" / "workloads" / "mixed.jsonl").read_text().splitlines() for m in json.loads(line).get("messages", ()))
 
@@ -160,17 +162,32 @@ def least_recent(requests, capacity):
     return found
 
 
+def for_context(model, context, path):
+    """The model, or a copy in which its context is so long: what is found does not depend on what it says."""
+    file = Gguf(model)
+    key = next(k for k in file.keys if k.endswith(".context_length"))
+    kind, has = file.keys[key]
+    if has >= context:
+        return model
+    file.keys[key] = kind, context
+    file.write(path)
+    return path
+
+
 def replay(model, path, speed, rows):
     """What caches of some sizes find of a trace, with and without a disk; rows: tokens, and bytes on disk. The first has a disk, whose files say how many bytes a
     token has."""
     requests, tokens, context = read_trace(path)
     options = ("--trace", path, "--scale", SCALE, "--speed", speed, "--clients", 16, "--k", 0)
-    text = [f"$ outrider-bench load {' '.join(map(str, ('--trace', path.name, *options[2:])))}, on {model.stem}",
+    held = tempfile.TemporaryDirectory(prefix="outrider-talks-")
+    longer = for_context(model, context, Path(held.name) / model.name)
+    text = [f"$ outrider-bench load {' '.join(map(str, ('--trace', path.name, *options[2:])))}, on {model.stem}" +
+            (f" with its context raised to {context} tokens" if longer != model else ""),
             f"{'kv_tokens':>10}{'disk':>7}{'found':>8}{'by age':>9}{'kept MB':>9}{'on disk MB':>12}{'read from disk':>16}{'failed':>8}"]
     for size, disk in rows:
         with tempfile.TemporaryDirectory(prefix="outrider-talks-") as pages:
             more = (f"verifier.prefix_dir={pages}", f"verifier.prefix_disk={disk}", "verifier.sleep_after=100ms") if disk else ()
-            with Service(model=model, sets=(f"verifier.kv_tokens={size}", f"verifier.context={context}", *more)) as service:
+            with Service(model=longer, sets=(f"verifier.kv_tokens={size}", f"verifier.context={context}", *more)) as service:
                 said = run_json(program("outrider-bench"), "load", "--runtime-dir", service.runtime, *options, "--json", timeout=1800)
                 now = details(service)
             if disk:
@@ -179,6 +196,7 @@ def replay(model, path, speed, rows):
         by_age = f"{100 * least_recent(requests, size // PAGE) / tokens:.1f}%"
         text.append(f"{size:10}{disk or 'none':>7}{100 * said['cached_share']:7.1f}%{by_age:>9}{now['kv_kept_tokens'] * token_bytes / 1e6:9.1f}"
                     f"{now.get('disk_bytes', 0) / 1e6:12.1f}{from_disk:>16}{said['failed']:8}")
+    held.cleanup()
     text.append("by age: what a cache of so many tokens finds without a disk whose blocks give way by age alone, with the requests one after another")
     return "\n".join(text)
 
@@ -190,7 +208,7 @@ def what_of(path):
 
 def talks(trace_file, model):
     if trace_file:
-        return f"{what_of(trace_file)}\n" + replay(model, trace_file, 1, ((32768, "2G"), (8192, "2G"), (131072, ""), (32768, ""), (8192, "")))
+        return f"{what_of(trace_file)}\n" + replay(model, trace_file, TRACE_SPEED, ((32768, "2G"), (8192, "2G"), (131072, ""), (32768, ""), (8192, "")))
     with tempfile.TemporaryDirectory(prefix="outrider-talks-") as where:
         path = Path(where) / "talks.jsonl"
         conversations(path)
@@ -198,7 +216,8 @@ def talks(trace_file, model):
 
 
 def report(model):
-    return of_model(model, CHATS) + ("\n\n" + trace() if model == TARGET else "")
+    """Of other models half as many chats: they may be slow."""
+    return of_model(model, CHATS) + "\n\n" + trace() if model == TARGET else of_model(model, CHATS // 2)
 
 
 def parse(arguments, name):
@@ -206,5 +225,5 @@ def parse(arguments, name):
     parser.add_argument("--model", type=Path, default=TARGET, help="instead of the demo model")
     parser.add_argument("--name", default=name, help="name of the file with the results; default %(default)s")
     if name == "talks":
-        parser.add_argument("--trace", type=Path, help="a trace in Mooncake's format instead of ours; its prompts need a context of their longest, divided by 16")
+        parser.add_argument("--trace", type=Path, help="a trace in Mooncake's format instead of ours; its lengths are divided by 16, and its times by 2")
     return parser.parse_args(arguments)
