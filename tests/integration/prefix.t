@@ -129,13 +129,13 @@ with Service(draft=DRAFTS["small"], sets=("verifier.context=512", "verifier.kv_t
 model = ROOT / "tests" / "data" / "golden" / "models" / "gpt-oss.f32.gguf"
 
 
-def windowed_turns(service):
+def windowed_turns(service, first, tokens):
     """What each of three turns found, with the verifier killed after each, and which answers are wrong."""
-    said, found, bad = [random.randrange(380) for _ in range(150)], [], []
+    said, found, bad = [random.randrange(380) for _ in range(first)], [], []
     for turn in range(3):
         before = len(shared(service))
-        result = service.swarm([{"tokens": said, "max_tokens": 50, "seed": turn, "k": (0, 3, 7)[turn], "ignore_eos": True, "draft_method": "ngram"}])[0]
-        want = reference(said, 50, None, seed=turn, model=model, extra=("--ignore-eos",))
+        result = service.swarm([{"tokens": said, "max_tokens": tokens, "seed": turn, "k": (0, 3, 7)[turn], "ignore_eos": True, "draft_method": "ngram"}])[0]
+        want = reference(said, tokens, None, seed=turn, model=model, extra=("--ignore-eos",))
         bad += [what] if (what := difference(result, want)) else []
         found.append((shared(service)[before:] or [0])[0])
         said += result["tokens"] + [random.randrange(380) for _ in range(9)]
@@ -143,13 +143,14 @@ def windowed_turns(service):
     return found, bad
 
 
-for whole in ("no", "yes"):
-    with Service(model=model, sets=("verifier.context=512", "verifier.kv_tokens=2048", "verifier.sessions_max=4", f"verifier.prefix_windows={whole}"),
-                 options=("-v",)) as service:
-        found, bad = windowed_turns(service)
-        tap.ok(not bad and found[0] == 0 and found[1] >= 160 and found[2] >= 224,
-               f"models with sliding windows find what was said before, {'all' if whole == 'yes' else 'some'} of which is kept", f"{found} {bad}\n{service.log_text()[-1500:]}")
-        if whole == "no":
+for whole, device in (("no", "cpu"), ("yes", "cpu"), ("no", "simt")):
+    with Service(model=model, sets=("verifier.context=512", "verifier.kv_tokens=2048", "verifier.sessions_max=4", f"verifier.prefix_windows={whole}",
+                                    f"verifier.device={device}"), options=("-v",)) as service:
+        found, bad = windowed_turns(service, *((150, 50) if device == "cpu" else (70, 6)))
+        tap.ok(not bad and found[0] == 0 and found[1] >= (160 if device == "cpu" else 64) and found[2] >= (224 if device == "cpu" else 64),
+               f"models with sliding windows find what was said before, {'all' if whole == 'yes' else 'some'} of which is kept, on {device}",
+               f"{found} {bad}\n{service.log_text()[-1500:]}")
+        if (whole, device) == ("no", "cpu"):
             # Many at once that begin alike, more of them than there are windows for, some of them twice.
             forks = [same[:n] + [random.randrange(380) for _ in range(30)] for n in (160, 96, 130, 160, 40, 128)] * 2
             batch = [{"tokens": [t % 380 for t in f], "max_tokens": 40, "seed": 2, "k": (0, 3)[i % 2], "ignore_eos": True, "draft_method": "ngram"}

@@ -2,6 +2,7 @@
 """What the service does with drafts, budgets, audits, grammars and prefixes, over the emulated GPU: with experts and the KV cache in its
 memory, every answer has the CPU's bytes. Those that no setting makes lossy have the bytes of the model alone, too."""
 import re
+import tempfile
 
 from gateway_test import Gateway
 from outrider_test import DRAFTS, MODELS, SAMPLED, TARGET_Q4, Service, Tap, difference, prompts, reference, until
@@ -146,6 +147,10 @@ def found(service):
     return [int(n) for n in re.findall(r"finds its first (\d+) tokens in the KV cache", service.whole_log())]
 
 
+def on_disk(service, what):
+    return next(p for p in service.status() if p["name"] == "verifier")["details"][f"disk_{what}_tokens"]
+
+
 def shared(service):
     """Sessions that begin alike, one after the other and side by side."""
     asked = [{"tokens": same + tail, "max_tokens": 3, "seed": 7, "ignore_eos": True, "logits_hash": True, **modes[m]}
@@ -155,7 +160,8 @@ def shared(service):
 
 
 OPTIONS = ("--adapter", MODELS / "outrider-demo-mtp-lora.gguf", "-v")
-with Service(TARGET_Q4, DRAFTS["small"], SETS, OPTIONS) as cpu, Service(TARGET_Q4, DRAFTS["small"], (*SETS, *DEVICE), OPTIONS) as gpu:
+with (tempfile.TemporaryDirectory(prefix="outrider-simt-prefixes-") as where, Service(TARGET_Q4, DRAFTS["small"], SETS, OPTIONS) as cpu,
+      Service(TARGET_Q4, DRAFTS["small"], (*SETS, *DEVICE, f"verifier.prefix_dir={where}", "verifier.sleep_after=100ms"), OPTIONS) as gpu):
     exact(gpu)
     one, other = both(budgets)
     tap.ok(one == other and [n > 0 for _, _, n in other] == [True, True, False], "budgets change the same tokens", f"{one}\n{other}")
@@ -169,4 +175,13 @@ with Service(TARGET_Q4, DRAFTS["small"], SETS, OPTIONS) as cpu, Service(TARGET_Q
            f"{one}\n{other}")
     why = shared(gpu)
     tap.ok(not why and found(gpu) == [32, 32], "sessions share the beginning of their prompts: the model's bytes", f"{why} {found(gpu)}")
+    gpu.kill("verifier")
+    gpu.wait_ready()
+    why = shared(gpu)
+    tap.ok(not why and found(gpu)[2:] == [32] * 3 and on_disk(gpu, "found") == 0, "and a successor finds it in the device's memory", f"{why} {found(gpu)}")
+    until(lambda: on_disk(gpu, "saved") >= 32)
+    gpu.ctl("knob", "set", "prefix_tokens=0")
+    gpu.ctl("knob", "reset", "prefix_tokens")
+    why = shared(gpu)
+    tap.ok(not why and on_disk(gpu, "found") >= 32, "and on disk, once the device has it no longer", f"{why} {on_disk(gpu, 'found')}\n{gpu.log_text()[-1500:]}")
 tap.done()
