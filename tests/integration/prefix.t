@@ -143,6 +143,62 @@ def windowed_turns(service, first, tokens):
     return found, bad
 
 
+# On disk the windows lie apart, too, each with the page of its tokens. This one reaches into four pages.
+wide = Gguf(model)
+key = "gpt-oss.attention.sliding_window"
+wide.keys[key] = (wide.keys[key][0], 100)
+
+
+def details(service):
+    return service.details("verifier")
+
+
+with tempfile.TemporaryDirectory(prefix="outrider-windows-") as where:
+    wide_model, pages = Path(where) / "gpt-oss-wide.gguf", Path(where) / "pages"
+    wide.write(wide_model)
+    sets = ("verifier.context=512", "verifier.kv_tokens=2048", "verifier.sessions_max=4", f"verifier.prefix_dir={pages}", "verifier.sleep_after=50ms",
+            "verifier.linger=100ms", "verifier.ahead_max=16")
+    asked = [[random.randrange(380) for _ in range(n)] for n in (150, 100, 40)]
+    asked.append(asked[0][:128] + asked[1])
+    asked = [{"tokens": t, "max_tokens": 40, "seed": i, "k": (0, 3)[i % 2], "ignore_eos": True, "draft_method": "ngram"} for i, t in enumerate(asked)]
+    want = [reference(a["tokens"], 40, None, seed=i, model=wide_model, extra=("--ignore-eos",)) for i, a in enumerate(asked)]
+
+    def wrong(service):
+        before = details(service)["disk_found_tokens"]
+        bad = [f"{i}: {what}" for i, (got, w) in enumerate(zip(service.swarm(asked, concurrent=3), want)) if (what := difference(got, w))]
+        return bad, details(service)["disk_found_tokens"] - before
+
+    with Service(model=wide_model, sets=sets, options=("-v",)) as service:
+        first, _ = wrong(service)
+        # Until all is written, so that what follows finds it.
+        until(lambda: details(service)["disk_saved_tokens"] >= 352 and details(service)["disk_files"] >= 22 and not any(pages.glob("*.part")))
+        slept, _, results = told_to_sleep(service, {**asked[1], "max_tokens": 300, "k": 0, "seed": 9})
+        until(lambda: "sleeps: " in service.whole_log())
+        for process in service.children():
+            os.kill(process, 9)
+        service.wait_ready()
+        woken = [service.ctl("session", "wake", uid).returncode for uid in slept]
+        long = reference(asked[1]["tokens"], 300, None, seed=9, model=wide_model, extra=("--ignore-eos",))
+        bad = [what for got in results() if (what := difference(got, long))]
+        tap.ok(not first and not bad and not any(woken), "with windows a session sleeps on disk while every process is killed, and goes on with the same bytes",
+               f"{first} {bad} {woken}\n{service.log_text()[-1500:]}")
+    with Service(model=wide_model, sets=sets, options=("-v",)) as service:
+        again, found = wrong(service)
+        tap.ok(not again and found >= 128, f"after everything was started again {found} tokens and their windows are found on disk: the same bytes",
+               f"{again} {details(service)}\n{service.log_text()[-2000:]}")
+    # Of some pages what is there of the windows is damaged, or gone.
+    for path in random.sample(sorted(pages.glob("*.kv")), 8):
+        with open(path, "r+b") as f:
+            f.seek(2000)
+            f.write(random.randbytes(64))
+    with Service(model=wide_model, sets=sets, options=("-v",)) as service:
+        again, found = wrong(service)
+        tap.ok(not again, f"pages and windows that were damaged are not used: the same bytes, with {found} tokens from disk", f"{again}\n{service.log_text()[-2000:]}")
+    with Service(model=wide_model, sets=(*sets, "verifier.prefix_windows=yes"), options=("-v",)) as service:
+        again, found = wrong(service)
+        tap.ok(not again and found == 0 and until(lambda: "recurrent states or windows have another shape" in service.whole_log()),
+               "files with windows apart are refused where all is stored alike: the same bytes", f"{again} {found}\n{service.log_text()[-2000:]}")
+
 for whole, device in (("no", "cpu"), ("yes", "cpu"), ("no", "simt")):
     with Service(model=model, sets=("verifier.context=512", "verifier.kv_tokens=2048", "verifier.sessions_max=4", f"verifier.prefix_windows={whole}",
                                     f"verifier.device={device}"), options=("-v",)) as service:
@@ -175,60 +231,4 @@ for whole, device in (("no", "cpu"), ("yes", "cpu"), ("no", "simt")):
             wrong += [what for got, w in zip(service.swarm(batch, concurrent=2), want) if (what := difference(got, w))]
             tap.ok(there and not wrong and sum(n >= 96 for n in shared(service)[before:]) >= len(forks) / 2,
                    "and so while the KV cache changes its size in mid-answer, and after that", f"{wrong} {shared(service)[before:]}\n{service.log_text()[-1500:]}")
-
-# On disk the windows lie apart, too, each with the page of its tokens. This one reaches into four pages.
-wide = Gguf(model)
-key = "gpt-oss.attention.sliding_window"
-wide.keys[key] = (wide.keys[key][0], 100)
-
-
-def details(service):
-    return service.details("verifier")
-
-
-with tempfile.TemporaryDirectory(prefix="outrider-windows-") as where:
-    model, pages = Path(where) / "gpt-oss-wide.gguf", Path(where) / "pages"
-    wide.write(model)
-    sets = ("verifier.context=512", "verifier.kv_tokens=2048", "verifier.sessions_max=4", f"verifier.prefix_dir={pages}", "verifier.sleep_after=50ms",
-            "verifier.linger=100ms", "verifier.ahead_max=16")
-    asked = [[random.randrange(380) for _ in range(n)] for n in (150, 100, 40)]
-    asked.append(asked[0][:128] + asked[1])
-    asked = [{"tokens": t, "max_tokens": 40, "seed": i, "k": (0, 3)[i % 2], "ignore_eos": True, "draft_method": "ngram"} for i, t in enumerate(asked)]
-    want = [reference(a["tokens"], 40, None, seed=i, model=model, extra=("--ignore-eos",)) for i, a in enumerate(asked)]
-
-    def wrong(service):
-        before = details(service)["disk_found_tokens"]
-        bad = [f"{i}: {what}" for i, (got, w) in enumerate(zip(service.swarm(asked, concurrent=3), want)) if (what := difference(got, w))]
-        return bad, details(service)["disk_found_tokens"] - before
-
-    with Service(model=model, sets=sets, options=("-v",)) as service:
-        first, _ = wrong(service)
-        # Until all is written, so that what follows finds it.
-        until(lambda: details(service)["disk_saved_tokens"] >= 352 and details(service)["disk_files"] >= 22 and not any(pages.glob("*.part")))
-        slept, _, results = told_to_sleep(service, {**asked[1], "max_tokens": 300, "k": 0, "seed": 9})
-        until(lambda: "sleeps: " in service.whole_log())
-        for process in service.children():
-            os.kill(process, 9)
-        service.wait_ready()
-        woken = [service.ctl("session", "wake", uid).returncode for uid in slept]
-        long = reference(asked[1]["tokens"], 300, None, seed=9, model=model, extra=("--ignore-eos",))
-        bad = [what for got in results() if (what := difference(got, long))]
-        tap.ok(not first and not bad and not any(woken), "with windows a session sleeps on disk while every process is killed, and goes on with the same bytes",
-               f"{first} {bad} {woken}\n{service.log_text()[-1500:]}")
-    with Service(model=model, sets=sets, options=("-v",)) as service:
-        again, found = wrong(service)
-        tap.ok(not again and found >= 128, f"after everything was started again {found} tokens and their windows are found on disk: the same bytes",
-               f"{again} {details(service)}\n{service.log_text()[-2000:]}")
-    # Of some pages what is there of the windows is damaged, or gone.
-    for path in random.sample(sorted(pages.glob("*.kv")), 8):
-        with open(path, "r+b") as f:
-            f.seek(2000)
-            f.write(random.randbytes(64))
-    with Service(model=model, sets=sets, options=("-v",)) as service:
-        again, found = wrong(service)
-        tap.ok(not again, f"pages and windows that were damaged are not used: the same bytes, with {found} tokens from disk", f"{again}\n{service.log_text()[-2000:]}")
-    with Service(model=model, sets=(*sets, "verifier.prefix_windows=yes"), options=("-v",)) as service:
-        again, found = wrong(service)
-        tap.ok(not again and found == 0 and until(lambda: "recurrent states or windows have another shape" in service.whole_log()),
-               "files with windows apart are refused where all is stored alike: the same bytes", f"{again} {found}\n{service.log_text()[-2000:]}")
 tap.done()
