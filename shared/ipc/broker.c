@@ -140,6 +140,13 @@ static struct named_fd *find_named(struct named_fd *list, size_t n, const char *
 	return NULL;
 }
 
+static void give_all(struct broker *broker)
+{
+	for (size_t i = 0; i < LIMIT_PEERS; i++)
+		if (broker->connections[i].fd >= 0 && broker->connections[i].joined)
+			give_offered(&broker->connections[i]);
+}
+
 static struct offer *find_offer(struct broker *broker, const char *name)
 {
 	for (size_t i = 0; i < broker->n_offered; i++)
@@ -459,9 +466,7 @@ static void offer(struct broker *broker, const char *name, int fd, int read_only
 	offered->fd = fd;
 	offered->read_fd = read_only;
 	daemon_store_fd(broker->daemon, name, reading_fd(offered));
-	for (size_t i = 0; i < LIMIT_PEERS; i++)
-		if (broker->connections[i].fd >= 0 && broker->connections[i].joined)
-			give_offered(&broker->connections[i]);
+	give_all(broker);
 }
 
 void broker_offer(struct broker *broker, const struct region *region)
@@ -475,6 +480,21 @@ void broker_offer(struct broker *broker, const struct region *region)
 			   "cannot be opened for reading only (/proc/self/fd): %s",
 			name, strerror(-read_only));
 	offer(broker, name, region->fd, read_only);
+}
+
+void broker_withdraw(struct broker *broker, const char *name)
+{
+	struct offer *offered = find_offer(broker, name);
+
+	if (offered == NULL)
+		return;
+	if (offered->read_fd >= 0)
+		close(offered->read_fd);
+	broker->n_offered--;
+	memmove(offered, offered + 1,
+		(size_t)(broker->offered + broker->n_offered - offered) * sizeof(*offered));
+	give_all(broker);
+	daemon_unstore_fd(broker->daemon, name);
 }
 
 void broker_offer_fd(struct broker *broker, const char *name, int fd)

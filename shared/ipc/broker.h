@@ -45,6 +45,9 @@ void broker_offer(struct broker *broker, const struct region *region);
  * borrowed until broker_close, or until another is offered. If it cannot be opened for reading only,
  * everybody gets it as it is. */
 void broker_offer_fd(struct broker *broker, const char *name, int fd);
+/* Ends an offer: then neither this process nor the service manager holds its descriptor, and peers stop
+ * keeping it as soon as they hear. What they have mapped stays mapped. */
+void broker_withdraw(struct broker *broker, const char *name);
 /* Keeps a peer's region that this process has mapped, to hand it to the owner's successor on
  * request. Duplicates the descriptor as O_RDONLY; replaces a kept region of the same name. The
  * region is offered to nobody else. A failure is logged. */

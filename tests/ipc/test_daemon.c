@@ -583,6 +583,50 @@ static void what_a_predecessor_left_and_nobody_takes_is_let_go(void **state)
 	region_close(&left_region);
 }
 
+static void run_withdraw(void)
+{
+	struct daemon *daemon;
+	struct broker *broker;
+	struct region policy, kv;
+	struct error err = {""};
+	struct stat file;
+
+	daemon = make(0);
+	if (broker_open(daemon, NULL, &broker, &err) < 0 ||
+		region_create("policy", 1, 64, 0, &policy, &err) < 0 ||
+		region_create("kv", 1, 64, 0, &kv, &err) < 0 || fstat(kv.fd, &file) < 0)
+		_exit(94);
+	broker_withdraw(broker, "kv"); /* it is not offered: nothing is said */
+	broker_offer(broker, &kv);
+	broker_offer(broker, &policy);
+	broker_withdraw(broker, "kv");
+	region_close(&kv);
+	if (is_open(&file))
+		_exit(96);
+	board->ready = 1;
+	finish(daemon);
+}
+
+static void a_region_that_is_withdrawn_is_held_by_nobody(void **state)
+{
+	static const char *const heard[] = {"FDSTORE=1\nFDNAME=kv", "FDSTORE=1\nFDNAME=policy",
+		"FDSTOREREMOVE=1\nFDNAME=kv", "BARRIER=1"};
+	char text[512];
+	pid_t pid = spawn(run_withdraw);
+	int fd;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof heard / sizeof heard[0]; i++) {
+		notification(10000, text, sizeof text, &fd);
+		assert_string_equal(text, heard[i]);
+		if (fd >= 0)
+			close(fd);
+	}
+	UNTIL(board->ready);
+	kill(pid, SIGTERM);
+	ended(pid, 0);
+}
+
 /* In the environment of a process that has run itself anew: the directory, and what the file was. */
 #define ANEW_DIR "TEST_DAEMON_ANEW"
 #define ANEW_FILE "TEST_DAEMON_FILE"
@@ -958,6 +1002,7 @@ int main(void)
 		TEST(the_admin_endpoint_answers_status_and_the_service_the_rest),
 		TEST(a_successor_takes_the_stored_region_and_the_listening_socket),
 		TEST(what_a_predecessor_left_and_nobody_takes_is_let_go),
+		TEST(a_region_that_is_withdrawn_is_held_by_nobody),
 		TEST(a_process_that_runs_anew_has_what_it_stored),
 		TEST(a_stored_region_is_gone_when_that_returns),
 		TEST(the_last_wake_up_of_any_thread_is_seen),

@@ -191,6 +191,9 @@ static int resize(struct front *front, const struct verifier_config *config, int
 	change->config.kv_allocated = tokens;
 	front->kv.under_way = true;
 	front->kv.wanted = tokens;
+	/* What others keep is not free for the new cache. */
+	broker_withdraw(front->broker, KV_REGION);
+	broker_withdraw(front->broker, KV_MEMORY);
 	engine_resize_kv(front->engine, change);
 	return engine_resized_kv(front->engine, change, WAIT_NS) ? finish(front, config, err) : 0;
 }
