@@ -45,9 +45,8 @@ static void want_hints(struct transfer *transfer)
 	const struct store *store = transfer->store;
 	uint32_t wanted = cache_policy_wants(store->policy, store->policy_state);
 	const struct device *device = transfer->device;
-	uint32_t fits = device != NULL && device->slots.n_slots < store->budget
-				? device->slots.n_slots
-				: store->budget;
+	/* What all lies on a device is wanted nowhere else. */
+	uint32_t fits = device != NULL ? device->slots.n_slots : store->budget;
 	if (fits >= store->geometry.n_total)
 		wanted = 0;
 	atomic_store_explicit(&store->slots.header->hint_sources, wanted, memory_order_relaxed);

@@ -260,6 +260,9 @@ static void kernels_detail(const struct front *front, struct daemon_details *to)
 	daemon_detail(to, "device_kv_bytes", "%llu",
 		(unsigned long long)device_kv_bytes(front->config, front->model, backend));
 	daemon_detail(to, "device_bytes", "%llu", (unsigned long long)front->needs.device_there);
+	daemon_detail(to, "device_whole_passes", "%llu",
+		(unsigned long long)atomic_load_explicit(
+			&front->engine->whole_passes, memory_order_relaxed));
 	if (front->kv.wanted != 0)
 		daemon_detail(to, "kv_tokens_wanted", "%lld", (long long)front->kv.wanted);
 }

@@ -54,10 +54,12 @@ static void try_resident(struct experts_cached *cached)
 		return;
 	memset(device->all, 0xff,
 		(size_t)geometry->n_layers * geometry->n_experts * sizeof(*device->all));
-	if (hold_all(cached, true))
+	if (hold_all(cached, true)) {
 		set_resident(device, true);
-	else
+		device->number = ++cached->n_settled;
+	} else {
 		(void)hold_all(cached, false);
+	}
 }
 
 /* The memory has ended with the process that made it: nothing in it may be read any more. */
@@ -174,19 +176,26 @@ void device_tier_begin(struct experts_cached *cached, const uint16_t *tokens)
 		device_hybrid_fill(cached, tokens);
 }
 
-static void view(struct experts_cached *cached, uint32_t i, struct expert_view *out)
+static void view_in_slot(const struct experts_cached *cached, uint32_t layer_index, uint32_t slot,
+	struct expert_view *out)
 {
-	struct device_tier *device = &cached->device;
-	const struct slots_layer_geometry *layer = &cached->geometry.layers[cached->layer];
-	size_t at = (size_t)device_slot_at(device->slots.slot_bytes, cached->slot[i]);
+	const struct device_tier *device = &cached->device;
+	const struct slots_layer_geometry *layer = &cached->geometry.layers[layer_index];
+	size_t at = (size_t)device_slot_at(device->slots.slot_bytes, slot);
 	*out = (struct expert_view){
-		.index = i,
 		.slot = EXPERT_NO_SLOT,
 		.gate = {&device->memory, at},
 		.up = {&device->memory, at + (size_t)device_part_at(layer, EXPERT_UP)},
 		.down = {&device->memory, at + (size_t)device_part_at(layer, EXPERT_DOWN)},
 		.layout = LAYOUT_TILES,
 	};
+}
+
+static void view(struct experts_cached *cached, uint32_t i, struct expert_view *out)
+{
+	const struct device_tier *device = &cached->device;
+	view_in_slot(cached, cached->layer, cached->slot[i], out);
+	out->index = i;
 	slots_hold(cached, device->resident ? HELD_RESIDENT : HELD_DEVICE, cached->slot[i],
 		cached->experts[i]);
 }
@@ -327,6 +336,37 @@ void device_tier_release(struct experts_cached *cached, const struct held_view *
 	else
 		cached->damaged |=
 			!device_pinned(slots, view->slot, device->epoch, view->layer, view->expert);
+}
+
+uint64_t device_tier_settled(struct experts_cached *cached)
+{
+	return !memory_gone(cached) && cached->device.resident ? cached->device.number : 0;
+}
+
+void device_tier_place(const struct experts_cached *cached, uint32_t layer, uint32_t expert,
+	struct expert_view *out)
+{
+	view_in_slot(cached, layer,
+		cached->device.all[(size_t)layer * cached->geometry.n_experts + expert], out);
+}
+
+/* What was read must still be pinned, as when views are given back. */
+void device_tier_chose(struct experts_cached *cached, const uint16_t *tokens)
+{
+	const uint32_t *all =
+		&cached->device.all[(size_t)cached->layer * cached->geometry.n_experts];
+	for (uint32_t i = 0; i < cached->n; i++) {
+		const struct held_view view = {.slot = all[cached->experts[i]],
+			.layer = cached->layer,
+			.expert = cached->experts[i],
+			.kind = HELD_RESIDENT,
+			.until = cached->device.number};
+		device_tier_release(cached, &view);
+	}
+	cached->n_pinned = cached->n;
+	slots_push_activations(cached, tokens);
+	count(cached);
+	cached->n_pinned = 0;
 }
 
 void device_tier_detach(struct experts_cached *cached)

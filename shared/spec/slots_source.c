@@ -328,19 +328,26 @@ static uint32_t room_for_views(struct experts_cached *cached)
 	return cached->spare.n_free;
 }
 
+/* The layer that is the present one from now on. */
+static void set_layer(
+	struct experts_cached *cached, uint32_t layer, const uint16_t *experts, uint32_t n)
+{
+	cached->layer = layer;
+	cached->n = n;
+	memcpy(cached->experts, experts, n * sizeof(*experts));
+	cached->n_pinned = cached->n_coming = cached->n_missing = cached->n_unserved = 0;
+	cached->hybrid.n = 0;
+	cached->source.n_by_cpu = 0;
+	cached->iteration++;
+}
+
 static void cached_begin(struct expert_source *source, uint32_t layer, const uint16_t *experts,
 	const uint16_t *tokens, uint32_t n)
 {
 	struct experts_cached *cached = cached_of(source);
 	if (n > sizeof(cached->held) / sizeof(*cached->held) - cached->n_held)
 		slots_release_all(cached);
-	cached->layer = layer;
-	cached->n = n;
-	memcpy(cached->experts, experts, n * sizeof(*experts));
-	cached->n_pinned = cached->n_coming = cached->n_missing = cached->n_unserved = 0;
-	cached->hybrid.n = 0;
-	source->n_by_cpu = 0;
-	cached->iteration++;
+	set_layer(cached, layer, experts, n);
 	if (device_tier_used(cached))
 		device_tier_begin(cached, tokens);
 	else if (cached->region.fd >= 0)
@@ -478,12 +485,40 @@ static void cached_end(struct expert_source *source)
 	cached->n = 0;
 }
 
+/* A pass that finds something wrong goes the other way, and says what. */
+static uint64_t cached_settled(struct expert_source *source)
+{
+	struct experts_cached *cached = cached_of(source);
+	if (!device_tier_used(cached) || cached->damaged || slots_is_lost(cached))
+		return 0;
+	return device_tier_settled(cached);
+}
+
+static void cached_place(
+	struct expert_source *source, uint32_t layer, uint16_t expert, struct expert_view *view)
+{
+	device_tier_place(cached_of(source), layer, expert, view);
+}
+
+static void cached_chose(struct expert_source *source, uint32_t layer, const uint16_t *experts,
+	const uint16_t *tokens, uint32_t n)
+{
+	struct experts_cached *cached = cached_of(source);
+	set_layer(cached, layer, experts, n);
+	device_tier_chose(cached, tokens);
+	source->stats.lookups += n;
+	source->stats.hits += n;
+}
+
 static const struct expert_source_ops cached_ops = {
 	.name = "cached",
 	.begin = cached_begin,
 	.ready = cached_ready,
 	.used = cached_used,
 	.end = cached_end,
+	.settled = cached_settled,
+	.place = cached_place,
+	.chose = cached_chose,
 };
 
 int experts_cached_create(const struct model *model, const struct experts_cached_options *options,

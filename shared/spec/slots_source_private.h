@@ -17,8 +17,10 @@ struct device_tier {
 	struct buffer memory, flags; /* the slots; the region, as the back end sees it */
 	uint32_t epoch;
 	struct device_rescue *rescue;
-	/* Every expert is pinned for good, in these slots ([n_layers][n_experts]). */
+	/* Every expert is pinned for good, in these slots ([n_layers][n_experts]). number: of this
+	 * arrangement. */
 	bool resident;
+	uint64_t number;
 	uint32_t *all;
 	uint32_t n_begun; /* layers; every now and then they are all tried */
 };
@@ -57,6 +59,7 @@ struct experts_cached {
 	/* arena: of the slots; file: of the experts in the file. A device does not read them. */
 	struct buffer arena, file;
 	struct device_tier device;
+	uint64_t n_settled; /* how often all experts came to lie on the device */
 	struct device_spare spare;
 	struct device_hybrid hybrid;
 	uint32_t epoch;
@@ -145,6 +148,11 @@ static inline bool device_tier_used(const struct experts_cached *cached)
 {
 	return cached->device.region.fd >= 0 && cached->region.fd >= 0;
 }
+/* As in expert_source_ops; of experts_cached's layer. */
+uint64_t device_tier_settled(struct experts_cached *cached);
+void device_tier_place(const struct experts_cached *cached, uint32_t layer, uint32_t expert,
+	struct expert_view *view);
+void device_tier_chose(struct experts_cached *cached, const uint16_t *tokens);
 void device_tier_begin(struct experts_cached *cached, const uint16_t *tokens);
 int device_tier_ready(struct experts_cached *cached, struct expert_view *views);
 /* The layer ends: what was pinned and not given out is released. */

@@ -233,6 +233,56 @@ static void experts_are_where_passes_read_them(void **state)
 	end(&t);
 }
 
+/* The first layer with experts. */
+static uint32_t first_layer(void)
+{
+	uint32_t layer = 0;
+	while (!geometry.layers[layer].moe)
+		layer++;
+	return layer;
+}
+
+/* Then a pass need not ask layer by layer, and says afterwards what it chose. */
+static void when_all_fit_their_places_are_settled(void **state)
+{
+	(void)state;
+	need_model();
+	struct tiers t;
+	struct expert_view view;
+	const uint16_t experts[] = {1, 4, 5}, tokens[] = {2, 1, 3};
+	begin(&t, slots_min(&geometry), geometry.n_total);
+	struct expert_source *source = t.rig.source;
+	struct device_header *header = t.device.slots.header;
+	assert_int_equal(source->ops->settled(source), 0);
+	while (atomic_load(&header->resident) == 0)
+		assert_int_equal(passes(&t, 12, 8), 0);
+	uint64_t number = source->ops->settled(source);
+	assert_int_not_equal(number, 0);
+	assert_int_equal(passes(&t, 2, 8), 0);
+	assert_int_equal(source->ops->settled(source), number);
+	for (uint32_t l = 0; l < geometry.n_layers - geometry.n_drafting; l++)
+		for (uint32_t e = 0; geometry.layers[l].moe && e < geometry.n_experts; e++) {
+			source->ops->place(source, l, (uint16_t)e, &view);
+			assert_true(as_in_file(&t, l, e, &view));
+		}
+	uint64_t hits = counter(&header->hits), lookups = source->stats.lookups;
+	uint64_t iteration = experts_cached_iteration(t.rig.cached);
+	source->ops->chose(source, first_layer(), experts, tokens, 3);
+	assert_int_equal(counter(&header->hits), hits + 3);
+	assert_int_equal(source->stats.lookups, lookups + 3);
+	assert_int_equal(experts_cached_iteration(t.rig.cached), iteration + 1);
+	assert_false(experts_cached_damaged(t.rig.cached));
+	/* Somebody else writes to the state of one of them: the pass that read it is found out. */
+	uint32_t slot = device_find(&t.device.slots, first_layer(), 4);
+	uint64_t word = atomic_exchange(&t.device.slots.state[slot], 0);
+	source->ops->chose(source, first_layer(), experts, tokens, 3);
+	assert_int_equal(source->ops->settled(source), 0);
+	assert_true(experts_cached_damaged(t.rig.cached));
+	atomic_store(&t.device.slots.state[slot], word);
+	assert_int_equal(source->ops->settled(source), number);
+	end(&t);
+}
+
 static void copies_that_fail_give_nothing_to_the_verifier(void **state)
 {
 	(void)state;
@@ -493,15 +543,6 @@ static void the_drafter_gets_all_or_nothing(void **state)
 
 /* ---- The CPU beside the device. ---- */
 
-/* The one that was used longest ago. */
-static uint32_t first_layer(void)
-{
-	uint32_t layer = 0;
-	while (!geometry.layers[layer].moe)
-		layer++;
-	return layer;
-}
-
 /* A layer whose experts are all in memory, and some of which the device lacks: up to n of these. */
 static uint32_t missing_of(struct tiers *t, uint32_t layer, uint32_t n, uint16_t *experts)
 {
@@ -716,6 +757,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(three_tiers_give_the_files_bytes),
 		cmocka_unit_test(experts_are_where_passes_read_them),
+		cmocka_unit_test(when_all_fit_their_places_are_settled),
 		cmocka_unit_test(copies_that_fail_give_nothing_to_the_verifier),
 		cmocka_unit_test(the_device_is_shared_out),
 		cmocka_unit_test(the_drafter_gets_all_or_nothing),

@@ -131,6 +131,19 @@ with Service(TARGET_Q4, DRAFTS["small"], [*DEVICE, "expert-cache.device_budget=3
         return wrong[-1] or device(service)["all_pinned"]
     tap.ok(until(pinned) and not any(wrong), "when all experts fit, all are pinned: the same bytes", f"{wrong} {device(service)}")
 
+    def whole():
+        return int(next(p["details"] for p in service.status() if p["name"] == "verifier")["device_whole_passes"])
+    before, hits = whole(), device(service)["hits"]
+    want, asked = requests(6)
+    wrong = differences(service.swarm(asked, concurrent=2), want)
+    now = device(service)
+    tap.ok(not wrong and whole() > before and now["hits"] > hits, "passes that the device computes without the host: the same bytes, and what they chose is counted",
+           f"{wrong} {before} {whole()} {hits} {now}")
+    service.ctl("knob", "set", "cache.device_budget=50%")
+    until(lambda: not device(service)["all_pinned"])
+    wrong = differences(service.swarm(asked, concurrent=2), want)
+    tap.ok(not wrong and device(service)["slots"] < 192, "its slots are taken again: the same bytes", f"{wrong} {device(service)}")
+
 # The device has little memory: what the verifier and the drafter take of it decides how many experts it keeps.
 SMALL = ["verifier.kv_tokens=4096", "verifier.sessions_max=4", "drafter.device=simt", "drafter.kv_tokens=8300",
          "verifier.draft_wait=10s", "verifier.ahead_max=1"]

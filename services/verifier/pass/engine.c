@@ -501,14 +501,22 @@ static void take_tuning(struct engine *engine)
 	atomic_store_explicit(&engine->tuned, t->number, memory_order_release);
 }
 
-/* Passes what the layers do on to the hints for later layers and passes. */
+/* on_layer and on_routed pass what the layers do on to the hints for later layers and passes. */
 static void on_layer(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
 	const float *weights, const struct rows *hidden)
 {
 	struct engine *engine = arg;
 
+	(void)n_tokens;
+	(void)experts;
 	(void)weights;
 	gate_hints_layer(&engine->gates, layer, hidden);
+}
+
+static void on_routed(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts)
+{
+	struct engine *engine = arg;
+
 	routing_feed_layer(&engine->feed, layer, n_tokens, experts);
 }
 
@@ -523,7 +531,9 @@ static void on_residual(void *arg, uint32_t layer, uint32_t n_tokens, const stru
 void engine_set_hooks(struct engine *engine)
 {
 	const struct forward_hooks hooks = {
-		.layer = engine->cached != NULL ? on_layer : NULL,
+		/* The device has to stop for it in every layer. */
+		.layer = engine->gates.on ? on_layer : NULL,
+		.routed = engine->feed.on || engine->feed.kept ? on_routed : NULL,
 		.residual = engine->hidden.on ? on_residual : NULL,
 		.arg = engine,
 	};

@@ -123,6 +123,7 @@ struct engine {
 	_Atomic uint64_t iterations_total, output_total, progress;
 	/* prompt tokens that sessions found in the KV cache; tokens and states kept there now */
 	_Atomic uint64_t cached_total, kept_tokens, kept_states;
+	_Atomic uint64_t whole_passes; /* in which no layer waited for the host */
 	/* Late drafts: of sessions that sat a pass out for that, and of sessions that took part
 	 * without. */
 	_Atomic uint64_t late_out, late_without;

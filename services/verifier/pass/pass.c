@@ -109,6 +109,8 @@ static int run(struct engine *engine, struct pass *pass, struct error *err)
 		rc = forward_wait(engine->forward);
 	/* Picking is counted as sampling. */
 	pass->forwarded_ns = clock_ns() - forward_stats(engine->forward)->pick_ns;
+	if (rc == 0 && forward_stats(engine->forward)->whole)
+		counter_add(&engine->whole_passes, 1);
 	rc = judge(engine, rc, err);
 	if (rc == 0)
 		end_hints(engine, pass);

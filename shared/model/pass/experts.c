@@ -41,6 +41,16 @@ static void mapped_end(struct expert_source *source)
 	(void)source;
 }
 
+static void mapped_chose(struct expert_source *source, uint32_t layer, const uint16_t *experts,
+	const uint16_t *tokens, uint32_t n)
+{
+	(void)layer;
+	(void)experts;
+	(void)tokens;
+	source->stats.lookups += n;
+	source->stats.hits += n;
+}
+
 static uint64_t mapped_settled(struct expert_source *source)
 {
 	(void)source;
@@ -62,6 +72,7 @@ static const struct expert_source_ops mapped_ops = {
 	.end = mapped_end,
 	.settled = mapped_settled,
 	.place = mapped_place,
+	.chose = mapped_chose,
 };
 
 /* Extends first..end by the memory of a layer's experts. */

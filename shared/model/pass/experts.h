@@ -52,6 +52,10 @@ struct expert_source_ops {
 	/* While they are: where expert `expert` of a layer lies. */
 	void (*place)(struct expert_source *source, uint32_t layer, uint16_t expert,
 		struct expert_view *view);
+	/* Behind a pass of which begin, ready and used were not called, because they are: what a
+	 * layer chose; as for begin. */
+	void (*chose)(struct expert_source *source, uint32_t layer, const uint16_t *experts,
+		const uint16_t *tokens, uint32_t n);
 };
 
 struct expert_source_stats {

@@ -81,6 +81,8 @@ static void layout_batch(struct forward *f, struct carve *c)
 	CARVE(c, f->which, f->limits.n_logits + f->limits.n_picks);
 	CARVE(c, f->weights, T * k);
 	CARVE(c, f->chosen, T * k);
+	if (moe_known_limit(f) > 0)
+		CARVE(c, f->all_chosen, f->model->config.n_layers * FORWARD_GRAPH_TOKENS * k);
 	CARVE(c, f->pairs, T * k);
 	CARVE(c, f->uses, f->model->config.n_experts);
 	CARVE(c, f->n_uses, 1);
@@ -505,6 +507,7 @@ int forward_begin(struct forward *forward, const struct batch_token *tokens, uin
 	padding_begin(f);
 	f->stats.padding = f->n_padding;
 	moe_known_begin(f);
+	f->stats.whole = f->whole;
 	times_begin(f);
 	times_mark(f, TIMELINE_DEVICE_EMBED);
 	section_begin(f);
@@ -535,7 +538,7 @@ int forward_wait(struct forward *forward)
 	int rc = f->queue->ops->wait(f->queue, f->end);
 	timeline_end(start_ns, TIMELINE_DEVICE_WAIT, 0, 0, 0);
 	times_end(f, rc < 0);
-	moe_known_end(f);
+	moe_known_end(f, rc == 0);
 	/* Releases what its steps read. */
 	if (f->experts)
 		f->experts->ops->end(f->experts);

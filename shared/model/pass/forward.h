@@ -42,6 +42,9 @@ struct batch_token {
 struct forward_hooks {
 	void (*layer)(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts,
 		const float *weights, const struct rows *hidden);
+	/* The same for layers with experts alone, and without `hidden`: behind the router, or behind
+	 * the pass. */
+	void (*routed)(void *arg, uint32_t layer, uint32_t n_tokens, const uint16_t *experts);
 	/* x: rows of [n_embd], the residual stream before the layer; layer = n_layers: after the
 	 * last. */
 	void (*residual)(void *arg, uint32_t layer, uint32_t n_tokens, const struct rows *x);
@@ -63,6 +66,7 @@ enum { FORWARD_GRAPH_TOKENS = 64 };
 enum { FORWARD_FAST_CHUNK = 128 };
 
 struct forward_stats {
+	bool whole; /* no layer of the last pass waited for the host */
 	uint32_t padding; /* rows that the last pass had beyond its tokens, for a graph */
 	uint64_t unique_experts; /* summed over the layers of the last pass */
 	uint64_t attention_ns, moe_ns, output_ns, pick_ns, total_ns; /* of the last pass */

@@ -100,6 +100,8 @@ struct forward {
 	uint32_t *which;
 	float *weights; /* [T][n_experts_used], by descending weight */
 	uint16_t *chosen; /* [T][n_experts_used] */
+	/* [n_layers][FORWARD_GRAPH_TOKENS][n_experts_used] of a pass that is `whole`; or none */
+	uint16_t *all_chosen;
 	uint32_t *pairs; /* [T * n_experts_used] */
 	struct expert_use *uses; /* [n_experts] */
 	uint32_t *n_uses;
@@ -268,8 +270,14 @@ void moe_host_exit(struct forward *f);
  * queues the layer's experts, in place of the loop over what is ready. */
 uint32_t moe_known_limit(const struct forward *f);
 void moe_known_begin(struct forward *f);
+static inline uint16_t *moe_chosen(const struct forward *f)
+{
+	return f->whole ? f->all_chosen + (size_t)f->layer * FORWARD_GRAPH_TOKENS *
+						  f->model->config.n_experts_used
+			: f->chosen;
+}
 void moe_known_layer(struct forward *f);
-void moe_known_end(struct forward *f);
+void moe_known_end(struct forward *f, bool ended);
 void moe_measure(double *expert_ns, double *token_ns, uint32_t n, uint32_t n_pairs, uint64_t ns);
 struct queue_limits forward_queue_limits(const struct forward *f);
 /* moe.c: the layer's feed-forward without an expert, and an expert for the pairs of its use. */

@@ -44,6 +44,8 @@ static void call_hook(struct forward *f, bool moe)
 	if (f->hooks.layer)
 		f->hooks.layer(f->hooks.arg, f->layer, f->n - f->n_padding, moe ? f->chosen : NULL,
 			moe ? f->weights : NULL, &hidden);
+	if (f->hooks.routed && moe)
+		f->hooks.routed(f->hooks.arg, f->layer, f->n - f->n_padding, f->chosen);
 }
 
 static void dense_layer(struct forward *f)
@@ -97,7 +99,7 @@ static int route(struct forward *f)
 		.bias = layer->router_bias,
 		.selection_bias = layer->selection_bias,
 		.scores = scores,
-		.chosen = batch_rows(f, f->chosen, k * sizeof(*f->chosen), f->n),
+		.chosen = batch_rows(f, moe_chosen(f), k * sizeof(*f->chosen), f->n),
 		.weights = batch_rows(f, f->weights, k * sizeof(*f->weights), f->n),
 		.order = f->order,
 	};
@@ -286,7 +288,7 @@ static void combine(struct forward *f)
 	struct step_combine step = {
 		.width = n,
 		.n_used = k,
-		.chosen = batch_rows(f, f->chosen, k * sizeof(*f->chosen), f->n),
+		.chosen = batch_rows(f, moe_chosen(f), k * sizeof(*f->chosen), f->n),
 		.weights = batch_rows(f, f->weights, k * sizeof(*f->weights), f->n),
 		.y = floats_of(f, f->down, n),
 		.bias = layer->down_bias.rows,

@@ -4,10 +4,11 @@
  */
 #include "shared/model/pass/forward_internal.h"
 
+/* Where memory is estimated there is no source yet. */
 static bool can(const struct forward *f)
 {
-	return f->model->config.n_experts > 0 && f->experts && f->experts->ops->settled &&
-	       f->backend->ops->know_experts;
+	return f->model->config.n_experts > 0 && f->backend->ops->know_experts &&
+	       (!f->experts || f->experts->ops->settled);
 }
 
 uint32_t moe_known_limit(const struct forward *f)
@@ -61,11 +62,31 @@ void moe_known_layer(struct forward *f)
 	f->queue->ops->experts(f->queue, &step);
 }
 
-void moe_known_end(struct forward *f)
+/* The distinct experts that a layer's rows chose, ascending, and by how many each was chosen. */
+static void tell_choice(struct forward *f)
 {
-	if (!f->whole)
+	uint32_t n_tokens = f->n - f->n_padding, n = 0;
+	const uint16_t *chosen = moe_chosen(f);
+	uint16_t tokens[LIMIT_EXPERTS] = {0};
+	for (uint32_t i = 0; i < n_tokens * f->model->config.n_experts_used; i++)
+		tokens[chosen[i]]++;
+	for (uint32_t e = 0; e < f->model->config.n_experts; e++) {
+		if (tokens[e] == 0)
+			continue;
+		f->distinct[n] = (uint16_t)e;
+		f->distinct_tokens[n++] = tokens[e];
+	}
+	f->experts->ops->chose(f->experts, f->layer, f->distinct, f->distinct_tokens, n);
+	if (f->hooks.routed)
+		f->hooks.routed(f->hooks.arg, f->layer, n_tokens, chosen);
+}
+
+void moe_known_end(struct forward *f, bool ended)
+{
+	if (!f->whole || !ended)
 		return;
 	f->stats.unique_experts = *f->n_chosen;
-	f->experts->stats.lookups += *f->n_chosen;
-	f->experts->stats.hits += *f->n_chosen;
+	for (f->layer = 0; f->layer < f->model->config.n_layers; f->layer++)
+		if (f->model->layers[f->layer].moe)
+			tell_choice(f);
 }
