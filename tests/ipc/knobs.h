@@ -86,7 +86,7 @@ static inline int apply(void *arg, const void *next, struct error *err)
 	for (const struct config_key *key = keys; key->name; key++)
 		if (!config_equal(key, &f->config, next))
 			config_copy(key, next, &f->running);
-	if (f->lose_drop_in)
+	if (f->lose_drop_in && f->daemon.knobs->fresh.part)
 		unlink(f->daemon.knobs->fresh.part);
 	return 0;
 }

@@ -53,6 +53,7 @@ static void close_side(struct side *s)
 	forward_destroy(&s->rig.forward);
 	kv_exit(&s->rig.kv);
 	free(s->rig.memory);
+	experts_mapped_exit(&s->rig.experts);
 	model_forget(s->rig.model, s->rig.backend);
 	s->rig.backend->ops->destroy(s->rig.backend);
 	model_free(&s->rig.model);
