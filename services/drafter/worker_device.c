@@ -143,6 +143,12 @@ static void move(struct worker *w, struct draft_model *m, struct backend *to)
 		w->context.head = NULL;
 }
 
+static bool same_needs(const struct draft_engine_needs *a, const struct draft_engine_needs *b)
+{
+	return a->weights == b->weights && a->kv == b->kv && a->passes == b->passes &&
+	       a->kv_tokens == b->kv_tokens;
+}
+
 /* m: that was asked for; NULL: there is none. */
 static void note(
 	struct worker *w, const struct draft_engine_needs *needs, const struct draft_model *m)
@@ -150,8 +156,7 @@ static void note(
 	struct worker_device *d = &w->device;
 	bool there = m && m->backend == d->backend;
 	pthread_mutex_lock(&w->mutex);
-	bool changed =
-		memcmp(&d->state.needs, needs, sizeof(*needs)) != 0 || d->state.there != there;
+	bool changed = !same_needs(&d->state.needs, needs) || d->state.there != there;
 	d->state.needs = *needs;
 	d->state.there = there;
 	d->state.arithmetic = m && m->fast ? d->fast : KERNELS_ARITHMETIC;

@@ -128,7 +128,7 @@ static bool fit_instead(const struct service *service, uint32_t n_slots)
 int live_device_make(const struct service *service, const struct cache_config *next,
 	struct device **out, struct error *err)
 {
-	uint32_t n_meant, least = slots_min(&service->geometry);
+	uint32_t n_meant = 0, least = slots_min(&service->geometry);
 	struct device_share share;
 	int status = live_device_slots(
 		service, next->device_budget, live_device_bytes(service), &n_meant, &share, err);

@@ -124,7 +124,11 @@ static int load_map(struct loader *l, uint32_t n, uint32_t n_vocab, struct head 
 	const unsigned char *from = gguf_tensor_data(l->gguf, t);
 	int32_t *to = keep(l, n, sizeof(*to));
 	uint32_t *seen = calloc(n_vocab, sizeof(*seen)); /* 1 + index */
-	int rc = to && seen ? 0 : error_set(l->err, ENOMEM, "no memory for a map of %u tokens", n);
+	int rc = 0;
+	if (!to || !seen) {
+		free(seen);
+		return error_set(l->err, ENOMEM, "no memory for a map of %u tokens", n);
+	}
 	for (uint32_t i = 0; !rc && i < n; i++) {
 		int64_t token;
 		memcpy(&token, from + i * sizeof(token), sizeof(token));
