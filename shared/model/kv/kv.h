@@ -49,6 +49,7 @@ struct kv_layout {
 	uint32_t n_pages;
 	/* number of sequences that can share pages at one time; 0: sharing is off */
 	uint32_t n_records;
+	uint32_t zero; /* instead of padding: layouts are compared byte by byte */
 	/* n_layers 0: windowed layers are stored like the others */
 	struct kv_windows_layout windows;
 	struct recurrent_layout states; /* behind the cells; n_layers 0 without recurrent layers */

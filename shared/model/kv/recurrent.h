@@ -30,6 +30,7 @@ struct recurrent_layout {
 	uint32_t n_layers; /* number of layers with a state; 0: no memory is needed */
 	uint32_t n_slots; /* sequences with a state at one time */
 	uint32_t n_snapshots; /* copies for later sequences (snapshots.h); 0: none are kept */
+	uint32_t zero; /* instead of padding: layouts are compared byte by byte */
 	uint64_t window_floats, state_floats; /* of one layer */
 };
 
