@@ -230,7 +230,7 @@ static void device_text(const Outrider__CacheDevice *d)
 		plural(d->rescued));
 }
 
-/* "0.52 ms", or "?" where nothing was measured. */
+/* "0.52 ms", or "?" where nothing was measured yet. */
 static const char *cost_text(uint64_t ns, char out[16])
 {
 	if (ns > 0)
@@ -252,7 +252,9 @@ static void hybrid_text(const Outrider__CacheDevice *d)
 		d->hybrid, d->by_cpu, plural(d->by_cpu), d->streamed);
 	if (d->by_cpu == 0 && strcmp(d->hybrid, "off") == 0)
 		return;
-	say("", "an expert: CPU %s, or %s a token of several; device %s, or %s; a copy to it %s",
+	say("",
+		"the CPU takes %s for an expert with one token, %s for each of several; the device "
+		"%s and %s; a copy to it takes %s",
 		cost_text(d->cpu_expert_ns, a), cost_text(d->cpu_token_ns, b),
 		cost_text(d->device_expert_ns, c), cost_text(d->device_token_ns, e),
 		cost_text(d->load_ns, link));
