@@ -430,6 +430,8 @@ void worker_exit(struct worker *w)
 	for (uint32_t i = 0; w->sessions != NULL && i < LIMIT_SESSIONS; i++)
 		worker_end_session(w, &w->sessions[i]);
 	grammars_exit(&w->grammars);
+	/* The target's routers compute on the draft model's back end. */
+	hints_no_target(&w->hints);
 	draft_model_close(&w->model);
 	draft_model_close(&w->head);
 	draft_model_close(&w->skip);

@@ -456,6 +456,9 @@ int experts_cached_attach_device(struct experts_cached *cached, const struct reg
 	if (cached->device.region.fd >= 0 &&
 		cached->device.region.header->uid == control->header->uid)
 		return 0;
+	/* The device failed while the KV cache was made anew: the process is about to begin again. */
+	if (cached->q == NULL)
+		return error_set(err, ENODEV, "region %s: the device was lost", DEVICE_REGION);
 	if (cached->spare.n == 0)
 		return error_set(err, EINVAL,
 			"region %s: it lies on a device, and this process computes on the CPU; set "

@@ -39,6 +39,8 @@ class Limited(Service):
 
     def __enter__(self):
         super().__enter__()
+        # The verifier takes the experts' region a little after both are ready, and needs a descriptor for it.
+        until(lambda: not difference(self.answer(PROMPT, 20), EXPECTED) and self.ctl_json("cache", "stats")["hits"] > 0)
         self.pids = self.processes()
         self.paths = sorted([*self.runtime.glob("*.ctl"), self.runtime / "client"])
         return self

@@ -91,8 +91,15 @@ static void change(struct engine *engine, struct engine_kv_change *change)
 		return;
 	}
 	former.kv_allocated = (int64_t)pages * KV_PAGE_CELLS;
-	if (make(engine, change->regions, &former, &err) != 0)
+	if (make(engine, change->regions, &former, &err) != 0) {
+		const struct error why = change->err;
+
 		give_up(engine, &err);
+		change->rc = error_set(&change->err, -change->rc,
+			"%.200s; the former size cannot be had again either: the verifier begins "
+			"anew",
+			why.text);
+	}
 }
 
 void engine_take_kv(struct engine *engine)
