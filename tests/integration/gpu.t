@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import BUILD, ROOT, SAMPLED, TARGET_Q4, Service, Tap, difference, program, prompts, reference, until
+from outrider_test import BUILD, ROOT, SAMPLED, TARGET, TARGET_Q4, Service, Tap, difference, program, prompts, reference, until
 
 MODEL = ROOT / "tests" / "data" / "golden" / "models" / "qwen3.f32.gguf"
 
@@ -31,11 +31,25 @@ rc, said = check("simt", {"OUTRIDER_SIMT_MEMORY": "100K"})
 tap.ok(rc == 71 and "the emulated GPU has 0.1 MiB free" in said and "the weights alone do not fit" in said,
        "a device that is too small for the weights is named", f"{rc} {said}")
 rc, said = check("simt", {"OUTRIDER_SIMT_MEMORY": "9M"})
-tap.ok(rc == 71 and "the model needs" in said and "would fit" in said, "a device that is too small says what would fit", f"{rc} {said}")
-fits = re.split(", | and ", said.split("; ")[-1].removesuffix(" would fit")) if "would fit" in said else []
-sets = [word for pair in fits for word in ("--set", pair.replace(" ", ""))]
+tap.ok(rc == 71 and "the model needs" in said and "these settings of the verifier would fit: " in said, "a device that is too small says what would fit", f"{rc} {said}")
+
+
+def sets_of(said):
+    """The settings that would fit, as a message names them."""
+    fits = re.split(", | and ", said.split(" would fit: ")[1]) if " would fit: " in said else []
+    return [word for pair in fits for word in ("--set", pair.replace(" ", ""))]
+
+
+sets = sets_of(said)
 rc, said = check("simt", {"OUTRIDER_SIMT_MEMORY": "9M"}, *sets)
 tap.ok(sets and rc == 0, f"and that fits: {' '.join(sets)}", f"{rc} {said}")
+little = ("--model", str(TARGET), "--set", "device_memory=50M")
+rc, said = check("simt", None, *little)
+rc_fits, said_fits = check("simt", None, *little, *sets_of(said))
+tap.ok(rc == 71 and "50.0 MiB free of 1024.0 GiB (device_memory), but" in said and "the fewest experts" in said and rc_fits == 0,
+       "what device_memory allows has to hold the fewest experts too", f"{rc} {said} {sets_of(said)} {rc_fits} {said_fits}")
+rc, said = check("simt", None, *little, "--set", "sessions_max=8", "--set", "kv_tokens=8576")
+tap.ok(rc == 71 and "the fewest experts" in said, "settings that leave no room for those are refused", f"{rc} {said}")
 
 for unfit, words in (("no-driver", "NVIDIA's driver (libcuda.so.1) is not installed"),
                      ("old-driver", "driver is for CUDA 12.4, but outrider-backend-cuda.so was made with CUDA 13.0: install a newer driver"),

@@ -9,12 +9,14 @@
 #include "services/verifier/state/kv_size.h"
 #include "services/verifier/state/pass_limits.h"
 #include "shared/base/log.h"
+#include "shared/base/saturate.h"
 #include "shared/base/units.h"
 #include "shared/ipc/daemon.h"
 #include "shared/ipc/device_claim.h"
 #include "shared/ipc/peers.h"
 #include "shared/model/arch/place.h"
 #include "shared/model/pass/forward.h"
+#include "shared/spec/device_spare.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -53,23 +55,47 @@ static void say_what_fits(const struct verifier_config *config, const struct mod
 	char text[DEVICE_FIT_TEXT];
 
 	if (device_fit(config, model, backend, room, &extent))
-		snprintf(out, out_bytes, "%s would fit", device_fit_text(&extent, text));
+		snprintf(out, out_bytes, "these settings of the verifier would fit: %s",
+			device_fit_text(&extent, text));
 	else
 		snprintf(out, out_bytes, "not even one session fits: set device = cpu");
 }
 
-/* What is free of the device's memory, and what a predecessor's KV cache has of it: that is taken
- * over, or given up before another is made. At most what device_memory allows. */
-static uint64_t room_of(
-	const struct verifier_config *config, const struct backend *backend, uint64_t kv_there)
+/* What the verifier may take of the device's memory, experts included that count against it. */
+struct room {
+	uint64_t bytes, experts;
+	bool limited; /* by device_memory */
+};
+
+/* The slots that the verifier has for itself, and the fewest of the expert-cache. */
+static uint64_t fewest_experts(const struct model *model)
 {
+	struct slots_geometry geometry;
+
+	if (model->config.n_experts == 0)
+		return 0;
+	slots_geometry_init(&geometry, model);
+	return slots_min(&geometry) * device_slot_bytes(&geometry) + device_spare_bytes(&geometry);
+}
+
+/* What is free of the device's memory, and what a predecessor's KV cache has of it: that is taken
+ * over, or given up before another is made. At most what device_memory allows: that has to hold the
+ * expert-cache's experts too, of which the free memory may already lack some. */
+static struct room room_of(const struct verifier_config *config, const struct model *model,
+	const struct backend *backend, uint64_t kv_there)
+{
+	bool mapped = config->experts == VERIFIER_EXPERTS_MAPPED;
+	uint64_t own = mapped ? model->expert_bytes_total : 0;
+	uint64_t others = mapped ? 0 : fewest_experts(model);
 	struct backend_memory memory;
 	uint64_t limit = kv_size_limit(config, backend);
 
 	backend->ops->memory(backend, &memory);
 	uint64_t taken = memory.bytes - memory.free;
 	uint64_t room = memory.free + (kv_there < taken ? kv_there : taken);
-	return limit != 0 && limit < room ? limit : room;
+	if (limit != 0 && saturate_sub(limit, others) < room)
+		return (struct room){.bytes = limit, .experts = own + others, .limited = true};
+	return (struct room){.bytes = room, .experts = own};
 }
 
 /* Whether the device has memory for the weights, the KV cache and the largest pass. */
@@ -77,35 +103,37 @@ static int check_memory(const struct verifier_config *config, const struct model
 	struct backend *backend, uint64_t kv_there, struct error *err)
 {
 	const struct device_extent extent = device_extent_of(config);
-	uint64_t weights = model_place_bytes(model), experts = model->expert_bytes_total;
+	const struct room room = room_of(config, model, backend, kv_there);
+	uint64_t weights = model_place_bytes(model), experts = room.experts;
 	uint64_t pass = device_pass_bytes(config, model, backend, &extent);
 	uint64_t kv = device_cells_bytes(config, model, backend, &extent);
 	struct backend_memory memory;
-	char fits[DEVICE_FIT_TEXT + 16];
+	char fits[DEVICE_FIT_TEXT + 48], of_experts[64] = "";
 
-	/* With an expert-cache its own setting decides how many experts the device keeps. */
-	if (config->experts != VERIFIER_EXPERTS_MAPPED)
-		experts = 0;
-	backend->ops->memory(backend, &memory);
-	memory.free = room_of(config, backend, kv_there);
-	if (weights + experts + kv + pass <= memory.free)
+	if (weights + experts + kv + pass <= room.bytes)
 		return 0;
-	if (weights + experts >= memory.free)
+	backend->ops->memory(backend, &memory);
+	if (experts > 0)
+		snprintf(of_experts, sizeof(of_experts), ", %s %s",
+			config->experts == VERIFIER_EXPERTS_MAPPED ? "experts"
+								   : "the fewest experts",
+			UNITS_SIZE(experts));
+	if (weights + experts >= room.bytes)
 		snprintf(fits, sizeof(fits), "the weights alone do not fit: set device = cpu");
 	else
-		say_what_fits(config, model, backend, memory.free - weights - experts, fits,
-			sizeof(fits));
+		say_what_fits(
+			config, model, backend, room.bytes - weights - experts, fits, sizeof(fits));
 	return error_set(err, ENOMEM,
-		"%s has %s free of %s%s, but the model needs %s: weights %s, experts %s, KV cache "
+		"%s has %s free of %s%s, but the model needs %s: weights %s%s, KV cache "
 		"(kv_tokens = %lld) %s, buffers for sessions_max = %lld and prefill_chunk = %lld "
 		"%s; "
 		"%s",
-		backend->device->name, UNITS_SIZE(memory.free), UNITS_SIZE(memory.bytes),
-		strcmp(config->device_memory, "auto") != 0 ? " (device_memory)"
-		: memory.free < memory.bytes - memory.bytes / OWN_PART
+		backend->device->name, UNITS_SIZE(room.bytes), UNITS_SIZE(memory.bytes),
+		room.limited ? " (device_memory)"
+		: room.bytes < memory.bytes - memory.bytes / OWN_PART
 			? " (other programs have the rest)"
 			: "",
-		UNITS_SIZE(weights + experts + kv + pass), UNITS_SIZE(weights), UNITS_SIZE(experts),
+		UNITS_SIZE(weights + experts + kv + pass), UNITS_SIZE(weights), of_experts,
 		(long long)config->kv_allocated, UNITS_SIZE(kv), (long long)config->sessions_max,
 		(long long)config->prefill_chunk, UNITS_SIZE(pass), fits);
 }
@@ -120,20 +148,18 @@ int device_check_adapter(const struct verifier_config *config, const struct mode
 	if (backend->device == NULL)
 		return 0;
 	uint64_t pass = forward_bytes(model, backend, &limits);
-	uint64_t without =
-		model_place_bytes(model) + pass + device_kv_bytes(config, model, backend);
-	if (config->experts == VERIFIER_EXPERTS_MAPPED)
-		without += model->expert_bytes_total;
+	const struct room room = room_of(config, model, backend, kv_there);
+	uint64_t without = model_place_bytes(model) + pass +
+			   device_kv_bytes(config, model, backend) + room.experts;
 	limits.adapter = adapter;
 	uint64_t more =
 		adapter_place_bytes(adapter, model) + forward_bytes(model, backend, &limits) - pass;
-	uint64_t room = room_of(config, backend, kv_there);
-	if (without + more <= room)
+	if (without + more <= room.bytes)
 		return 0;
 	return error_set(err, ENOMEM,
 		"%s: the adapter needs %s beside the model's %s, but %s has %s free",
 		config->adapter, UNITS_SIZE(more), UNITS_SIZE(without), backend->device->name,
-		UNITS_SIZE(room));
+		UNITS_SIZE(room.bytes));
 }
 
 static int open_gpu(struct verifier_config *config, const struct model *model,
