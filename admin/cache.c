@@ -192,11 +192,13 @@ static void layers_text(const Outrider__CacheStats *s)
 
 static void device_text(const Outrider__CacheDevice *d)
 {
-	char a[UNITS_BYTES], b[UNITS_BYTES], c[UNITS_BYTES], e[UNITS_BYTES], rate[16],
-		drafter[64] = "";
+	char a[UNITS_BYTES], b[UNITS_BYTES], c[UNITS_BYTES], rate[16],
+		drafter[64] = "", reserve[64] = " (device_memory)";
 
 	if (!d)
 		return;
+	if (d->limit_bytes + d->reserve_bytes >= d->memory_bytes)
+		snprintf(reserve, sizeof reserve, ", %s in reserve", UNITS_SIZE(d->reserve_bytes));
 	if (d->drafter_bytes > 0)
 		snprintf(drafter, sizeof drafter, "%s for the drafter, ",
 			UNITS_SIZE(d->drafter_bytes));
@@ -205,11 +207,11 @@ static void device_text(const Outrider__CacheDevice *d)
 		d->all_pinned ? "; every expert stays there" : "");
 	say("",
 		"%s of %s for experts, %s%s for the verifier%s, of which the KV cache has %s; all "
-		"may take %s, %s in reserve; %s free now",
+		"may take %s%s; %s free now",
 		units_size(d->slots * d->slot_bytes, a), units_size(d->memory_bytes, b), drafter,
 		units_size(d->verifier_bytes, c), d->verifier_said ? "" : " (estimated)",
-		UNITS_SIZE(d->kv_bytes), UNITS_SIZE(d->limit_bytes),
-		units_size(d->reserve_bytes, e), UNITS_SIZE(d->free_bytes));
+		UNITS_SIZE(d->kv_bytes), UNITS_SIZE(d->limit_bytes), reserve,
+		UNITS_SIZE(d->free_bytes));
 	say("",
 		"%" PRIu64 " hits, %" PRIu64 " being copied, %" PRIu64 " misses: %s hits; %" PRIu64
 		" layer%s waited for a slot, %.1f ms in all",

@@ -495,6 +495,20 @@ static void the_device_is_shared_out(void **state)
 	assert_int_equal(share.bytes, 0);
 	assert_int_equal(device_share_check(&share, gib, gib, &err), -ENOMEM);
 	assert_non_null(strstr(err.text, "one layer may need 1024.0 MiB of them"));
+	/* The service may take less than there is. */
+	memory = (struct backend_memory){16 * gib, 16 * gib};
+	device_share_find(backend, &memory, 3 * gib, 0, 0, 0, &share);
+	share.said = true;
+	device_share_limit(&share, 4 * gib);
+	assert_int_equal(device_share_check(&share, 2 * gib, gib, &err), -ENOMEM);
+	assert_string_equal(err.text,
+		"device_budget: 2048.0 MiB for experts, but the service may take 4096.0 MiB of the "
+		"emulated GPU (device_memory), of which the verifier takes 3072.0 MiB for weights, "
+		"passes and KV cache: 1024M is the largest allowed, auto takes 1024.0 MiB");
+	assert_int_equal(device_share_check(&share, 2 * gib, 2 * gib, &err), -ENOMEM);
+	assert_non_null(strstr(err.text,
+		": 1024.0 MiB are left, but the fewest experts need 2048.0 MiB: set a larger "
+		"device_memory, or "));
 	/* Any numbers. */
 	memory = (struct backend_memory){UINT64_MAX, UINT64_MAX};
 	device_share_find(backend, &memory, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, &share);
@@ -534,6 +548,14 @@ static void the_drafter_gets_all_or_nothing(void **state)
 	assert_int_equal(device_share_check(&share, 11 * gib, gib, &err), -ENOMEM);
 	assert_non_null(
 		strstr(err.text, "KV cache and the drafter 2048.0 MiB for a draft model: "));
+	/* The service may take less than there is: nobody keeps a reserve. */
+	device_share_find(backend, &memory, 3 * gib, 2 * gib, 3 * gib, 9 * gib, &share);
+	device_share_limit(&share, 6 * gib);
+	assert_int_equal(device_share_drafter(&share, 2 * gib, true, "auto", &err), -ENOMEM);
+	assert_string_equal(err.text,
+		"the service may take 6144.0 MiB of the emulated GPU (device_memory), of which the "
+		"verifier takes 3072.0 MiB, experts 2048.0 MiB (device_budget = auto): 1024.0 MiB "
+		"are left");
 	/* More than there is. */
 	device_share_find(backend, &memory, 3 * gib, UINT64_MAX, 0, 0, &share);
 	assert_int_equal(share.whole, 0);

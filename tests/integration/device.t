@@ -273,7 +273,7 @@ with Service(TARGET_Q4, draft, [*DEVICE, *SMALL], env=ONE) as service:
     tap.ok(not wrong, "KV cache against experts, live: the same bytes", wrong)
     log = service.whole_log()
     tap.ok("once the expert-cache has given up room for them" in log and "sessions are computed again" in log and
-           "all may take 50.0 MiB" in " ".join(service.ctl("cache", "stats").stdout.split()), "and who holds what is shown", log[-1500:])
+           "all may take 50.0 MiB (device_memory);" in " ".join(service.ctl("cache", "stats").stdout.split()), "and who holds what is shown", log[-1500:])
     refused = [service.ctl("cache", "set", change) for change in ("device_memory=20M", "device_kv=30M", "device_kv=1M", "device_kv=much")]
     tap.ok(all(r.returncode == 65 for r in refused) and "for weights and passes, 18.2 MiB for the draft model and" in refused[1].stderr and
            "too small for one session" in refused[2].stderr, "parts that cannot be are refused, with who needs what", refused)

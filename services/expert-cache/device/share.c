@@ -45,30 +45,68 @@ void device_share_limit(struct device_share *share, uint64_t most)
 	share->bytes = saturate_sub(share->both, share->drafter);
 }
 
-int device_share_check(
-	const struct device_share *share, uint64_t bytes, uint64_t automatic, struct error *err)
+/* Whether device_memory allows less than there is but for the reserve. */
+static bool is_limited(const struct device_share *share)
 {
-	char fits[160], drafter[64] = "";
+	return share->said_most != 0 &&
+	       share->said_most < saturate_sub(share->memory, share->reserve);
+}
 
-	if (bytes <= (share->said ? share->whole : share->memory))
-		return 0;
-	if (automatic <= share->whole)
-		snprintf(fits, sizeof(fits),
-			"%s is the largest allowed, auto takes %s and keeps %s in reserve",
-			units_setting(share->whole, (char[UNITS_BYTES]){0}), UNITS_SIZE(automatic),
-			UNITS_SIZE(share->reserve));
+enum { WHOLE_TEXT = 192 };
+
+/* What is shared out: the device's memory, or the part of it that device_memory allows. */
+static const char *whole_text(const struct device_share *share, char out[static WHOLE_TEXT])
+{
+	if (is_limited(share))
+		snprintf(out, WHOLE_TEXT, "the service may take %s of %.96s (device_memory)",
+			UNITS_SIZE(share->limit), share->name);
 	else
-		snprintf(fits, sizeof(fits),
+		snprintf(out, WHOLE_TEXT, "%.96s has %s", share->name, UNITS_SIZE(share->memory));
+	return out;
+}
+
+/* What would fit instead. */
+static void say_what_fits(const struct device_share *share, uint64_t automatic, size_t out_bytes,
+	char out[static out_bytes])
+{
+	char reserve[64] = "";
+	bool limited = is_limited(share);
+
+	if (automatic <= share->whole) {
+		if (!limited)
+			snprintf(reserve, sizeof(reserve), " and keeps %s in reserve",
+				UNITS_SIZE(share->reserve));
+		snprintf(out, out_bytes, "%s is the largest allowed, auto takes %s%s",
+			units_setting(share->whole, (char[UNITS_BYTES]){0}), UNITS_SIZE(automatic),
+			reserve);
+	} else if (limited) {
+		snprintf(out, out_bytes,
+			"%s are left, but the fewest experts need %s: set a larger device_memory, "
+			"or a smaller context or sessions_max for the verifier",
+			UNITS_SIZE(share->whole), UNITS_SIZE(automatic));
+	} else {
+		snprintf(out, out_bytes,
 			"one layer may need %s of them: set device = cpu for both, or a smaller "
 			"context or sessions_max for the verifier",
 			UNITS_SIZE(automatic));
+	}
+}
+
+int device_share_check(
+	const struct device_share *share, uint64_t bytes, uint64_t automatic, struct error *err)
+{
+	char fits[192], drafter[64] = "", whole[WHOLE_TEXT];
+
+	if (bytes <= (share->said ? share->whole : share->memory))
+		return 0;
+	say_what_fits(share, automatic, sizeof(fits), fits);
 	if (share->drafter > 0)
 		snprintf(drafter, sizeof(drafter), " and the drafter %s for a draft model",
 			UNITS_SIZE(share->drafter));
 	return error_set(err, ENOMEM,
-		"device_budget: %s for experts, but %s has %s, of which the verifier %s %s for "
+		"device_budget: %s for experts, but %s, of which the verifier %s %s for "
 		"weights, passes and KV cache%s: %s",
-		UNITS_SIZE(bytes), share->name, UNITS_SIZE(share->memory),
+		UNITS_SIZE(bytes), whole_text(share, whole),
 		share->said ? "takes" : "is estimated to take", UNITS_SIZE(share->needs), drafter,
 		fits);
 }
@@ -77,13 +115,17 @@ int device_share_drafter(const struct device_share *share, uint64_t least, bool 
 	const char *budget, struct error *err)
 {
 	uint64_t both = there ? share->most : share->both, left = saturate_sub(both, least);
+	char whole[WHOLE_TEXT], reserve[64] = "";
 
 	if (share->drafter <= left)
 		return 0;
+	if (!is_limited(share))
+		snprintf(
+			reserve, sizeof(reserve), ", and a reserve %s", UNITS_SIZE(share->reserve));
 	return error_set(err, ENOMEM,
-		"%s has %s, of which the verifier takes %s, experts %s (device_budget = %s), and a "
-		"reserve %s%s: %s are left",
-		share->name, UNITS_SIZE(share->memory), UNITS_SIZE(share->needs), UNITS_SIZE(least),
-		budget, UNITS_SIZE(share->reserve),
-		both < share->most ? ", and other programs have some" : "", UNITS_SIZE(left));
+		"%s, of which the verifier takes %s, experts %s (device_budget = %s)%s%s: %s are "
+		"left",
+		whole_text(share, whole), UNITS_SIZE(share->needs), UNITS_SIZE(least), budget,
+		reserve, both < share->most ? ", and other programs have some" : "",
+		UNITS_SIZE(left));
 }
