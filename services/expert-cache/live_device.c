@@ -230,14 +230,18 @@ int live_device_open(struct service *service, struct error *err)
 		return status;
 	service->device->n_meant = n_meant;
 	const struct device *device = service->device;
-	log_notice("device %s: %u of %u experts fit (%s), beside %s for weights, passes and "
-		   "KV cache of the verifier%s",
-		service->backend->ops->name, n_slots,
-		service->geometry.n_total -
-			service->geometry.n_drafting * service->geometry.n_experts,
-		UNITS_SIZE(n_slots * device->slots.slot_bytes),
-		UNITS_SIZE(service->device_share.needs),
-		service->device_share.said ? "" : ", as estimated");
+	uint32_t n_experts = service->geometry.n_total -
+			     service->geometry.n_drafting * service->geometry.n_experts;
+	uint64_t bytes = n_slots * device->slots.slot_bytes;
+	if (service->device_share.said)
+		log_notice("device %s: %u of %u experts fit (%s), beside %s for weights, passes "
+			   "and KV cache of the verifier",
+			service->backend->ops->name, n_slots, n_experts, UNITS_SIZE(bytes),
+			UNITS_SIZE(service->device_share.needs));
+	else
+		log_notice("device %s: %u of %u experts for now (%s); the verifier has not said "
+			   "yet what it needs",
+			service->backend->ops->name, n_slots, n_experts, UNITS_SIZE(bytes));
 	if (device->adopted)
 		log_notice("took over %u experts on the device; given up: %u loads that were cut "
 			   "off, %u without their seal",
