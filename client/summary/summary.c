@@ -137,7 +137,7 @@ static void add_drafts(struct lines *lines, const struct outrider_process *verif
 		snprintf(where, sizeof where, " on the device (%s of it)",
 			UNITS_SIZE(process_number(drafter, "device_bytes")));
 	else if (process_detail(drafter, "device_refused"))
-		snprintf(where, sizeof where, " on the CPU (device_refused says why)");
+		snprintf(where, sizeof where, " on the CPU (outriderctl status --all says why)");
 	add(lines, "drafts", "from %s%s; %s", draft_source(drafter, model), where, right);
 }
 
