@@ -30,9 +30,11 @@ static void usage(FILE *to)
 	      "is a problem, else with 0.\n\n"
 	      "  --model FILE        the model to serve, a GGUF file\n"
 	      "  --draft FILE        a small draft model with the same tokenizer\n"
-	      "  --device D          what computes, as for `outrider up`; says what fits into its "
-	      "memory.\n"
-	      "                      auto, the default, is the first GPU, if it can be used\n"
+	      "  --device D          with --model: what computes, as for `outrider up`; says what "
+	      "fits\n"
+	      "                      into its memory. auto, the default, is the first GPU, if it "
+	      "can\n"
+	      "                      be used\n"
 	      "  --prefix-dir DIR    pages of the KV cache are to be kept there\n"
 	      "  --write DIR         write the recommended settings to DIR/verifier.conf and so "
 	      "on\n"
@@ -112,7 +114,8 @@ static int check(
 		return cli_fail(EX_USAGE, "doctor: unexpected argument \"%.64s\"", *extra);
 	if (doctor->draft_path && !doctor->model_path)
 		return cli_fail(EX_USAGE, "doctor: --draft needs --model FILE");
-	if (doctor->device && !doctor->model_path)
+	/* auto is what it is without the flag. */
+	if (doctor->device && strcmp(doctor->device, "auto") != 0 && !doctor->model_path)
 		return cli_fail(EX_USAGE, "doctor: --device needs --model FILE");
 	if (doctor->prefix_dir && !doctor->model_path)
 		return cli_fail(EX_USAGE, "doctor: --prefix-dir needs --model FILE");
