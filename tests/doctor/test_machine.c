@@ -173,6 +173,15 @@ static void a_gpu_is_named_and_not_used(void **state)
 	assert_int_equal(gpu.level, FINDING_OK);
 	assert_non_null(strstr(gpu.text, "2 GPUs"));
 	assert_non_null(strstr(gpu.text, "computes on the CPU"));
+	/* What is missing is the reason where there is a GPU. */
+	snprintf(m.gpu_use, sizeof(m.gpu_use), "x.so is not there");
+	gpu = judged(&m, &wants, "gpu");
+	assert_non_null(strstr(gpu.text, "computes on the CPU: x.so is not there"));
+	m.n_gpus = 0;
+	m.driver[0] = '\0';
+	gpu = judged(&m, &wants, "gpu");
+	assert_string_equal(
+		gpu.text, "no NVIDIA driver; the service computes on the CPU. x.so is not there");
 }
 
 static void units_are_looked_for_where_systemd_does(void **state)

@@ -205,8 +205,13 @@ static void judge_gpu(const struct machine *m, struct findings *findings)
 			"%s: --device auto computes on it (%s); this has not been tried yet", there,
 			m->gpu_use);
 	else
+		/* Where there is no GPU, what else is missing is not the reason. */
 		finding_add(findings, "gpu", FINDING_OK, "%s; the service computes on the CPU%s%s",
-			there, m->gpu_use[0] ? ": " : "", m->gpu_use);
+			there,
+			!m->gpu_use[0]	? ""
+			: m->n_gpus > 0 ? ": "
+					: ". ",
+			m->gpu_use);
 }
 
 static void judge_units(const struct machine *m, struct findings *findings)
