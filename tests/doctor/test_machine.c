@@ -282,6 +282,19 @@ static void a_draft_pays_from_the_acceptance_that_brings_its_cost(void **state)
 	assert_true(predict_break_even(3, 4) > 1);
 }
 
+static void speeds_are_written_without_an_exponent(void **state)
+{
+	char text[PREDICT_SPEED_TEXT];
+
+	(void)state;
+	assert_string_equal(predict_speed_text(11748.6, 4, text), "11750");
+	assert_string_equal(predict_speed_text(4702, 3, text), "4700");
+	assert_string_equal(predict_speed_text(999.96, 4, text), "1000");
+	assert_string_equal(predict_speed_text(999.4, 3, text), "999");
+	assert_string_equal(predict_speed_text(366.94, 4, text), "366.9");
+	assert_string_equal(predict_speed_text(2.718, 3, text), "2.72");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -296,6 +309,7 @@ int main(void)
 		cmocka_unit_test_setup(
 			the_longest_mount_point_above_a_path_is_its_file_system, fresh_directory),
 		cmocka_unit_test(a_draft_pays_from_the_acceptance_that_brings_its_cost),
+		cmocka_unit_test(speeds_are_written_without_an_exponent),
 	};
 
 	return cmocka_run_group_tests_name("doctor", tests, make_directory, remove_directory);

@@ -155,7 +155,9 @@ tap.ok(again.returncode == 0 and (settings / "policy.conf").read_bytes() == befo
        "draft =" not in (settings / "drafter.conf").read_text(), "--force replaces them", again.stderr)
 odd = HERE / "a model ; of mine.gguf"
 odd.symlink_to(TARGET.resolve())
-result = doctor("--model", odd, "--write", HERE / "odd")
+result = doctor("--model", odd, "--device", "simt", "--write", HERE / "odd")
+tap.ok("Expected on the CPU: one session" in result.stdout and "Expected: one session" in wrote.stdout and "e+" not in result.stdout,
+       "with a device it says that the expected speed is the CPU's", result.stdout)
 tap.ok(result.returncode == 65 and "plain name" in result.stderr and not (HERE / "odd").exists(),
        "a path that a configuration file cannot hold is refused", result.stderr)
 

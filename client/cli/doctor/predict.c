@@ -1,5 +1,7 @@
 #include "client/cli/doctor/predict.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 double predict_kernel_share(const char *kernels)
@@ -41,6 +43,17 @@ static double disk_s(const struct predicting *p, uint32_t n, double share)
 static double longer(double a, double b)
 {
 	return a > b ? a : b;
+}
+
+const char *predict_speed_text(double tokens_s, int digits, char out[static PREDICT_SPEED_TEXT])
+{
+	snprintf(out, PREDICT_SPEED_TEXT, "%.*e", digits - 1, tokens_s);
+	double rounded = strtod(out, NULL);
+	if (rounded >= 1000)
+		snprintf(out, PREDICT_SPEED_TEXT, "%.0f", rounded);
+	else
+		snprintf(out, PREDICT_SPEED_TEXT, "%.*g", digits, tokens_s);
+	return out;
 }
 
 double predict_break_even(uint32_t k, double cost)

@@ -19,7 +19,7 @@ double predict_kernel_share(const char *kernels);
  * (bench/results/capped.txt). */
 #define PREDICT_DISK_TIMES 1.06
 
-enum { PREDICT_DEPTH = 512, PREDICT_ROWS = 6, PREDICT_DRAFTS = 3 };
+enum { PREDICT_DEPTH = 512, PREDICT_ROWS = 6, PREDICT_DRAFTS = 3, PREDICT_SPEED_TEXT = 32 };
 
 struct prediction {
 	double token_bytes; /* bytes that one token reads, PREDICT_DEPTH tokens behind the first */
@@ -48,6 +48,9 @@ struct prediction {
 int predict(const struct facts *facts, const struct facts *draft, const struct measured *measured,
 	const char *kernels, double share, uint64_t all_bytes, uint64_t least_bytes,
 	struct prediction *out);
+
+/* Tokens per second in so many digits, without an exponent: "2.72", "366.9", "11750". Returns out. */
+const char *predict_speed_text(double tokens_s, int digits, char out[static PREDICT_SPEED_TEXT]);
 
 /* The acceptance with which K drafted tokens yield `cost` tokens; 2: no acceptance does. */
 double predict_break_even(uint32_t k, double cost);

@@ -21,21 +21,25 @@ static void print_findings(const struct findings *findings, FILE *to)
 	}
 }
 
-static void print_rows(const struct prediction *p, FILE *to)
+static void print_rows(const struct prediction *p, bool has_device, FILE *to)
 {
-	fputs("\nExpected: one session, 512 tokens of context, no drafts\n"
-	      "      budget  experts  computing ms   disk ms  tokens/s\n",
-		to);
+	char speed[PREDICT_SPEED_TEXT];
+
+	fprintf(to,
+		"\nExpected%s: one session, 512 tokens of context, no drafts\n"
+		"      budget  experts  computing ms   disk ms  tokens/s\n",
+		has_device ? " on the CPU" : "");
 	for (uint32_t i = 0; i < p->n_rows; i++) {
 		const struct predict_row *r = &p->rows[i];
 
-		fprintf(to, "%12s  %5.0f %%  %12.2f  %8.2f  %8.4g%s\n", UNITS_SIZE(r->bytes),
-			100 * r->share, r->compute_ms, r->disk_ms, r->tokens_s,
+		fprintf(to, "%12s  %5.0f %%  %12.2f  %8.2f  %8s%s\n", UNITS_SIZE(r->bytes),
+			100 * r->share, r->compute_ms, r->disk_ms,
+			predict_speed_text(r->tokens_s, 4, speed),
 			r->planned ? "  budget auto" : "");
 	}
 	if (p->n_rows == 0)
-		fprintf(to, "%12s  %7s  %12.2f  %8s  %8.4g\n", "-", "none", 1e3 / p->tokens_s, "-",
-			p->tokens_s);
+		fprintf(to, "%12s  %7s  %12.2f  %8s  %8s\n", "-", "none", 1e3 / p->tokens_s, "-",
+			predict_speed_text(p->tokens_s, 4, speed));
 	else
 		fputs("A trained model uses some experts again and again: with less than all of "
 		      "them it is\nfaster than that.\n",
@@ -99,7 +103,7 @@ void doctor_report(const struct doctor *d, FILE *to)
 {
 	print_findings(&d->findings, to);
 	if (d->has_prediction) {
-		print_rows(&d->prediction, to);
+		print_rows(&d->prediction, d->has_device, to);
 		print_drafts(&d->prediction, to);
 	}
 	if (d->has_model && d->plan.runs)

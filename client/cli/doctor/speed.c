@@ -54,10 +54,12 @@ static void say_disk(struct doctor *d)
 static void say_expected(struct doctor *d)
 {
 	const struct prediction *p = &d->prediction;
+	char speed[PREDICT_SPEED_TEXT];
 
 	finding_add(&d->findings, "expected", FINDING_OK,
-		"%.3g tokens/s for one session without drafts: a token reads %s%s",
-		p->expected_tokens_s, UNITS_SIZE((uint64_t)p->token_bytes),
+		"%s tokens/s%s for one session without drafts: a token reads %s%s",
+		predict_speed_text(p->expected_tokens_s, 3, speed),
+		d->has_device ? " on the CPU" : "", UNITS_SIZE((uint64_t)p->token_bytes),
 		p->expected_tokens_s < p->tokens_s ? ", and waits for the disk" : " of memory");
 }
 
