@@ -111,8 +111,13 @@ static void add_hybrid(struct lines *lines, const struct outrider_process *cache
 static const char *draft_source(const struct outrider_process *drafter, const char *model)
 {
 	const char *head = process_detail(drafter, "head");
+	const char *skip = process_detail(drafter, "layer_skip");
 	const char *method = process_detail(drafter, "method");
 
+	if (method && strcmp(method, "layer-skip") == 0)
+		return skip && strncmp(skip, "refused", 7) == 0
+			       ? "n-grams"
+			       : "a part of the model's layers (layer-skip)";
 	if (strcmp(model, "none") != 0)
 		return model;
 	return head && strcmp(head, "mtp") == 0 && method && strcmp(method, "ngram") != 0
@@ -120,12 +125,18 @@ static const char *draft_source(const struct outrider_process *drafter, const ch
 		       : "n-grams";
 }
 
+/* The file of the adapter that the verifier uses; NULL: none. */
+static const char *adapter_used(const struct outrider_process *verifier)
+{
+	return process_detail(verifier, "adapter_masks") ? process_file(verifier, "adapter") : NULL;
+}
+
 static void add_drafts(struct lines *lines, const struct outrider_process *verifier,
 	const struct outrider_process *drafter)
 {
 	const char *model = process_file(drafter, "draft");
 	uint64_t drafted = process_number(verifier, "drafted");
-	const char *device = process_detail(drafter, "device");
+	const char *device = process_detail(drafter, "device"), *adapter = adapter_used(verifier);
 	char right[64] = "none made for the latest answers", where[64] = "";
 
 	if (!verifier || !model)
@@ -138,7 +149,9 @@ static void add_drafts(struct lines *lines, const struct outrider_process *verif
 			UNITS_SIZE(process_number(drafter, "device_bytes")));
 	else if (process_detail(drafter, "device_refused"))
 		snprintf(where, sizeof where, " on the CPU (outriderctl status --all says why)");
-	add(lines, "drafts", "from %s%s; %s", draft_source(drafter, model), where, right);
+	add(lines, "drafts", "from %s%s%s%s; %s", draft_source(drafter, model), where,
+		adapter ? ", or for requests of method mtp-lora from " : "", adapter ? adapter : "",
+		right);
 }
 
 static void add_gateway(struct lines *lines, const struct outrider_process *gateway)

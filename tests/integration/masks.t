@@ -39,6 +39,8 @@ def plain(service, mode, **more):
 with Service(model=MODEL, options=("--adapter", ADAPTER, "--threads", 2, "--budget", "30%"), sets=("verifier.prefill_chunk=16",)) as service:
     said = verifier(service)
     tap.ok(str(said.get("adapter_masks")) == "3" and str(said.get("adapter", "")).endswith(ADAPTER.name), "status names the adapter", said)
+    shown = service.ctl("status").stdout
+    tap.ok(f", or for requests of method mtp-lora from {ADAPTER.name}; " in shown and "trouble   none" in shown, "so does the summary", shown)
     alone = {(mode, i): reference(p, TOKENS, sampling, seed=100 + i, model=MODEL, extra=("--ignore-eos",))
              for mode, sampling in modes.items() for i, p in enumerate(ids)}
     one = {(mode, i): reference(p, TOKENS, modes[mode], seed=100 + i, model=MODEL, extra=("--ignore-eos", "--adapter", ADAPTER))

@@ -110,6 +110,8 @@ for name, skipped in MODELS:
         service.ctl("knob", "set", f"drafter.skip_layers={skipped}", "drafter.method=layer-skip")
         wrong, drafted, accepted = asked(service, expected, [(0, 2, {"k": 3, "draft_method": "auto"})])
         tap.ok(not wrong and accepted == drafted > 0, "requests that name no method are drafted for by the method of the settings", (wrong, drafted, accepted))
+        shown = service.ctl("status").stdout
+        tap.ok("drafts    from a part of the model's layers (layer-skip); " in shown, "the status says so", shown)
 
 # Packed weights in the verifier's memory, and experts in slots, few of them; the cache, the drafter and the verifier killed at any moment.
 model = without(DEMO, "1,3")
