@@ -169,9 +169,19 @@ static void add_gateway(struct lines *lines, const struct outrider_process *gate
 		ns ? (double)n * 1e9 / (double)ns : 0, errors, plural(errors));
 }
 
-/* Lists the processes that are neither ready nor idle for lack of work. */
+/* Why the verifier does not use the adapter that it was given; NULL: it does, or there is none. */
+static const char *adapter_refusal(const struct outrider_process *verifier)
+{
+	const char *said = process_detail(verifier, "adapter");
+
+	return adapter_used(verifier) || (said && strcmp(said, "none") == 0) ? NULL : said;
+}
+
+/* Lists the processes that are neither ready nor idle for lack of work, and what the service goes on
+ * without. */
 static void add_trouble(struct lines *lines, const struct outrider_status *status)
 {
+	const char *refusal = adapter_refusal(process_find(status, PEER_VERIFIER));
 	size_t before = lines->n;
 
 	for (size_t i = 0; i < outrider_status_count(status); i++) {
@@ -181,6 +191,9 @@ static void add_trouble(struct lines *lines, const struct outrider_status *statu
 			add(lines, lines->n == before ? "trouble" : "", "%s: %s", p->name,
 				p->state);
 	}
+	if (refusal)
+		add(lines, lines->n == before ? "trouble" : "", "the adapter is not used: %s",
+			refusal);
 	if (outrider_status_given_up(status))
 		add(lines, lines->n == before ? "trouble" : "", "given up: %s",
 			outrider_status_given_up(status));

@@ -4,6 +4,7 @@ sampled, with both couplings, while the verifier is killed, and without any draf
 drafts are to be accepted, a bias leaves few tokens to choose from."""
 import itertools
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -116,7 +117,8 @@ with Service(model=MODEL, options=("--adapter", ADAPTER), sets=("verifier.device
 
 # An adapter that does not fit: the service says so, and goes on without it.
 for what, model, adapter, message in (("of another architecture", HEADS / "target-llama.f32.gguf", ADAPTER, '"llama" is wanted'),
-                                      ("that is no adapter", MODEL, HEADS / "eagle3-llama-own.f32.gguf", "general.type"),
+                                      ("that is no adapter", MODEL, HEADS / "eagle3-llama-own.f32.gguf",
+                                       "this is not an adapter but an EAGLE-3 head; give it as --draft"),
                                       ("that does not exist", MODEL, HEADS / "nothing.gguf", "nothing.gguf")):
     with Service(model=model, options=("--adapter", adapter)) as service:
         said = verifier(service)
@@ -126,4 +128,6 @@ for what, model, adapter, message in (("of another architecture", HEADS / "targe
         refused = run(program("outrider"), "run", "--runtime-dir", service.runtime, "--tokens", "1,2,3", "--draft-method", "mtp-lora")
         tap.ok(refused.returncode == 65 and "has no adapter" in refused.stderr and message in refused.stderr,
                f"an adapter {what}: a request for mtp-lora is told why", refused)
+        shown = run(program("outrider"), "status", "--runtime-dir", service.runtime)
+        tap.ok(re.search(f"^trouble   the adapter is not used: .*{re.escape(message)}", shown.stdout, re.M), f"an adapter {what}: so does the summary", shown)
 tap.done()

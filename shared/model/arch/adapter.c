@@ -1,5 +1,6 @@
 #include "shared/model/arch/adapter.h"
 
+#include "shared/model/arch/head.h"
 #include "shared/model/arch/model_config.h"
 #include "shared/model/arch/model_internal.h"
 #include "shared/model/gguf/gguf_scan.h"
@@ -61,6 +62,9 @@ static int read_keys(struct adapting *a)
 	bool gated = false;
 	double skip = 0;
 	int rc = need_text(a, "general.type", "adapter");
+	if (rc && head_is_eagle3(g))
+		return error_set(err, EINVAL,
+			"this is not an adapter but an EAGLE-3 head; give it as --draft");
 	if (!rc)
 		rc = check_target(a);
 	if (!rc)
