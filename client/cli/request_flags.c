@@ -484,20 +484,25 @@ static int check_draft_method(const struct request_flags *flags)
 	if (strcmp(method, "mtp-lora") == 0)
 		return check_adapter(flags);
 	bool head = strcmp(method, "eagle3") == 0 || strcmp(method, "mtp") == 0;
-	bool skip = strcmp(method, "layer-skip") == 0;
+	bool skip = strcmp(method, "layer-skip") == 0, model = strcmp(method, "model") == 0;
 	struct outrider_status *status = NULL;
 	int code = 0;
 
-	if ((!head && !skip && strcmp(method, "model") != 0) ||
+	if ((!head && !skip && !model) ||
 		outrider_status(flags->runtime_dir, STATUS_MS, &status) < 0)
 		return 0;
 	const char *has = said_by(status, "drafter", skip ? "layer_skip" : head ? "head" : "draft");
+	const char *drafts = said_by(status, "drafter", "head");
 	if (skip && has && strncmp(has, "refused: ", 9) == 0)
 		code = cli_fail(EX_DATAERR, "--draft-method layer-skip: %s", has + 9);
-	else if (!head && !skip && has && strcmp(has, "none") == 0)
+	else if (model && has && strcmp(has, "none") == 0)
 		code = cli_fail(EX_DATAERR,
 			"--draft-method model: the service has no draft model; outrider up "
 			"--draft FILE gives it one");
+	else if (model && drafts && strcmp(drafts, "eagle3") == 0)
+		code = cli_fail(EX_DATAERR,
+			"--draft-method model: the service has no draft model but an EAGLE-3 head; "
+			"--draft-method eagle3 drafts with it");
 	else if (head && has && *has && strcmp(has, method) != 0)
 		code = cli_fail(EX_DATAERR,
 			strcmp(method, "mtp") == 0

@@ -172,6 +172,9 @@ for name, method in (("outrider-demo-eagle3-q8_0.gguf", "eagle3"), ("outrider-de
                (wrong, at))
         said, source = service.ctl("status").stdout, name if method == "eagle3" else "the model's own layer"
         tap.ok(f"drafts    from {source}; " in said, "the status says where drafts come from", said)
+        if method == "eagle3":
+            refused = run(program("outrider"), "run", "--runtime-dir", service.runtime, "--tokens", "1,2,3", "--draft-method", "model")
+            tap.ok(refused.returncode == 65 and "no draft model but an EAGLE-3 head" in refused.stderr, "a head is no draft model", refused)
 
 # The states that the verifier publishes: those of the reference, and the same to the bit, however a token was computed.
 for target, head, taps in (("target-llama", "eagle3-llama-own", 3), ("nextn-qwen3next", None, 1)):
