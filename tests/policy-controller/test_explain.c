@@ -383,6 +383,23 @@ static void who_emptied_the_purse_is_said_and_what_the_next_session_has(void **s
 	assert_true(has > 0 && fabs(yield_of(&f->controller.sessions[1])->granted - has) < 0.02);
 }
 
+static void a_target_is_held_against_the_best_k_which_is_named_once(void **state)
+{
+	struct fixture *f = *state;
+	const struct yield_view *view = &yield_of(&f->controller.sessions[0])->view;
+	struct simulated bad = simulated_make(5, 0, 0.05, 0.6);
+	struct policy_trial trial = {0};
+	struct explanation *e = &f->explanation;
+	f->controller.settings.tpot_ns = 50000000;
+	use(f, "goodput");
+	for (int i = 0; i < 300 || view->best > 0; i++)
+		step(f, &bad, &trial);
+	assert_int_equal(explain_session(&f->controller, 5, e), 0);
+	const char *target = word_with(e, "Target: 50.000 ms");
+	assert_non_null(target);
+	assert_string_equal(strstr(target, " expected"), " expected at K = 0.");
+}
+
 static void decisions_are_the_sessions_own_and_the_newest(void **state)
 {
 	struct fixture *f = *state;
@@ -461,6 +478,7 @@ int main(void)
 		TEST(acceptance_by_position_is_what_was_accepted),
 		TEST(a_request_that_fixed_k_is_named),
 		TEST(who_emptied_the_purse_is_said_and_what_the_next_session_has),
+		TEST(a_target_is_held_against_the_best_k_which_is_named_once),
 		TEST(decisions_are_the_sessions_own_and_the_newest),
 		TEST(the_k_of_a_trial_is_that_of_its_decision),
 		TEST(a_session_that_is_not_known_is_said_to_be_so),

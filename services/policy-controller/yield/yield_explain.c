@@ -65,7 +65,7 @@ static void explain_goodput(const struct policy_state *s, uint32_t k, struct exp
 		"as long (1 / tau): tau is %.3f, and drafts pay only if it is above 1 / lambda, "
 		"%.3f.",
 		k, lambda, 1 / tau, tau, 1 / lambda);
-	if (yield_tpot(s) > 0)
+	if (yield_tpot(s) > 0 && v->best > 0)
 		explain_say(out,
 			"Target: %.3f ms per token of the session; %.3f expected at K = %u, %.3f "
 			"at "
@@ -73,6 +73,10 @@ static void explain_goodput(const struct policy_state *s, uint32_t k, struct exp
 			yield_tpot(s) / 1e6,
 			(double)(v->time_ns[v->best] / v->tokens[v->best]) / 1e6, v->best,
 			(double)(v->time_ns[0] / v->tokens[0]) / 1e6);
+	else if (yield_tpot(s) > 0)
+		explain_say(out,
+			"Target: %.3f ms per token of the session; %.3f expected at K = 0.",
+			yield_tpot(s) / 1e6, (double)(v->time_ns[0] / v->tokens[0]) / 1e6);
 	if (yield_ttft(s) > 0)
 		explain_say(out,
 			"Target: %.3f ms to a first token, so no iteration may take longer; %.3f "
