@@ -41,8 +41,8 @@ int drafter_config_resolve(struct drafter_config *config, struct error *err)
 			"brings the tokens to replay (outrider run --replay)");
 	if (config->method == DRAFT_MTP_LORA)
 		return error_set(err, ENOEXEC,
-			"method = mtp-lora is not allowed: the verifier drafts that way by itself, "
-			"for requests that choose it (adapter = FILE in verifier.conf)");
+			"method = mtp-lora is not allowed: with --adapter FILE the verifier drafts "
+			"by itself, and requests choose it: outrider run --draft-method mtp-lora");
 	if (config->method == DRAFT_MODEL && config->draft[0] == '\0')
 		return error_set(err, ENOEXEC, "method = model needs a draft model: draft = FILE");
 	if (config->method == DRAFT_EAGLE3 && config->draft[0] == '\0')

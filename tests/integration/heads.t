@@ -392,7 +392,8 @@ for head, message in ((good, "an EAGLE-3 head for the model"), (bad[0][1], "eagl
 with tempfile.TemporaryDirectory() as runtime:
     for what, arguments, message in (("an EAGLE-3 head as a draft model", ("--draft", good, "--set", "method=model"), "is an EAGLE-3 head: method = eagle3"),
                                      ("a model as a head", ("--draft", target, "--set", "method=eagle3"), "needs an EAGLE-3 head"),
-                                     ("no head at all", ("--set", "method=eagle3"), "method = eagle3 needs a head")):
+                                     ("no head at all", ("--set", "method=eagle3"), "method = eagle3 needs a head"),
+                                     ("masks, which only a request chooses,", ("--set", "method=mtp-lora"), "outrider run --draft-method mtp-lora")):
         refused = run(program("outrider-drafter"), "--runtime-dir", runtime, "-d", *arguments)
         tap.ok(refused.returncode == 78 and message in refused.stderr, f"{what} is refused", (refused.returncode, refused.stderr))
 with Service(model=target, options=("--draft-method", "auto")) as service:
