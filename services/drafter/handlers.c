@@ -2,6 +2,7 @@
 
 #include "kernels/kernels.h"
 #include "services/drafter/worker_device.h"
+#include "services/drafter/worker_skip.h"
 #include "shared/base/arithmetic.h"
 #include "shared/base/file.h"
 #include "shared/base/log.h"
@@ -359,11 +360,22 @@ static void watch_draft(void *arg)
 		gguf_path(gguf), gguf_sample_text(gguf, news));
 }
 
+static int rehearse(void *arg, const void *next, struct error *err)
+{
+	const struct handlers *h = arg;
+	const struct drafter_config *config = next;
+	if (strcmp(config->skip_layers, h->config->skip_layers) == 0)
+		return 0;
+	return worker_skip_can(h->worker, config->skip_layers, err);
+}
+
 static int apply(void *arg, const void *next, struct error *err)
 {
 	struct handlers *h = arg;
 	struct drafter_config config = *(const struct drafter_config *)next;
 	int r = drafter_config_resolve(&config, err);
+	if (r == 0)
+		r = rehearse(arg, &config, err);
 	if (r == 0)
 		worker_tune(h->worker, &config);
 	return r;
@@ -387,6 +399,7 @@ static int open_knobs(struct handlers *h, struct drafter_config *config,
 		.config_bytes = sizeof(*config),
 		.check = drafter_config_check,
 		.fits = fits,
+		.rehearse = rehearse,
 		.apply = apply,
 		.arg = h,
 		.config_path = options->config_path,

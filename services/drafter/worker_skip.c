@@ -41,18 +41,30 @@ void worker_skip_want(struct worker *w)
 	set(w, skip, why.text);
 }
 
+/* Whether the target can do without these layers, or is not known. Under the mutex. */
+static int check(const struct worker *w, const char *layers, struct error *err)
+{
+	struct skip skip;
+	bool layer[LIMIT_LAYERS];
+	if (w->target.n_layers == 0)
+		return 0;
+	int r = skip_parse(layers, &skip, err);
+	return r < 0 ? r : skip_choose(&skip, &w->target, layer, err);
+}
+
+int worker_skip_can(struct worker *w, const char *layers, struct error *err)
+{
+	pthread_mutex_lock(&w->mutex);
+	int r = check(w, layers, err);
+	pthread_mutex_unlock(&w->mutex);
+	return r < 0 ? error_prefix(err, -ENOEXEC, "skip_layers = %.100s", layers) : 0;
+}
+
 void worker_skip_check(const struct worker *w, const char *layers, char *out, size_t bytes)
 {
 	struct error err;
-	struct skip skip;
-	bool layer[LIMIT_LAYERS];
 	out[0] = '\0';
-	if (w->target.n_layers == 0)
-		return;
-	int r = skip_parse(layers, &skip, &err);
-	if (r == 0)
-		r = skip_choose(&skip, &w->target, layer, &err);
-	if (r < 0)
+	if (check(w, layers, &err) < 0)
 		snprintf(out, bytes, "skip_layers = %.100s: %.250s: drafting with n-grams", layers,
 			err.text);
 }

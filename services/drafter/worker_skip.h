@@ -14,6 +14,9 @@ void worker_skip_meet(struct worker *w);
 /* Why the target cannot do without these layers, a value of skip_layers: "" if it can, or is not known.
  * Any thread; call under the mutex. */
 void worker_skip_check(const struct worker *w, const char *layers, char *out, size_t bytes);
+/* Refuses a value that is about to be set and that worker_skip_check refuses: -ENOEXEC. Any thread;
+ * takes the mutex. */
+int worker_skip_can(struct worker *w, const char *layers, struct error *err);
 /* Call when regions or settings have changed: opens them if they are the method of requests that name
  * none. */
 void worker_skip_settle(struct worker *w);
