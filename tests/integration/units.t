@@ -187,8 +187,8 @@ def why_not():
         return "only root boots a container"
     if not TARGET.exists():
         return f"{TARGET.name} is not there"
-    if Path("/tmp") in (*BUILD.parents, *TARGET.parents):
-        return "units have a /tmp of their own (PrivateTmp), without this tree"
+    if {Path("/tmp"), Path("/var/tmp")} & {*BUILD.parents, *TARGET.parents}:
+        return "units have a /tmp and a /var/tmp of their own (PrivateTmp), without this tree"
     return next((f"{p} is not there" for p in ("systemd-nspawn", "nsenter", "systemd-sysusers") if not shutil.which(p)), "")
 
 
