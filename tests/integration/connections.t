@@ -46,7 +46,8 @@ class Limited(Service):
         return self
 
     def unharmed(self, after):
-        wrong = difference(self.answer(PROMPT, 20), EXPECTED)
+        # A place is free once one that asks nothing is closed.
+        wrong = difference(self.answer(PROMPT, 20, "--wait", "60"), EXPECTED)
         # Each look waits for half a second: where others wait too, it takes several.
         answered = until(lambda: all(p["state"].startswith(("ready", "idle")) for p in self.status()), 20 * PATIENCE)
         tap.ok(self.processes() == self.pids and not wrong and answered, f"unharmed: {after}",
@@ -108,11 +109,11 @@ def crowds(services):
             service.unharmed(f"{n} connections to each socket {what} are there")
         for crowd in made:
             close_all(crowd)
-        # Of a crowd that is gone, some may still be in the backlog: others may wait a second time.
+        # Of a crowd that is gone, some may still be in the backlog: others may wait again, on a busy machine several times.
         over = until(lambda: all(all(c.values()) for c in counts(ROOM)) and counts(WAITS) == counts(ROOM), 20 * PATIENCE)
         for (service, n), crowd, waits, room, used in zip(services, made, counts(WAITS), counts(ROOM), busy):
-            tap.ok(told and over and waits == room and set(waits.values()) <= {1, 2}, f"{n} {what}: each socket says once that others wait, "
-                   "and once that there is room again", f"{len(crowd)} were made\n{waits} {room}\n{service.log_text()}")
+            tap.ok(told and over and waits == room and 1 <= min(waits.values()) <= max(waits.values()) <= n // 4,
+                   f"{n} {what}: each socket says that others wait, and that there is room again, not for each of them", f"{len(crowd)} were made\n{waits} {room}\n{service.log_text()}")
             if not SANITIZED:
                 tap.ok(max(used.values()) < IDLE_CPU_MAX, f"{n} {what}: nobody spins", used)
     for service, n in services:
