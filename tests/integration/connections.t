@@ -94,6 +94,8 @@ KINDS = {"that say nothing": b"", "whose greeting stops half-way": rubbish.GREET
 def crowds(services):
     """services: (service, connections to each of its sockets); what has to be waited for is waited for in all of them at once."""
     for what, say in KINDS.items():
+        # A process that starts has its files open and may say that others wait: that is over first.
+        until(lambda: all(service.said(WAITS) == service.said(ROOM) for service, _ in services), 20 * PATIENCE)
         marks = [len(service.whole_log()) for service, _ in services]
         made = [[s for path in service.paths for s in connect_many(path, n, say)] for service, n in services]
 
@@ -110,9 +112,9 @@ def crowds(services):
         for crowd in made:
             close_all(crowd)
         # Of a crowd that is gone, some may still be in the backlog: others may wait again, on a busy machine several times.
-        over = until(lambda: all(all(c.values()) for c in counts(ROOM)) and counts(WAITS) == counts(ROOM), 20 * PATIENCE)
+        over = until(lambda: all(all(c.values()) for c in counts(ROOM)) and counts(WAITS) == counts(ROOM), 60 * PATIENCE)
         for (service, n), crowd, waits, room, used in zip(services, made, counts(WAITS), counts(ROOM), busy):
-            tap.ok(told and over and waits == room and 1 <= min(waits.values()) <= max(waits.values()) <= n // 4,
+            tap.ok(told and over and 1 <= min(waits.values()) <= max(waits.values()) <= n // 4,
                    f"{n} {what}: each socket says that others wait, and that there is room again, not for each of them", f"{len(crowd)} were made\n{waits} {room}\n{service.log_text()}")
             if not SANITIZED:
                 tap.ok(max(used.values()) < IDLE_CPU_MAX, f"{n} {what}: nobody spins", used)
