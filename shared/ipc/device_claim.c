@@ -4,8 +4,10 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -54,6 +56,27 @@ static int take_turn(const char *uuid)
 	return fd;
 }
 
+/* Reads SERVICE/PROCESS/PID, the end of a claim's name. Any process can bind a name that begins like
+ * one: false where the rest is not what device_claim writes. */
+static bool read_claim(const char *text, uint64_t *service, char process[static 32], int *pid)
+{
+	char *end;
+	errno = 0;
+	*service = strtoull(text, &end, 16);
+	if (end == text || *end != '/')
+		return false;
+	const char *name = end + 1;
+	size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz-");
+	if (n == 0 || n >= 32 || name[n] != '/')
+		return false;
+	long number = strtol(name + n + 1, NULL, 10);
+	if (errno != 0 || number <= 0 || number > INT_MAX)
+		return false;
+	snprintf(process, 32, "%.*s", (int)n, name);
+	*pid = (int)number;
+	return true;
+}
+
 struct found {
 	bool ours; /* a process of the same service has a claim */
 	int pid; /* a process of another service, and its name; 0: there is none */
@@ -73,8 +96,7 @@ static void look_round(const char *uuid, uint64_t service, struct found *out)
 		const char *name = strstr(line, prefix);
 		uint64_t of;
 		int pid;
-		if (name == NULL || sscanf(name + strlen(prefix), "%" SCNx64 "/%31[a-z-]/%d", &of,
-					    process, &pid) != 3)
+		if (name == NULL || !read_claim(name + strlen(prefix), &of, process, &pid))
 			continue;
 		out->ours |= of == service;
 		if (of == service)

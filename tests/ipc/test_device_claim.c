@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -143,6 +145,49 @@ static void of_many_at_once_one_has_it(void **state)
 	assert_int_equal(won, 1);
 }
 
+static int bind_name(const char *end)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	int n = snprintf(
+		at.sun_path + 1, sizeof(at.sun_path) - 1, "outrider-device/%s/%s", uuid, end);
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	assert_true(fd >= 0);
+	assert_int_equal(
+		bind(fd, (const struct sockaddr *)&at,
+			(socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)),
+		0);
+	return fd;
+}
+
+/* Any process can bind a name that begins like a claim. */
+static void a_name_that_is_no_claim_drives_nobody_out(void **state)
+{
+	static const char *const ends[] = {
+		"00000000000000000000001/verifier/99999999999", /* no pid */
+		"1/verifier/0",
+		"1/verifier/-7",
+		"1/verifier",
+		"11111111111111111/verifier/7", /* beyond 64 bits */
+		"/verifier/7",
+		"1//7",
+		"1/Verifier/7",
+		"1/a-name-that-no-process-of-ours-ever-has/7",
+	};
+	struct error err;
+	int ours;
+	(void)state;
+	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
+		int fd = bind_name(ends[i]);
+		assert_int_equal(claim(one, "verifier", false, &ours, &err), 0);
+		close(ours);
+		close(fd);
+	}
+	int fd = bind_name("1/verifier/7");
+	assert_int_equal(claim(one, "verifier", false, &ours, &err), -EBUSY);
+	assert_non_null(strstr(err.text, "the verifier of another service, process 7:"));
+	close(fd);
+}
+
 static void without_a_uuid_nothing_is_claimed(void **state)
 {
 	int fd = 5;
@@ -159,6 +204,7 @@ int main(void)
 		cmocka_unit_test(one_that_may_share_does_not_drive_out_the_first),
 		cmocka_unit_test(a_process_that_is_killed_has_none),
 		cmocka_unit_test(of_many_at_once_one_has_it),
+		cmocka_unit_test(a_name_that_is_no_claim_drives_nobody_out),
 		cmocka_unit_test(without_a_uuid_nothing_is_claimed),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
