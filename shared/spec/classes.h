@@ -25,6 +25,7 @@ struct request_class {
 
 struct request_classes {
 	uint32_t n; /* at least 1: the class "default" is always there, and is first */
+	uint32_t pad;
 	struct request_class at[LIMIT_CLASSES];
 };
 
