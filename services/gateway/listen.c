@@ -31,7 +31,7 @@ static int split(
 			"listen = %s: expected ADDRESS:PORT, [ADDRESS]:PORT or unix:PATH", where);
 	snprintf(host, host_bytes, "%.*s", (int)(brackets ? n - 2 : n), where + brackets);
 	*port = colon + 1;
-	if (strlen(*port) > 5 || atoi(*port) > UINT16_MAX)
+	if (strlen(*port) > 5 || strtoul(*port, NULL, 10) > UINT16_MAX)
 		return error_set(
 			err, EINVAL, "listen = %s: a port is at most %d", where, UINT16_MAX);
 	return 0;

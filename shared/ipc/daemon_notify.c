@@ -7,6 +7,7 @@
 #include "shared/ipc/peers.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -76,14 +77,14 @@ static void collect_passed_on(struct daemon *daemon)
 	anew = true;
 	for (char *item; (item = strsep(&list, ":")) != NULL;) {
 		char *name = strsep(&item, "=");
-		int fd = item != NULL ? atoi(item) : -1;
+		long fd = item != NULL ? strtol(item, NULL, 10) : -1;
 
-		if (fd < SD_LISTEN_FDS_START) {
+		if (fd < SD_LISTEN_FDS_START || fd > INT_MAX) {
 			remove_from_store(name);
 			continue;
 		}
-		(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-		take_passed(daemon, name, fd);
+		(void)fcntl((int)fd, F_SETFD, FD_CLOEXEC);
+		take_passed(daemon, name, (int)fd);
 	}
 	unsetenv(PASSED_ON);
 }

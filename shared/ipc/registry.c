@@ -406,13 +406,14 @@ static void on_change(struct daemon *daemon, struct registry_entry *entry,
 bool registry_take(
 	struct daemon *daemon, const struct bus_address *from, const Outrider__Envelope *envelope)
 {
+	if (envelope->body_case == OUTRIDER__ENVELOPE__BODY_PEER_REGISTER) {
+		on_register(daemon, from, envelope->request_id, envelope->peer_register);
+		return true;
+	}
 	struct registry_entry *entry = find_connection(daemon, from);
 	bool asked = entry && entry->asks;
 
 	switch (envelope->body_case) {
-	case OUTRIDER__ENVELOPE__BODY_PEER_REGISTER:
-		on_register(daemon, from, envelope->request_id, envelope->peer_register);
-		return true;
 	case OUTRIDER__ENVELOPE__BODY_PEER_CHANGE:
 		on_change(daemon, entry, from, envelope->peer_change);
 		return true;

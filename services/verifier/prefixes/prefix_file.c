@@ -135,7 +135,7 @@ int prefix_header_read(
 	if (bytes - PREFIX_HEADER_BYTES != out->content_bytes)
 		return error_set(err, EBADMSG, "it is truncated, or too long: %llu bytes, not %llu",
 			(unsigned long long)bytes,
-			(unsigned long long)(PREFIX_HEADER_BYTES + out->content_bytes));
+			PREFIX_HEADER_BYTES + (unsigned long long)out->content_bytes);
 	return 0;
 }
 

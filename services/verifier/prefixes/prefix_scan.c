@@ -27,12 +27,9 @@ struct scan {
 /* The id in a name with this end; 0: it is not one of our names. */
 static uint64_t id_of(const char *name, const char *end)
 {
-	unsigned long long id = 0;
-	int length = 0;
+	uint64_t id = strtoull(name, NULL, 16);
 	char again[PREFIX_NAME_BYTES];
 
-	if (sscanf(name, "%16llx%n", &id, &length) != 1 || strcmp(name + length, end) != 0)
-		return 0;
 	prefix_disk_name(id, end, again);
 	return strcmp(name, again) == 0 ? id : 0;
 }
@@ -80,7 +77,7 @@ static int read_header(int fd, struct stat *status, struct prefix_header *header
 
 static void look(struct prefix_disk *disk, struct scan *scan, const char *name, uint64_t id)
 {
-	struct prefix_header header;
+	struct prefix_header header = {0};
 	struct stat status = {0};
 	struct error err;
 	int fd = openat(disk->dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
