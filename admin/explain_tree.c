@@ -92,7 +92,7 @@ static void print_node(const Outrider__DraftTreeNode *node, int depth)
  * program: a node whose parent does not come before it is shown nowhere. */
 static void print_behind(const Outrider__DraftTree *tree, int32_t parent, int depth)
 {
-	for (size_t i = (size_t)(parent + 1); i < tree->n_nodes; i++) {
+	for (size_t i = parent < 0 ? 0 : (size_t)parent + 1; i < tree->n_nodes; i++) {
 		if (tree->nodes[i]->parent != parent)
 			continue;
 		print_node(tree->nodes[i], depth);

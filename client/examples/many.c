@@ -138,7 +138,7 @@ static int serve(struct asker *asker)
 {
 	struct epoll_event input = {.events = EPOLLIN, .data.fd = 0}, event;
 	struct epoll_event answers = {.events = EPOLLIN};
-	int fd = outrider_client_fd(asker->client), epoll = epoll_create1(0), code = fd;
+	int fd = outrider_client_fd(asker->client), epoll = epoll_create1(0), code = 0;
 	int in_epoll;
 
 	if (fd < 0 || epoll < 0)
@@ -147,13 +147,12 @@ static int serve(struct asker *asker)
 	epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &answers);
 	/* A file cannot be waited for: it is read at once. */
 	in_epoll = epoll_ctl(epoll, EPOLL_CTL_ADD, 0, &input) == 0;
-	code = 0;
 	while (code == 0 && (!asker->input_ended || asker->open)) {
-		if (!in_epoll && !asker->input_ended)
-			code = read_input(asker);
-		else if (epoll_wait(epoll, &event, 1, -1) < 1)
+		bool is_file = !in_epoll && !asker->input_ended;
+
+		if (!is_file && epoll_wait(epoll, &event, 1, -1) < 1)
 			continue;
-		else if (event.data.fd == 0)
+		if (is_file || event.data.fd == 0)
 			code = read_input(asker);
 		if (asker->input_ended && in_epoll) {
 			epoll_ctl(epoll, EPOLL_CTL_DEL, 0, NULL);

@@ -60,35 +60,36 @@ static int refusal(const Outrider__Failure *failure)
 	return failure_set(code, "%s", *failure->message ? failure->message : strerror(code));
 }
 
-/* Asks, and waits for the answer, which then belongs to the caller. */
-static int ask(struct outrider *client, Outrider__TextRequest *request, int timeout_ms,
-	Outrider__Envelope **answer)
+/* Asks, and waits for the answer, which then belongs to the caller. NULL: *code says why. */
+static Outrider__Envelope *ask(
+	struct outrider *client, Outrider__TextRequest *request, int timeout_ms, int *code)
 {
-	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
-	int code;
+	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT, *answer;
 
-	*answer = NULL;
 	envelope.body_case = OUTRIDER__ENVELOPE__BODY_TEXT_REQUEST;
 	envelope.text_request = request;
 	/* The time before now does not count as silence. */
 	client_pump(client, 0);
-	code = client_send(client, &envelope, &client->question_id);
-	if (code == -EMSGSIZE)
-		return failure_set(
-			E2BIG, "the request has more than %d bytes", LIMIT_MESSAGE_BYTES);
-	if (code < 0)
-		return failure_set(-code, "cannot send the request: %s", strerror(-code));
+	*code = client_send(client, &envelope, &client->question_id);
+	if (*code < 0) {
+		*code = *code == -EMSGSIZE
+				? failure_set(E2BIG, "the request has more than %d bytes",
+					  LIMIT_MESSAGE_BYTES)
+				: failure_set(
+					  -*code, "cannot send the request: %s", strerror(-*code));
+		return NULL;
+	}
 	client->question = &envelope;
-	code = wait_for_answer(client, timeout_ms);
+	*code = wait_for_answer(client, timeout_ms);
 	client->question = NULL;
-	*answer = client->answer;
+	answer = client->answer;
 	client->answer = NULL;
 	ready_arm(client);
-	if (code == 0 && (*answer)->body_case == OUTRIDER__ENVELOPE__BODY_FAILURE)
-		code = refusal((*answer)->failure);
-	if (code < 0)
-		bus_free(answer);
-	return code;
+	if (answer != NULL && answer->body_case == OUTRIDER__ENVELOPE__BODY_FAILURE) {
+		*code = refusal(answer->failure);
+		bus_free(&answer);
+	}
+	return answer;
 }
 
 static int copy_tokens(const Outrider__Text *text, int32_t **tokens, size_t *n)
@@ -143,9 +144,10 @@ int outrider_tokenize(struct outrider *client, const char *text, unsigned flags,
 	tokenize.special = (flags & OUTRIDER_TOKENIZE_SPECIAL) != 0;
 	request.what_case = OUTRIDER__TEXT_REQUEST__WHAT_TOKENIZE;
 	request.tokenize = &tokenize;
-	code = ask(client, &request, timeout_ms, &answer);
-	if (code == 0)
-		code = copy_tokens(answer->text, tokens, n);
+	answer = ask(client, &request, timeout_ms, &code);
+	if (answer == NULL)
+		return code;
+	code = copy_tokens(answer->text, tokens, n);
 	bus_free(&answer);
 	return code;
 }
@@ -175,8 +177,10 @@ int outrider_detokenize(struct outrider *client, const int32_t *tokens, size_t n
 	detokenize.special = special;
 	request.what_case = OUTRIDER__TEXT_REQUEST__WHAT_DETOKENIZE;
 	request.detokenize = &detokenize;
-	code = ask(client, &request, timeout_ms, &answer);
-	if (code == 0 && answer->text->n_ends != n)
+	answer = ask(client, &request, timeout_ms, &code);
+	if (answer == NULL)
+		return code;
+	if (answer->text->n_ends != n)
 		code = failure_set(EPROTO, "the service gave %zu texts for %zu tokens",
 			answer->text->n_ends, n);
 	if (code == 0)
@@ -223,9 +227,10 @@ int outrider_apply_template(struct outrider *client, const struct outrider_reque
 	apply.tokens = tokens != NULL;
 	request.what_case = OUTRIDER__TEXT_REQUEST__WHAT_APPLY_TEMPLATE;
 	request.apply_template = &apply;
-	code = ask(client, &request, timeout_ms, &answer);
-	if (code == 0)
-		code = copy_text(answer->text, text, bytes);
+	answer = ask(client, &request, timeout_ms, &code);
+	if (answer == NULL)
+		return code;
+	code = copy_text(answer->text, text, bytes);
 	if (code == 0 && tokens) {
 		code = copy_tokens(answer->text, tokens, n);
 		if (code < 0) {
@@ -257,8 +262,8 @@ int outrider_model_info(struct outrider *client, int timeout_ms, struct outrider
 	*info = NULL;
 	request.what_case = OUTRIDER__TEXT_REQUEST__WHAT_MODEL_FACTS;
 	request.model_facts = &facts;
-	code = ask(client, &request, timeout_ms, &answer);
-	if (code < 0)
+	answer = ask(client, &request, timeout_ms, &code);
+	if (answer == NULL)
 		return code;
 	const Outrider__ServedModel *model = answer->text->model;
 	struct kept_info *kept = model ? malloc(sizeof *kept) : NULL;

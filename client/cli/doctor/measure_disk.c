@@ -224,8 +224,11 @@ int measure_disk(
 	*t = (struct trial){.facts = facts,
 		.seed = clock_ns(),
 		.memory = aligned_alloc(SLOTS_PAGE, MEMORY_BYTES)};
-	int rc = t->memory ? open_reader(t, err)
-			   : error_set(err, ENOMEM, "no memory to measure the disk");
+	if (!t->memory) {
+		free(t);
+		return error_set(err, ENOMEM, "no memory to measure the disk");
+	}
+	int rc = open_reader(t, err);
 	if (rc == 0 && t->part->bytes >= FILE_BYTES_MIN &&
 		facts->geometry->slot_bytes <= MEMORY_BYTES) {
 		run_trials(t, cached, out);

@@ -114,21 +114,21 @@ static int check_text(const struct writing *w, int which, size_t bytes, struct e
 	const char *meant = which == DRAFTER ? w->draft : w->model;
 	char *values = calloc(1, VALUES_BYTES);
 	FILE *file = values ? fmemopen(w->text[which], bytes, "r") : NULL;
-	int rc = file ? 0 : error_set(err, ENOMEM, "no memory for %s", w->path[which]);
 
+	if (!file) {
+		free(values);
+		return error_set(err, ENOMEM, "no memory for %s", w->path[which]);
+	}
 	for (const struct config_key *key = keys[which]; key->name; key++)
 		assert(key->offset + key->size + sizeof(int64_t) <= VALUES_BYTES);
-	if (rc == 0) {
-		config_defaults(keys[which], values);
-		rc = config_read(file, w->path[which], keys[which], values, err);
-	}
+	config_defaults(keys[which], values);
+	int rc = config_read(file, w->path[which], keys[which], values, err);
 	if (rc == 0 && model && strcmp(values + model->offset, meant ? meant : "") != 0)
 		rc = error_set(err, EINVAL,
 			"%s: a configuration file cannot hold the path of this model, and would "
 			"name %s: give the file a plain name",
 			meant ? meant : "", values + model->offset);
-	if (file)
-		fclose(file);
+	fclose(file);
 	free(values);
 	return rc;
 }
