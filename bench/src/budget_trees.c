@@ -37,6 +37,8 @@ static void propose(struct tree *tree, int node, const float *logits, uint32_t n
 	uint32_t best[TREE_WIDTH], width = tree_width(tree), filled = 0;
 	double sum = 0;
 
+	if (width == 0)
+		return;
 	for (uint32_t i = 0; i < n; i++) {
 		if (filled == width && !(logits[i] > logits[best[width - 1]]))
 			continue;

@@ -23,6 +23,7 @@ struct side {
 	struct backend *backend;
 	struct queue *q;
 	struct buffer flags, memory, host;
+	bool open; /* the other process has asked for all of this */
 };
 
 struct place ipc_gpu_asked(const struct buffer *flags)
@@ -76,9 +77,11 @@ static int open_side(struct side *side, struct error *err)
 		rc = side->backend->ops->queue(side->backend, &limits, &side->q, err);
 	if (rc == 0)
 		rc = ipc_gpu_wrap(side->backend, side->region, &side->flags, err);
-	return rc == 0 ? side->backend->ops->alloc(
-				 side->backend, IPC_GPU_BYTES, BUFFER_HOST, &side->host, err)
-		       : rc;
+	if (rc == 0)
+		rc = side->backend->ops->alloc(
+			side->backend, IPC_GPU_BYTES, BUFFER_HOST, &side->host, err);
+	side->open = rc == 0;
+	return rc;
 }
 
 static int import(struct side *side, uint64_t *ns, struct error *err)
@@ -139,6 +142,8 @@ static int serve(struct side *side, struct ipc_gpu_packet *p, struct error *err)
 {
 	int rc = 0;
 
+	if (p->what != IPC_GPU_OPEN && !side->open)
+		return error_set(err, EPROTO, "request %d without a back end", (int)p->what);
 	switch (p->what) {
 	case IPC_GPU_OPEN:
 		return open_side(side, err);

@@ -60,13 +60,13 @@ static int answer_line(void *arg, const json_t *line, uint32_t number, struct er
 	struct answer *grown = realloc(b->answers, (b->n_answers + 1) * sizeof(*grown));
 	if (grown)
 		b->answers = grown;
-	if (rc == 0 && !grown)
-		rc = error_set(err, ENOMEM, "no memory for answers");
 	if (rc == 0)
 		memcpy(e->tokens, ids, n * sizeof(*ids));
 	free(ids);
-	if (rc < 0)
+	if (rc != 0)
 		return rc;
+	if (!grown)
+		return error_set(err, ENOMEM, "no memory for answers");
 	e->n_prompt = (uint32_t)n;
 	engine_rewind(e);
 	rc = engine_prefill(e, false, NULL, NULL, err);
@@ -79,12 +79,12 @@ static int answer_line(void *arg, const json_t *line, uint32_t number, struct er
 	}
 	struct answer *answer = &b->answers[b->n_answers];
 	*answer = (struct answer){malloc(e->n_tokens * sizeof(int32_t)), (uint32_t)n, e->n_tokens};
-	if (rc == 0 && !answer->tokens)
-		rc = error_set(err, ENOMEM, "no memory for answers");
-	if (rc < 0) {
+	if (rc != 0) {
 		free(answer->tokens);
 		return rc;
 	}
+	if (!answer->tokens)
+		return error_set(err, ENOMEM, "no memory for answers");
 	memcpy(answer->tokens, e->tokens, e->n_tokens * sizeof(int32_t));
 	b->n_answers++;
 	b->n_tokens += e->n_tokens - (uint32_t)n;

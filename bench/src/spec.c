@@ -69,10 +69,9 @@ static int take_method(const char *word, struct spec_method *out, struct error *
 		return 0;
 	out->method = "replay";
 	out->error = 1;
-	if (strncmp(word, "replay:", 7) == 0)
-		out->error = 1 - strtof(word + 7, &end);
-	if (strncmp(word, "replay:", 7) != 0 || end == word + 7 || *end ||
-		!(out->error >= 0 && out->error < 1))
+	const char *share = strncmp(word, "replay:", 7) == 0 ? word + 7 : "";
+	out->error = 1 - strtof(share, &end);
+	if (end == share || *end || !(out->error >= 0 && out->error < 1))
 		return error_set(err, EINVAL,
 			"--method takes ngram, model, eagle3, mtp, layer-skip and replay:A (A more "
 			"than 0, up "

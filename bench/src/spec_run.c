@@ -161,20 +161,31 @@ static uint64_t differing(const struct text *a, const struct text *b)
 	return n;
 }
 
+/* K = 0, with all experts. */
+static int set_plain(struct outrider_request *request)
+{
+	int r = outrider_request_set_k(request, 0);
+
+	if (r == 0)
+		r = outrider_request_set_budget(request, "all", NULL, NULL);
+	return r < 0 ? fail(r, "request") : 0;
+}
+
 static int set_cell(
 	struct outrider_request *request, const struct spec_cell *cell, const struct text *exact)
 {
 	const struct spec_budget *budget = cell->budget;
-	bool drafts = cell->method != NULL, limited = drafts && budget->experts[0];
-	int r = outrider_request_set_k(request, drafts ? (int)cell->depth : 0);
 
+	if (cell->method == NULL)
+		return set_plain(request);
+	bool limited = budget->experts[0];
+	int r = outrider_request_set_k(request, (int)cell->depth);
 	if (r == 0)
 		r = outrider_request_set_budget(request, limited ? budget->experts : "all",
 			limited && budget->ranking[0] ? budget->ranking : NULL,
 			limited && budget->coverage[0] ? budget->coverage : NULL);
-	if (!drafts || r < 0)
-		return r < 0 ? fail(r, "request") : 0;
-	r = outrider_request_set_draft_method(request, cell->method->method);
+	if (r == 0)
+		r = outrider_request_set_draft_method(request, cell->method->method);
 	if (r == 0)
 		r = outrider_request_set_draft_tree(request, cell->nodes, cell->width);
 	if (r == 0 && strcmp(cell->method->method, "replay") == 0)
@@ -195,7 +206,7 @@ static int answer(
 
 	if (r == 0)
 		r = ask(run, request, &run->now, NULL, &usage);
-	if (r < 0)
+	if (r != 0)
 		return r;
 	uint64_t changed = differing(&run->now, exact);
 
@@ -278,7 +289,7 @@ static int learn(struct run *run, struct spec_cell *plain)
 		outrider_request_set_ignore_eos(request, run->options->ignore_eos);
 		if (run->options->max_tokens > 0)
 			outrider_request_set_max_tokens(request, run->options->max_tokens);
-		r = set_cell(request, plain, NULL);
+		r = set_plain(request);
 		if (r == 0)
 			r = ask(run, request, &run->exact[i], NULL, &usage);
 		if (r == 0)

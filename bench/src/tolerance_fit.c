@@ -152,11 +152,9 @@ int grid_fit(const struct tolerance_bench *b, struct grid_series *series, struct
 	struct cost *cost = malloc(2 * sizeof(*cost));
 	struct tolerance *t = calloc(1, sizeof(*t));
 	double *values = calloc(3 * series->n_samples + 1, sizeof(*values));
-	int rc = 0;
+	bool room = cost && t && values;
 
-	if (!cost || !t || !values)
-		rc = error_set(err, ENOMEM, "no memory for the estimate");
-	for (uint32_t c = 0; rc == 0 && c < b->n_contexts; c++) {
+	for (uint32_t c = 0; room && c < b->n_contexts; c++) {
 		*t = (struct tolerance){0};
 		cost_init(&cost[0]);
 		follow(b, series, c, &cost[0], t);
@@ -169,7 +167,7 @@ int grid_fit(const struct tolerance_bench *b, struct grid_series *series, struct
 	free(values);
 	free(t);
 	free(cost);
-	return rc;
+	return room ? 0 : error_set(err, ENOMEM, "no memory for the estimate");
 }
 
 double grid_error(double predicted, double measured)

@@ -94,7 +94,7 @@ static int run_cell(struct tolerance_bench *b, struct grid_series *series, struc
 			rc = batches_run(&b->draft, 1, &step, err);
 		if (rc == 0)
 			rc = batches_run(&b->target, b->gamma[at->gamma] + 1, &pass, err);
-		if (rc < 0)
+		if (rc != 0)
 			return rc;
 		at->ns = scaled_ns(b, &pass);
 		at->draft_ns = 1e9 * step.seconds;
