@@ -61,10 +61,10 @@ static int leave_out(struct draft_model *m, const struct drafter_config *config,
 	int r = skip_parse(config->skip_layers, &skip, err);
 	if (r == 0)
 		r = skip_choose(&skip, whole, layer, err);
-	if (r < 0)
+	if (r != 0)
 		return error_prefix(err, r, "skip_layers = %s", config->skip_layers);
 	r = model_skip(m->target, layer, &m->model, m->experts_of.layer, err);
-	if (r < 0)
+	if (r != 0)
 		return r;
 	list(layer, whole->n_layers, skipped, sizeof(skipped));
 	log_info("layer-skip drafts with %u of the model's %u layers: without %s",

@@ -60,10 +60,12 @@ static int change_budget(const struct service *service, const struct cache_confi
 
 static void finish(struct transfer_change *change)
 {
-	if (change->policy_state != NULL)
-		change->policy->destroy(change->policy_state);
-	if (change->device_state != NULL)
-		change->policy->destroy(change->device_state);
+	const struct cache_policy_ops *policy = change->policy;
+	/* A change of something else has no policy, and no states of one. */
+	if (policy != NULL && change->policy_state != NULL)
+		policy->destroy(change->policy_state);
+	if (policy != NULL && change->device_state != NULL)
+		policy->destroy(change->device_state);
 	live_device_free(&change->device);
 	free(change->scratch);
 }

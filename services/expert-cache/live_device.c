@@ -60,6 +60,7 @@ int live_device_slots(const struct service *service, const char *text, uint64_t 
 	static struct slots_geometry geometry;
 	struct budget budget;
 	uint64_t room = UINT64_MAX;
+	*n_slots = 0;
 	if (service->backend != NULL) {
 		find_share(service, live_drafter_bytes(service), had, share);
 		room = share->bytes;
@@ -106,13 +107,15 @@ static int make(const struct service *service, const struct device_options *opti
 	struct device **out, struct error *err)
 {
 	struct device *device = malloc(sizeof(*device));
-	if (device == NULL)
-		return error_set(err, ENOMEM, "no memory for the device's slots");
-	int status = device_open(device, &service->geometry, options, err);
-	if (status != 0)
-		free(device);
+	int status = -ENOMEM;
+	if (device != NULL)
+		status = device_open(device, &service->geometry, options, err);
 	else
+		(void)error_set(err, ENOMEM, "no memory for the device's slots");
+	if (status == 0)
 		*out = device;
+	else
+		free(device);
 	return status;
 }
 
@@ -144,12 +147,13 @@ int live_device_make(const struct service *service, const struct cache_config *n
 	}
 	if (status == 0)
 		(*out)->n_meant = n_meant;
-	if (status != -ENOMEM || !instead)
-		return status;
-	const struct error why = *err;
-	return error_set(err, ENOMEM,
-		"%.300s; while the budget changes, slots of the former size are there too",
-		why.text);
+	if (status == -ENOMEM && instead) {
+		const struct error why = *err;
+		(void)error_set(err, ENOMEM,
+			"%.300s; while the budget changes, slots of the former size are there too",
+			why.text);
+	}
+	return status;
 }
 
 /* Continues with the budget that a predecessor with these settings was changed to. An automatic one

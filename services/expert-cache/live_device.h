@@ -7,7 +7,8 @@
 #include "services/expert-cache/service.h"
 
 /* The slots that a budget means. had: bytes that slots have already. *share: what it was computed
- * from; untouched when there is no device. -ENOMEM: the device can never hold them. */
+ * from; untouched when there is no device. -ENOMEM: the device can never hold them. *n_slots is 0 where
+ * the text is no budget. */
 int live_device_slots(const struct service *service, const char *budget, uint64_t had,
 	uint32_t *n_slots, struct device_share *share, struct error *err);
 /* Before the broker is opened: fetches a predecessor's regions. */

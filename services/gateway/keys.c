@@ -82,8 +82,10 @@ int keys_read(struct keys *keys, const char *path, struct error *err)
 	if (!file)
 		return error_set(err, errno, "keys: %s: %s", path, strerror(errno));
 	keys->list = calloc(KEYS_MAX, sizeof(struct key *));
-	if (!keys->list)
-		code = error_set(err, ENOMEM, "no memory for the keys");
+	if (!keys->list) {
+		fclose(file);
+		return error_set(err, ENOMEM, "no memory for the keys");
+	}
 	while (code == 0 && getline(&line, &room, file) >= 0)
 		code = take_line(keys, path, ++number, line, err);
 	if (code == 0 && keys->n == 0)

@@ -155,7 +155,7 @@ static int check(struct gateway *gateway, struct error *err)
 int main(int argc, char **argv)
 {
 	static struct gateway gateway;
-	struct gateway_config config;
+	static struct gateway_config config;
 	struct options options;
 	struct error err = {""};
 	char runtime_dir[256];

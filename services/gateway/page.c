@@ -4,11 +4,13 @@
 
 /* The assembler includes a file as it is. Paths are relative to the root of the tree, where
  * everything is built. */
+/* NOLINTBEGIN(bugprone-macro-parentheses): a name that is declared cannot stand in parentheses. */
 #define FILE_IN_PROGRAM(name, path)                                                       \
 	__asm__(".pushsection .rodata\n" #name ":\n.incbin \"services/gateway/page/" path \
 		"\"\n" #name "_end:\n.popsection\n");                                     \
 	extern const char name[] __attribute__((visibility("hidden")));                   \
 	extern const char name##_end[] __attribute__((visibility("hidden")))
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 FILE_IN_PROGRAM(file_html, "index.html");
 FILE_IN_PROGRAM(file_script, "page.js");

@@ -56,7 +56,7 @@ static void solve_for(double a[PRICES_TERMS][PRICES_TERMS], const double b[PRICE
 	const bool used[PRICES_TERMS], double out[PRICES_TERMS])
 {
 	double m[PRICES_TERMS][PRICES_TERMS] = {{0}}, v[PRICES_TERMS] = {0};
-	int at[PRICES_TERMS], n = 0;
+	int at[PRICES_TERMS] = {0}, n = 0;
 	for (int i = 0; i < PRICES_TERMS; i++)
 		if (used[i])
 			at[n++] = i;
@@ -85,7 +85,7 @@ bool prices_get(const struct prices *p, double out[PRICES_TERMS])
 	for (int i = 0; i < PRICES_TERMS; i++) {
 		mean[i] = p->x[i] / p->n;
 		/* Missing experts are measured in all experts of a mean pass. */
-		unit[i] = i == 2 ? unit[1] : mean[i];
+		unit[i] = mean[i == 2 ? 1 : i];
 		used[i] = unit[i] > 0;
 	}
 	for (int i = 0; i < PRICES_TERMS; i++) {
