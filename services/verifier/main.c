@@ -432,10 +432,11 @@ int main(int argc, char **argv)
 {
 	struct error err = {.text = ""};
 	char runtime_dir[256];
-	static struct verifier verifier = {.device_claim = -1};
+	static struct verifier verifier;
 	struct verifier *v = &verifier;
 	struct options *options = &v->options;
 
+	v->device_claim = -1;
 	standard_begin();
 	log_init(PEER_VERIFIER, 0);
 	gguf_guard_start(PEER_VERIFIER ": error: ");

@@ -293,7 +293,7 @@ void admission_ask(struct front *front, const struct bus_address *from, uint64_t
 		rc = check_inbox(&front->inbox, bytes, &err);
 	if (rc == 0 && (entry = inbox_ask(&front->inbox, from, question)) == NULL)
 		rc = error_set(&err, ENOMEM, "no memory for a request");
-	if (rc != 0) {
+	if (entry == NULL) {
 		handlers_fail(front, from, request_id, 0, rc, &err);
 		return;
 	}

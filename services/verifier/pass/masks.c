@@ -101,7 +101,7 @@ void pass_masks(struct engine *engine, struct pass *pass)
 	if (parts == 0)
 		return;
 	room = pass_room_left(engine, pass);
-	for (uint32_t i = 0; i < pass->n_parts; i++) {
+	for (uint32_t i = 0; parts > 0 && i < pass->n_parts; i++) {
 		struct pass_part *part = &pass->parts[i];
 
 		if (!part->masked || part->sits_out)
@@ -209,13 +209,6 @@ static bool group_of(
 static void read(struct engine *engine, struct forward_masks *groups,
 	struct engine_session *const *sessions, uint32_t n)
 {
-	int32_t tokens[FORWARD_PICKS][LIMIT_MTP_DRAFT];
-	float chances[FORWARD_PICKS][LIMIT_MTP_DRAFT];
-
-	for (uint32_t i = 0; i < n; i++) {
-		groups[i].drafted = tokens[i];
-		groups[i].chance = chances[i];
-	}
 	int rc = forward_draft(engine->forward, groups, n);
 	if (rc != 0) {
 		log_limited(LOG_LEVEL_ERROR, "no drafts are read from masks: %s", strerror(-rc));
@@ -224,7 +217,8 @@ static void read(struct engine *engine, struct forward_masks *groups,
 	for (uint32_t i = 0; i < n; i++)
 		drafts_put(&engine->drafts, sessions[i]->index, sessions[i]->uid,
 			sessions[i]->n_tokens,
-			&(struct drafts_own){DRAFT_MTP_LORA, groups[i].n, tokens[i], chances[i]});
+			&(struct drafts_own){
+				DRAFT_MTP_LORA, groups[i].n, groups[i].drafted, groups[i].chance});
 }
 
 void pass_masks_draft(struct engine *engine, struct pass *pass)
@@ -232,6 +226,8 @@ void pass_masks_draft(struct engine *engine, struct pass *pass)
 	struct forward_masks groups[FORWARD_PICKS];
 	struct engine_session *sessions[FORWARD_PICKS];
 	struct sampler_params greedy[FORWARD_PICKS];
+	int32_t tokens[FORWARD_PICKS][LIMIT_MTP_DRAFT];
+	float chances[FORWARD_PICKS][LIMIT_MTP_DRAFT];
 	uint32_t n = 0;
 
 	if (engine->o.adapter == NULL)
@@ -243,6 +239,8 @@ void pass_masks_draft(struct engine *engine, struct pass *pass)
 			count(engine, part);
 		if (!group_of(part, &greedy[n], &groups[n]))
 			continue;
+		groups[n].drafted = tokens[n];
+		groups[n].chance = chances[n];
 		sessions[n++] = part->session;
 		if (n == FORWARD_PICKS) {
 			read(engine, groups, sessions, n);

@@ -50,7 +50,9 @@ static uint64_t left_ns(const struct pace *pace, uint64_t elapsed_ns)
 /* How many passes a session has to sit out before its draft is there. */
 static float passes_out(const struct pace *pace, uint64_t elapsed_ns, uint64_t pass_ns)
 {
-	return 1 + (float)(left_ns(pace, elapsed_ns) / (pass_ns > 0 ? pass_ns : 1));
+	uint64_t passes = left_ns(pace, elapsed_ns) / (pass_ns > 0 ? pass_ns : 1);
+
+	return 1 + (float)passes;
 }
 
 void pace_wait_init(struct pace_wait *wait, uint64_t pass_ns, uint64_t most_ns)

@@ -112,8 +112,8 @@ uint32_t sched_order(struct sched_session *const *sessions, uint32_t n,
 	const struct sched_ageing *ageing, struct sched_session **order)
 {
 	struct client_count counts[CLIENT_PLACES] = {{0}};
-	struct placed all[2][LIMIT_SESSIONS];
-	uint32_t running = 0, in = 0;
+	struct placed one[LIMIT_SESSIONS], other[LIMIT_SESSIONS], *from = one, *to = other;
+	uint32_t running = 0;
 	int32_t top = -LIMIT_PRIORITY;
 
 	assert(n <= LIMIT_SESSIONS && ageing->step_ns > 0);
@@ -122,13 +122,17 @@ uint32_t sched_order(struct sched_session *const *sessions, uint32_t n,
 			top = sessions[i]->priority;
 	for (uint32_t i = 0; i < n; i++)
 		if (!sessions[i]->paused)
-			all[0][running++] = (struct placed){
+			one[running++] = (struct placed){
 				place_of(sessions[i], top, turn_of(counts, sessions[i]), ageing),
 				sessions[i]};
-	for (uint32_t width = 1; width < running; width *= 2, in = !in)
-		merge(all[in], all[!in], running, width);
+	for (uint32_t width = 1; width < running; width *= 2) {
+		merge(from, to, running, width);
+		struct placed *merged = to;
+		to = from;
+		from = merged;
+	}
 	for (uint32_t i = 0; i < running; i++) {
-		order[i] = all[in][i].session;
+		order[i] = from[i].session;
 		order[i]->rank = i;
 	}
 	return running;
@@ -191,8 +195,8 @@ uint64_t sched_prefill_ns(const struct sched_cost *cost, uint64_t n, uint32_t ch
 {
 	if (cost->token_ns <= 0 || chunk == 0)
 		return 0;
-	return (uint64_t)(cost->token_ns * (double)n +
-			  cost->base_ns * (double)((n + chunk - 1) / chunk));
+	uint64_t passes = (n + chunk - 1) / chunk;
+	return (uint64_t)(cost->token_ns * (double)n + cost->base_ns * (double)passes);
 }
 
 uint32_t sched_plan(struct sched_session *const *order, uint32_t n,

@@ -117,12 +117,18 @@ static void begin(struct session_page *page, const struct session_page *from, ui
 	atomic_store_explicit(&page->state, SESSION_QUEUED, memory_order_relaxed);
 }
 
+static void copy_replay(const struct sessions_header *header, struct session_page *shared,
+	const struct session_request *request, const int32_t *replay)
+{
+	if (request->n_replay > 0)
+		memcpy(session_replay(header, shared), replay, request->n_replay * sizeof(*replay));
+}
+
 /* Fills both pages with their state before there is output. The sums include uid, which is not
  * stored here. */
 static void fill(const struct sessions_header *header, struct session_page *page,
 	struct session_page *shared, uint64_t uid, uint64_t admitted,
-	const struct session_request *request, const int32_t *prompt, uint32_t n_prompt,
-	const int32_t *replay)
+	const struct session_request *request, const int32_t *prompt, uint32_t n_prompt)
 {
 	uint64_t now_ns = clock_ns();
 
@@ -132,8 +138,6 @@ static void fill(const struct sessions_header *header, struct session_page *page
 	memcpy(&page->request, request, session_request_bytes(request));
 	memcpy(page->tokens, prompt, n_prompt * sizeof(*prompt));
 	memcpy(shared->tokens, prompt, n_prompt * sizeof(*prompt));
-	if (request->n_replay > 0)
-		memcpy(session_replay(header, shared), replay, request->n_replay * sizeof(*replay));
 	uint64_t sum = sum_of_tokens(sum_of_request(page, uid), prompt, n_prompt);
 	atomic_store_explicit(&page->iterations, 0, memory_order_relaxed);
 	atomic_store_explicit(&page->k, 0, memory_order_relaxed);
@@ -162,7 +166,8 @@ void journal_admit(const struct sessions_header *header, struct session_page *pa
 	const struct session_request *request, const int32_t *prompt, uint32_t n_prompt,
 	const int32_t *replay)
 {
-	fill(header, page, shared, uid, admitted, request, prompt, n_prompt, replay);
+	fill(header, page, shared, uid, admitted, request, prompt, n_prompt);
+	copy_replay(header, shared, request, replay);
 	publish(page, shared, uid);
 }
 
@@ -252,7 +257,7 @@ void journal_admit_audit(const struct sessions_header *header, struct session_pa
 	const int32_t *audit)
 {
 	assert(request->audit && n_prompt + request->max_tokens <= header->n_context);
-	fill(header, page, shared, uid, admitted, request, prompt, n_prompt, NULL);
+	fill(header, page, shared, uid, admitted, request, prompt, n_prompt);
 	memcpy(page->tokens + n_prompt, audit, request->max_tokens * sizeof(*audit));
 	journal_append(page, shared, request->max_tokens);
 	preset_end(page, shared);
@@ -328,8 +333,8 @@ void journal_restore(const struct sessions_header *header, struct session_page *
 	uint64_t ended_ns = atomic_load_explicit(&kept->ended_ns, memory_order_relaxed);
 	uint32_t n_tokens = journal_n_tokens(kept), more = n_tokens - kept->n_prompt;
 
-	fill(header, page, shared, uid, admitted, &kept->request, kept->tokens, kept->n_prompt,
-		kept->tokens + n_tokens);
+	fill(header, page, shared, uid, admitted, &kept->request, kept->tokens, kept->n_prompt);
+	copy_replay(header, shared, &kept->request, kept->tokens + n_tokens);
 	memcpy(page->tokens + kept->n_prompt, kept->tokens + kept->n_prompt,
 		more * sizeof(*page->tokens));
 	journal_append(page, shared, more);
