@@ -17,8 +17,9 @@ static struct tokens last_tokens(const struct sampler_input *input, uint32_t win
 	uint32_t history = input->n_history < window - tail ? input->n_history : window - tail;
 	/* No pointer is made of none. */
 	return (struct tokens){
-		.history = history > 0 ? input->history + (input->n_history - history) : NULL,
-		.tail = tail > 0 ? input->tail + (input->n_tail - tail) : NULL,
+		.history = history > 0 ? input->history + (input->n_history - history)
+				       : input->history,
+		.tail = tail > 0 ? input->tail + (input->n_tail - tail) : input->tail,
 		.n = history + tail,
 		.n_tail = tail,
 	};

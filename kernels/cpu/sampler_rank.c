@@ -107,6 +107,7 @@ static uint32_t list(const struct ranking *ranking, struct token_prob *best, uin
 	if (n > ranking->n)
 		n = ranking->n;
 	for (uint32_t i = 0; i < n; i++)
+		/* cppcheck-suppress uninitvar ; the first ranking->n are set */
 		best[i] = (struct token_prob){(int32_t)ranking->token[i], weight[i] / sum};
 	return n;
 }

@@ -49,7 +49,7 @@ static struct utility_state *utility_of(struct experts_cached *cached, uint32_t 
 static uint32_t rows_of(const struct experts_cached *cached, uint32_t choices)
 {
 	uint32_t used = cached->source.model->config.n_experts_used;
-	return choices >= used ? choices / used : 1;
+	return used > 0 && choices >= used ? choices / used : 1;
 }
 
 /* Algorithm 1 of MoE-SpAc, for the layer that begins: its scores are those of the steps before. */

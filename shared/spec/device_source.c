@@ -354,7 +354,7 @@ void device_tier_place(const struct experts_cached *cached, uint32_t layer, uint
 void device_tier_chose(struct experts_cached *cached, const uint16_t *tokens)
 {
 	const uint32_t *all =
-		&cached->device.all[(size_t)cached->layer * cached->geometry.n_experts];
+		cached->device.all + (size_t)cached->layer * cached->geometry.n_experts;
 	for (uint32_t i = 0; i < cached->n; i++) {
 		const struct held_view view = {.slot = all[cached->experts[i]],
 			.layer = cached->layer,

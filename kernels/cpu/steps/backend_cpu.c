@@ -166,13 +166,16 @@ static int cpu_queue_create(struct backend *backend, const struct queue_limits *
 	q->n_threads = cpu->threads;
 	q->limits = *limits;
 	q->memory = huge_pages_alloc(bytes);
-	int rc = q->memory ? pool_create(cpu->threads, cpu->pin, cpu->spin_ns, &q->pool, err)
-			   : error_set(err, ENOMEM, "no memory for a queue: %zu bytes", bytes);
+	if (!q->memory) {
+		free(q);
+		return error_set(err, ENOMEM, "no memory for a queue: %zu bytes", bytes);
+	}
+	int rc = pool_create(cpu->threads, cpu->pin, cpu->spin_ns, &q->pool, err);
 	if (rc == 0 && limits->k_dim > 0)
 		rc = attention_memory_get(&q->attention, &attention, err);
 	if (rc == 0 && limits->pick_vocab > 0)
 		rc = pick_create(cpu->kernels, q->pool, limits->pick_vocab, &q->pick, err);
-	if (rc < 0) {
+	if (rc != 0) {
 		cpu_queue_free(&q->queue);
 		return rc;
 	}

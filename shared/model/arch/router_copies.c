@@ -70,15 +70,19 @@ int router_copies_init(struct router_copies *copies, const struct model *model,
 {
 	uint32_t n_layers = model->config.n_layers;
 	unsigned char *at;
-	int rc = 0;
 	memset(copies, 0, sizeof(*copies));
 	copies->backend = backend;
 	copies->bytes = router_copies_bytes(model);
 	copies->matrix = calloc(n_layers, sizeof(*copies->matrix));
 	at = copies->blocks = malloc(copies->bytes + 1);
-	if (copies->matrix == NULL || at == NULL)
-		rc = error_set(err, ENOMEM,
+	if (copies->matrix == NULL || at == NULL) {
+		free(copies->matrix);
+		free(copies->blocks);
+		*copies = (struct router_copies){0};
+		return error_set(err, ENOMEM,
 			"no memory for 8-bit copies of the routers of %u layers", n_layers);
+	}
+	int rc = 0;
 	for (uint32_t l = 0; rc == 0 && l < n_layers; l++) {
 		const struct layer *layer = &model->layers[l];
 		const struct matrix *router = &layer->router;
@@ -97,7 +101,7 @@ int router_copies_init(struct router_copies *copies, const struct model *model,
 	}
 	if (rc == 0)
 		rc = place(copies, model, err);
-	if (rc < 0)
+	if (rc != 0)
 		router_copies_exit(copies);
 	return rc;
 }

@@ -115,11 +115,11 @@ static json_t *bare_string(
 			m, name, "the format of a string cannot be guaranteed with this model");
 	if (least == NULL && most == NULL)
 		return until(end);
-	snprintf(text, sizeof text, "[^<]{%lld,", (long long)json_integer_value(least));
+	long long from = json_integer_value(least), to = json_integer_value(most);
 	if (most != NULL)
-		snprintf(text + strlen(text), sizeof text - strlen(text), "%lld",
-			(long long)json_integer_value(most));
-	strcat(text, "}");
+		snprintf(text, sizeof text, "[^<]{%lld,%lld}", from, to);
+	else
+		snprintf(text, sizeof text, "[^<]{%lld,}", from);
 	return json_pack("{s:s,s:s}", "regex", text, "name", name);
 }
 

@@ -138,19 +138,23 @@ static size_t partial(const char *text, size_t n, const char *const *words)
 	return most;
 }
 
-/* The first place where one of these words stands; NULL: none does. *which: the word. */
-static const char *first_word(const char *text, size_t n, const char *const *words, size_t *which)
+struct found_word {
+	const char *at; /* NULL: there is none */
+	size_t which, bytes;
+};
+
+/* The first place where one of these words stands. */
+static struct found_word first_word(const char *text, size_t n, const char *const *words)
 {
-	const char *first = NULL;
+	struct found_word first = {.at = NULL};
 
 	for (size_t i = 0; words[i] != NULL; i++) {
-		size_t room = first ? (size_t)(first - text) + strlen(words[i]) : n;
-		const char *found = memmem(text, room < n ? room : n, words[i], strlen(words[i]));
+		size_t bytes = strlen(words[i]);
+		size_t room = first.at ? (size_t)(first.at - text) + bytes : n;
+		const char *found = memmem(text, room < n ? room : n, words[i], bytes);
 
-		if (found != NULL && (first == NULL || found < first)) {
-			first = found;
-			*which = i;
-		}
+		if (found != NULL && (first.at == NULL || found < first.at))
+			first = (struct found_word){found, i, bytes};
 	}
 	return first;
 }
@@ -177,19 +181,18 @@ static bool start(struct calls_parser *p, bool final)
 static bool thought(struct calls_parser *p, bool final)
 {
 	const char *const words[] = {p->format.think_end, NULL};
-	size_t which;
 
 	if (!skip_spaces(p))
 		return false;
-	const char *end = first_word(rest(p), left(p), words, &which);
-	size_t n = end ? (size_t)(end - rest(p))
-		       : left(p) - (final ? 0 : partial(rest(p), left(p), words));
+	struct found_word end = first_word(rest(p), left(p), words);
+	size_t n = end.at ? (size_t)(end.at - rest(p))
+			  : left(p) - (final ? 0 : partial(rest(p), left(p), words));
 	size_t spaces = n - trimmed(rest(p), n);
 
 	give(p, n - spaces, true);
-	if (end == NULL && !final)
+	if (end.at == NULL && !final)
 		return false;
-	p->at += spaces + (end ? strlen(words[0]) : 0);
+	p->at += spaces + end.bytes;
 	p->mode = MODE_TEXT;
 	p->skip = true;
 	return true;
@@ -242,7 +245,7 @@ static bool open_call(struct calls_parser *p, size_t n, size_t opening, size_t i
 static bool text(struct calls_parser *p, bool final)
 {
 	const char *const *words = markers_of(p);
-	size_t which = 0, n, first = 0;
+	size_t n, first = 0;
 
 	if (!skip_spaces(p))
 		return false;
@@ -263,14 +266,14 @@ static bool text(struct calls_parser *p, bool final)
 		if (first < left(p) && rest(p)[first] == '{')
 			return open_call(p, first, 0, 0);
 	}
-	const char *found = first_word(rest(p), left(p), words, &which);
-	if (found != NULL) {
+	struct found_word found = first_word(rest(p), left(p), words);
+	if (found.at != NULL) {
 		/* Readers read the second kind of opening themselves, because it is part of the
 		 * call. */
-		bool own = which == 1;
+		bool own = found.which == 1;
 
-		return open_call(p, (size_t)(found - rest(p)), strlen(words[which]),
-			own ? 0 : strlen(words[which]));
+		return open_call(
+			p, (size_t)(found.at - rest(p)), found.bytes, own ? 0 : found.bytes);
 	}
 	n = left(p);
 	if (!final) {
@@ -524,25 +527,24 @@ static void end_call(struct calls_parser *p, size_t n)
 
 static bool body(struct calls_parser *p, bool final)
 {
-	size_t which = 0, n;
-	const char *end = first_word(rest(p), left(p), ends, &which);
-
-	n = end	    ? (size_t)(end - rest(p))
-	    : final ? left(p)
-		    : left(p) - partial(rest(p), left(p), ends);
+	struct found_word end = first_word(rest(p), left(p), ends);
+	size_t n = end.at  ? (size_t)(end.at - rest(p))
+		   : final ? left(p)
+			   : left(p) - partial(rest(p), left(p), ends);
 	if (p->body == BODY_CALL)
-		tell_live(p, (struct calls_reader){.text = rest(p), .n = n, .final = end || final});
-	if (end == NULL && p->body == BODY_CALL && !final)
+		tell_live(p,
+			(struct calls_reader){.text = rest(p), .n = n, .final = end.at || final});
+	if (end.at == NULL && p->body == BODY_CALL && !final)
 		return false;
 	if (p->body == BODY_CALL)
 		end_call(p, n);
 	else
 		give(p, n, p->body == BODY_THOUGHT);
-	if (end == NULL) {
+	if (end.at == NULL) {
 		p->mode = final ? MODE_BEGIN : p->mode;
 		return false;
 	}
-	p->at += which == END_START ? 0 : strlen(ends[which]);
+	p->at += end.which == END_START ? 0 : end.bytes;
 	p->mode = MODE_BEGIN;
 	return true;
 }

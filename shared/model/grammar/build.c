@@ -297,10 +297,12 @@ static void rank_rules(struct build *build)
 		rules_fail(build->builder, ENOMEM, "no memory for the grammar");
 		return;
 	}
+/* NOLINTBEGIN(bugprone-macro-parentheses): a name that is declared cannot stand in parentheses. */
 #define EACH_START_CALL(rule, call)                                              \
 	if (g->rules[rule].start != RULE_UNUSED)                                 \
 		for (uint32_t call = a->states[g->rules[rule].start].first_call; \
 			call < a->states[g->rules[rule].start + 1].first_call; call++)
+	/* NOLINTEND(bugprone-macro-parentheses) */
 	for (uint32_t i = 0; i < g->n_rules; i++)
 		EACH_START_CALL(i, call)
 	callers[a->calls[call].rule]++;

@@ -106,7 +106,7 @@ uint32_t charset_decode(const char *text, size_t bytes, size_t *n)
 static void add_utf8(struct rules *builder, struct expr_list *list, uint32_t lo, uint32_t hi)
 {
 	static const uint32_t last_of[] = {0x7F, 0x7FF, 0xFFFF};
-	uint8_t from[4], to[4];
+	uint8_t from[4] = {0}, to[4] = {0};
 	uint32_t kids[4];
 
 	for (uint32_t i = 0; i < 3; i++)

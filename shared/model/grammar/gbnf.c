@@ -344,7 +344,7 @@ void grammar_read_gbnf(struct rules *builder, const char *source, size_t bytes)
 	}
 	if (builder->rc == 0 && !builder->rules[0].defined)
 		rules_fail(builder, EINVAL, "line 1, column 1: there is no rule \"root\"");
-	for (uint32_t i = 0; i < builder->n_rules && builder->rc == 0; i++)
+	for (uint32_t i = 0; p.used_at != NULL && i < builder->n_rules && builder->rc == 0; i++)
 		if (!builder->rules[i].defined) {
 			char what[128];
 

@@ -5,22 +5,24 @@
 
 #define LINK_NONE UINT32_MAX
 
+/* A pointer of any type. */
+typedef void *any_array __attribute__((may_alias));
+
 static bool grow(struct matcher *m, void *array, uint32_t *capacity, uint32_t n, size_t each)
 {
-	void *old, *more;
+	any_array *at = array;
 
 	if (n < *capacity)
 		return true;
 	uint32_t want = *capacity < 64 ? 64 : *capacity;
 	while (want <= n)
 		want *= 2;
-	memcpy(&old, array, sizeof(old));
-	more = (size_t)want * each > m->bytes_max * 2 ? NULL : realloc(old, want * each);
+	void *more = (size_t)want * each > m->bytes_max * 2 ? NULL : realloc(*at, want * each);
 	if (more == NULL) {
 		m->full = true;
 		return false;
 	}
-	memcpy(array, &more, sizeof(more));
+	*at = more;
 	*capacity = want;
 	return true;
 }
@@ -454,7 +456,9 @@ int matcher_create(const struct grammar *grammar, size_t bytes_max, struct match
 	m->at_rule = malloc(grammar->n_rules * sizeof(*m->at_rule));
 	m->called = calloc(n_words, sizeof(*m->called));
 	if (m->at_state == NULL || m->touched == NULL || m->at_rule == NULL || m->called == NULL ||
-		!grow_table(m) || !grow(m, &m->nodes, &m->nodes_capacity, 0, sizeof(*m->nodes))) {
+		!grow_table(m) || !grow(m, &m->nodes, &m->nodes_capacity, 0, sizeof(*m->nodes)) ||
+		!grow(m, &m->frames, &m->frames_capacity, 0, sizeof(*m->frames)) ||
+		!grow(m, &m->links, &m->links_capacity, 0, sizeof(*m->links))) {
 		matcher_free(out);
 		return -ENOMEM;
 	}
