@@ -24,6 +24,8 @@
 #include <cmocka.h>
 
 enum { FILE_BYTES = 10 * SLOTS_PAGE + 100, READS = 20 };
+/* For what comes at once, unless the disk is busy. */
+#define LONG_NS UINT64_C(60000000000)
 
 static void make_file(char *path)
 {
@@ -77,7 +79,7 @@ static void read_all_over(enum io_choice io, enum auto_choice direct, const char
 	unsigned n = 0;
 	while (reader_busy(reader) > 0) {
 		struct read_request *finished[7];
-		unsigned k = reader_wait(reader, 1000000000, finished, 7);
+		unsigned k = reader_wait(reader, LONG_NS, finished, 7);
 		for (unsigned i = 0; i < k; i++) {
 			assert_int_equal(finished[i]->status, 0);
 			expect_bytes(finished[i]);
@@ -91,10 +93,10 @@ static void read_all_over(enum io_choice io, enum auto_choice direct, const char
 	assert_int_equal(reader_check(reader, &err), -ESTALE);
 	struct read_request *finished;
 	reader_submit(reader, &requests[9]);
-	assert_int_equal(reader_wait(reader, 1000000000, &finished, 1), 1);
+	assert_int_equal(reader_wait(reader, LONG_NS, &finished, 1), 1);
 	assert_int_equal(finished->status, -ESTALE);
 	reader_submit(reader, &requests[0]);
-	assert_int_equal(reader_wait(reader, 1000000000, &finished, 1), 1);
+	assert_int_equal(reader_wait(reader, LONG_NS, &finished, 1), 1);
 	assert_int_equal(finished->status, 0);
 	/* Without a name it is as short as before. */
 	unlink(path);
@@ -166,7 +168,7 @@ static void parts_of_a_split_model_are_read_from_their_files(void **state)
 			.offset = base, .bytes = PART_BYTES, .need = FILE_BYTES, .to = memory};
 		struct read_request *finished;
 		reader_submit(reader, &request);
-		assert_int_equal(reader_wait(reader, 1000000000, &finished, 1), 1);
+		assert_int_equal(reader_wait(reader, LONG_NS, &finished, 1), 1);
 		assert_int_equal(finished->status, 0);
 		assert_int_equal(memory[0], "ABC"[i % PARTS]);
 		for (size_t at = 1; at < FILE_BYTES; at++)
@@ -174,7 +176,7 @@ static void parts_of_a_split_model_are_read_from_their_files(void **state)
 		/* Behind this part's end lies no other. */
 		request.need = PART_BYTES;
 		reader_submit(reader, &request);
-		assert_int_equal(reader_wait(reader, 1000000000, &finished, 1), 1);
+		assert_int_equal(reader_wait(reader, LONG_NS, &finished, 1), 1);
 		assert_int_equal(finished->status, -ESTALE);
 		assert_int_equal(reader_check(reader, &err), 0);
 		reader_close(&reader);
@@ -643,7 +645,7 @@ static void a_file_in_memory_is_read_with_what_there_is(void **state)
 		request = {.bytes = 2 * SLOTS_PAGE, .need = 2 * SLOTS_PAGE, .to = memory};
 	memset(memory, 0, 2 * SLOTS_PAGE);
 	reader_submit(reader, &request);
-	assert_int_equal(reader_wait(reader, 1000000000, &finished, 1), 1);
+	assert_int_equal(reader_wait(reader, LONG_NS, &finished, 1), 1);
 	assert_int_equal(request.status, 0);
 	for (size_t i = 0; i < 2 * SLOTS_PAGE; i++)
 		assert_int_equal(memory[i], 7);
@@ -686,7 +688,7 @@ static bool read_once(struct reader *reader, unsigned char *to)
 	struct read_request *finished,
 		request = {.bytes = SLOTS_PAGE, .need = SLOTS_PAGE, .to = to};
 	reader_submit(reader, &request);
-	return reader_wait(reader, 2000000000, &finished, 1) == 1 && request.status == 0 &&
+	return reader_wait(reader, LONG_NS, &finished, 1) == 1 && request.status == 0 &&
 	       to[31] == (unsigned char)(31 * 31);
 }
 
