@@ -887,7 +887,7 @@ static void each_layer_drafts_a_token_of_its_own(void **state)
 	static struct fake_drafted drafted, tree;
 	(void)state;
 	for (uint32_t n_blocks = 1; n_blocks <= BLOCKS_MAX; n_blocks++) {
-		int32_t ids[64], more[3];
+		int32_t ids[64], more[3] = {0};
 		uint32_t n = 21, n_siblings = 0;
 		struct fixture *f = open_blocks(&r, n_blocks);
 		struct session_page *page = begin(f, 1, 900, ids, n - 1);

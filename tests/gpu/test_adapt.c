@@ -20,7 +20,7 @@ static void check_adapt(struct rig *rig, uint32_t n_of, uint32_t n, uint32_t ran
 {
 	struct step_adapt_one of[ADDITIONS];
 	struct step_adapt step = {.of = of, .n = n_of};
-	uint32_t which[ROWS], n_which = 0;
+	uint32_t which[ROWS] = {0}, n_which = 0;
 	char what[96];
 
 	for (uint32_t t = 0; t < n; t++)

@@ -335,8 +335,9 @@ static void refuse_damaged(const struct model *target, const struct damage *d)
 	size_t n;
 	unsigned char *bytes = read_file(FOLDER "/eagle3-llama-own.f32.gguf", &n);
 	unsigned char *at = d->mark ? memmem(bytes, n, d->mark, strlen(d->mark)) : NULL;
-	size_t to = d->mark ? (size_t)(at - bytes) + strlen(d->mark) + d->skip : d->skip;
-	assert_true((at || !d->mark) && to + d->n <= n);
+	assert_true(at || !d->mark);
+	size_t to = at ? (size_t)(at - bytes) + strlen(d->mark) + d->skip : d->skip;
+	assert_true(to + d->n <= n);
 	memcpy(bytes + to, d->bytes, d->n);
 	int fd = mkstemp(path);
 	assert_true(fd >= 0 && write(fd, bytes, n) == (ssize_t)n);

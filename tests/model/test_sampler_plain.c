@@ -147,7 +147,7 @@ static void plain_adjust(const struct sampler_params *p, const float *x, uint32_
 		uint32_t times = 0, before = 0;
 		for (uint32_t j = n_prompt; j < n_history; j++) {
 			times += history[j] == history[i];
-			before += history[j] == history[i] && j < i;
+			before += j < i && history[j] == history[i];
 		}
 		if (before > 0 || (uint32_t)history[i] >= n)
 			continue;
