@@ -135,6 +135,8 @@ static void reach(struct matcher *m, uint32_t state, uint32_t then)
 	uint32_t *list = &m->at_state[state];
 
 	for (uint32_t i = *list; i != LINK_NONE; i = m->links[i].next)
+		/* A list begins as LINK_NONE, and has nothing but what was added to it. */
+		/* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult) */
 		if (m->links[i].value == then)
 			return;
 	if (!grow(m, &m->links, &m->links_capacity, m->n_links, sizeof(*m->links)))
