@@ -351,7 +351,7 @@ int backend_cpu_create(
 	if (!cpu)
 		return error_set(err, ENOMEM, "no memory for a back end");
 	*cpu = (struct cpu_backend){
-		.backend = {&cpu_ops, options->kernels->name},
+		.backend = {.ops = &cpu_ops, .variant = options->kernels->name},
 		.kernels = options->kernels,
 		.threads = options->threads,
 		.pin = options->pin,
