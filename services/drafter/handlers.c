@@ -102,7 +102,7 @@ void handlers_update_state(struct handlers *h)
 
 /* Maps a region that is wanted and new. The same region, offered again by a restarted owner, stays
  * mapped. */
-static void attach(struct handlers *h, int which, int fd)
+static int attach(struct handlers *h, int which, int fd)
 {
 	struct region region;
 	struct error err;
@@ -110,42 +110,46 @@ static void attach(struct handlers *h, int which, int fd)
 		wanted[which].writable, &region, &err);
 	h->failed[which] = r < 0;
 	if (r < 0) {
-		log_error("%s: %s", wanted[which].peer, err.text);
-		return;
+		if (!link_brings_again(r))
+			log_error("%s: %s", wanted[which].peer, err.text);
+		return r;
 	}
+	r = broker_keep(h->broker, &region);
 	if (region.header->uid == h->uid[which]) {
 		region_close(&region);
-		return;
+		return r;
 	}
 	h->uid[which] = region.header->uid;
-	broker_keep(h->broker, &region);
 	worker_give(h->worker, (enum worker_region)which, &region);
 	log_info("region %s of %s attached", wanted[which].name, wanted[which].peer);
+	return r;
 }
 
 /* A region that is not used for drafts, such as the KV cache: kept only for its owner's successor.
  */
-static void keep(struct handlers *h, const char *name, int fd)
+static int keep(struct handlers *h, const char *name, int fd)
 {
 	struct region_header header;
 	struct region region;
 	struct error err;
 	if (peers_region_memory(name)) {
-		broker_keep_fd(h->broker, name, fd);
+		int r = broker_keep_fd(h->broker, name, fd);
 		close(fd);
-		return;
+		return r;
 	}
 	ssize_t n = pread(fd, &header, sizeof(header), 0);
 	if (n != (ssize_t)sizeof(header)) {
 		close(fd);
-		return;
+		return 0;
 	}
-	if (region_attach(fd, name, header.layout, REGION_DATA, false, &region, &err) < 0) {
+	int r = region_attach(fd, name, header.layout, REGION_DATA, false, &region, &err);
+	if (r < 0) {
 		log_info("region %s is not kept: %s", name, err.text);
-		return;
+		return 0;
 	}
-	broker_keep(h->broker, &region);
+	r = broker_keep(h->broker, &region);
 	region_close(&region);
+	return r;
 }
 
 /* The drafter draws its tokens with the same arithmetic as the target. */
@@ -179,32 +183,32 @@ static bool is_among(const char *name, const char *const *names, size_t n)
 	return false;
 }
 
-static void on_regions(
+static int on_regions(
 	void *arg, const char *peer, const char *const *names, const int *fds, size_t n)
 {
 	struct handlers *h = arg;
+	int r = 0;
 	for (int i = 0; i < HANDLER_LINKS; i++)
 		if (strcmp(peer, link_peers[i]) == 0)
 			h->up[i] = true;
 	for (size_t i = 0; i < n; i++) {
 		int fd = fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
 		if (fd < 0) {
-			log_error("region %s of %s: %s", names[i], peer, strerror(errno));
-			continue;
+			r = -errno;
+			break;
 		}
 		int which = 0;
 		while (which < WORKER_REGIONS && (strcmp(wanted[which].peer, peer) != 0 ||
 							 strcmp(wanted[which].name, names[i]) != 0))
 			which++;
-		if (which < WORKER_REGIONS)
-			attach(h, which, fd);
-		else
-			keep(h, names[i], fd);
+		int taken = which < WORKER_REGIONS ? attach(h, which, fd) : keep(h, names[i], fd);
+		r = link_brings_again(taken) ? taken : r;
 	}
 	if (strcmp(peer, PEER_VERIFIER) == 0 && !is_among(WEIGHTS_REGION, names, n))
 		give_no_weights(h);
 	broker_keep_only(h->broker, peer, names, n);
 	handlers_update_state(h);
+	return r;
 }
 
 /* Regions stay mapped, but for the weights: the peer's successor takes over the same ones, or brings

@@ -27,15 +27,29 @@ static bool cache_wanted(const struct front *front)
 	       front->config->experts != VERIFIER_EXPERTS_MAPPED;
 }
 
+/* The caller keeps fd. */
+static int own_fd(int fd, const char *name, struct error *err)
+{
+	int own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+
+	return own >= 0 ? own : error_set(err, errno, "region %s: %s", name, strerror(errno));
+}
+
+/* Of two results, one for which the link brings the regions again; 0: neither is such. */
+static int again_of(int rc, int other)
+{
+	return link_brings_again(rc) ? rc : link_brings_again(other) ? other : 0;
+}
+
 /* Makes a writable mapping of our own; the caller keeps fd. */
 static int map(int fd, const char *name, uint32_t layout, size_t payload_min, struct region *out,
 	struct error *err)
 {
-	int own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	int own = own_fd(fd, name, err);
 
-	if (own < 0)
-		return error_set(err, errno, "region %s: %s", name, strerror(errno));
-	return region_attach(own, name, layout, REGION_DATA + payload_min, true, out, err);
+	return own < 0 ? own
+		       : region_attach(
+				 own, name, layout, REGION_DATA + payload_min, true, out, err);
 }
 
 static void say_needs(struct front *front, uint64_t there)
@@ -65,59 +79,65 @@ void links_say_needs(struct front *front)
 }
 
 /* The two regions are of no use without each other. */
-static void got_experts(struct front *front, int fd, int hints_fd)
+static int got_experts(struct front *front, int fd, int hints_fd)
 {
 	struct region region = {.fd = -1}, hints = {.fd = -1};
 	struct error err;
 
 	if (!cache_wanted(front))
-		return;
-	if (map(fd, EXPERTS_REGION, EXPERTS_LAYOUT, sizeof(struct slots_header), &region, &err) !=
-			0 ||
-		map(hints_fd, HINTS_REGION, HINTS_LAYOUT, slots_hints_bytes(), &hints, &err) != 0) {
-		log_error("the expert-cache's regions are not used: %s", err.text);
+		return 0;
+	int rc =
+		map(fd, EXPERTS_REGION, EXPERTS_LAYOUT, sizeof(struct slots_header), &region, &err);
+	if (rc == 0)
+		rc = map(hints_fd, HINTS_REGION, HINTS_LAYOUT, slots_hints_bytes(), &hints, &err);
+	if (rc != 0) {
+		if (!link_brings_again(rc))
+			log_error("the expert-cache's regions are not used: %s", err.text);
 		region_close(&region);
-		return;
+		return rc;
 	}
 	assert(region.header != NULL && hints.header != NULL);
 	uint64_t uid = region.header->uid, hints_uid = hints.header->uid;
+	rc = again_of(broker_keep(front->broker, &region), broker_keep(front->broker, &hints));
 	if (uid == front->experts_uid && hints_uid == front->hints_uid) {
 		region_close(&region);
 		region_close(&hints);
-		return;
+		return rc;
 	}
 	front->experts_uid = uid;
 	front->hints_uid = hints_uid;
-	broker_keep(front->broker, &region);
-	broker_keep(front->broker, &hints);
 	engine_use_experts(front->engine, &region, &hints);
 	log_info("experts come from the expert-cache now");
+	return rc;
 }
 
 /* The slots on the device, and their memory. What does not fit is told again when it does: the two
  * come one after the other. */
-static void got_device(struct front *front, int fd, int memory_fd)
+static int got_device(struct front *front, int fd, int memory_fd)
 {
 	struct region region = {.fd = -1};
 	struct error err;
 
 	if (!cache_wanted(front))
-		return;
-	int own = fcntl(memory_fd, F_DUPFD_CLOEXEC, 3);
-	if (own < 0 || map(fd, DEVICE_REGION, DEVICE_LAYOUT, sizeof(struct device_header), &region,
-			       &err) != 0) {
-		log_error("the device's slots are not used: %s",
-			own < 0 ? strerror(errno) : err.text);
+		return 0;
+	int own = own_fd(memory_fd, DEVICE_MEMORY, &err), rc = own < 0 ? own : 0;
+	if (rc == 0)
+		rc = map(fd, DEVICE_REGION, DEVICE_LAYOUT, sizeof(struct device_header), &region,
+			&err);
+	if (rc != 0) {
+		if (!link_brings_again(rc))
+			log_error("the device's slots are not used: %s", err.text);
 		if (own >= 0)
 			close(own);
-		return;
+		return rc;
 	}
 	assert(region.header != NULL);
-	broker_keep(front->broker, &region);
-	broker_keep_fd(front->broker, DEVICE_MEMORY, own);
+	rc = again_of(broker_keep(front->broker, &region),
+		broker_keep_fd(front->broker, DEVICE_MEMORY, own));
 	kv_change_beside(front, region_payload(&region));
 	engine_use_device(front->engine, &region, own);
 	front->has_device = true;
+	return rc;
 }
 
 /* The expert-cache was started again without a device. */
@@ -131,22 +151,25 @@ static void no_device(struct front *front)
 	kv_change_beside(front, NULL);
 }
 
-static void got_digest(struct front *front, int fd)
+static int got_digest(struct front *front, int fd)
 {
 	struct region region = {.fd = -1};
 	struct error err;
-	int own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	int own = own_fd(fd, DIGEST_REGION, &err);
+	int rc = own < 0 ? own
+			 : region_attach(own, DIGEST_REGION, DIGEST_LAYOUT,
+				   REGION_DATA + sizeof(struct file_digest), false, &region, &err);
 
-	if (own < 0 ||
-		region_attach(own, DIGEST_REGION, DIGEST_LAYOUT,
-			REGION_DATA + sizeof(struct file_digest), false, &region, &err) != 0) {
-		log_notice("the expert-cache's digest of the model is not used: %s",
-			own < 0 ? strerror(errno) : err.text);
-		return;
+	if (rc != 0) {
+		if (!link_brings_again(rc))
+			log_notice(
+				"the expert-cache's digest of the model is not used: %s", err.text);
+		return rc;
 	}
 	assert(region.header != NULL);
-	broker_keep(front->broker, &region);
+	rc = broker_keep(front->broker, &region);
 	proof_give(&front->proof, &region, front->model->gguf);
+	return rc;
 }
 
 void links_needs(struct front *front)
@@ -248,42 +271,47 @@ void links_adopt_hidden(struct front *front)
 	fill_hidden(front, &hidden.shape);
 }
 
-static void got_policy(struct front *front, int fd)
+static int got_policy(struct front *front, int fd)
 {
 	struct region ours = {.fd = -1}, engines = {.fd = -1};
 	struct policy_page *page;
 	struct ring records;
 	struct error err;
+	int rc = map(fd, POLICY_REGION, POLICY_LAYOUT, policy_bytes(), &ours, &err);
 
-	if (map(fd, POLICY_REGION, POLICY_LAYOUT, policy_bytes(), &ours, &err) != 0) {
-		log_error("the policy's region is not used: %s", err.text);
-		return;
+	if (rc != 0) {
+		if (!link_brings_again(rc))
+			log_error("the policy's region is not used: %s", err.text);
+		return rc;
 	}
 	assert(ours.header != NULL);
 	bool known = front->policy_region.header != NULL &&
 		     front->policy_region.header->uid == ours.header->uid;
-	if (known ||
-		policy_attach(region_payload(&ours), ours.bytes - REGION_DATA, &page, &records,
-			&err) != 0 ||
-		map(fd, POLICY_REGION, POLICY_LAYOUT, policy_bytes(), &engines, &err) != 0) {
-		if (!known)
+	if (!known)
+		rc = policy_attach(
+			region_payload(&ours), ours.bytes - REGION_DATA, &page, &records, &err);
+	if (!known && rc == 0)
+		rc = map(fd, POLICY_REGION, POLICY_LAYOUT, policy_bytes(), &engines, &err);
+	if (known || rc != 0) {
+		if (rc != 0 && !link_brings_again(rc))
 			log_error("the policy's region is not used: %s", err.text);
 		region_close(&ours);
-		return;
+		return rc;
 	}
-	broker_keep(front->broker, &ours);
+	rc = broker_keep(front->broker, &ours);
 	if (front->policy_region.header != NULL)
 		region_close(&front->policy_region);
 	front->policy_region = ours;
 	front->policy = page;
 	engine_use_policy(front->engine, &engines);
+	return rc;
 }
 
-static void on_regions(
+static int on_regions(
 	void *arg, const char *peer, const char *const *names, const int *fds, size_t n)
 {
 	struct front *front = arg;
-	int experts = -1, hints = -1, device = -1, memory = -1;
+	int experts = -1, hints = -1, device = -1, memory = -1, rc = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		if (strcmp(peer, PEER_CACHE) == 0 && strcmp(names[i], EXPERTS_REGION) == 0)
@@ -291,22 +319,23 @@ static void on_regions(
 		else if (strcmp(peer, PEER_CACHE) == 0 && strcmp(names[i], HINTS_REGION) == 0)
 			hints = fds[i];
 		else if (strcmp(peer, PEER_CACHE) == 0 && strcmp(names[i], DIGEST_REGION) == 0)
-			got_digest(front, fds[i]);
+			rc = again_of(got_digest(front, fds[i]), rc);
 		else if (strcmp(peer, PEER_CACHE) == 0 && strcmp(names[i], DEVICE_REGION) == 0)
 			device = fds[i];
 		else if (strcmp(peer, PEER_CACHE) == 0 && strcmp(names[i], DEVICE_MEMORY) == 0)
 			memory = fds[i];
 		else if (strcmp(peer, PEER_POLICY) == 0 && strcmp(names[i], POLICY_REGION) == 0)
-			got_policy(front, fds[i]);
+			rc = again_of(got_policy(front, fds[i]), rc);
 	}
 	if (experts >= 0 && hints >= 0)
-		got_experts(front, experts, hints);
+		rc = again_of(got_experts(front, experts, hints), rc);
 	if (device >= 0 && memory >= 0)
-		got_device(front, device, memory);
+		rc = again_of(got_device(front, device, memory), rc);
 	else if (experts >= 0)
 		no_device(front);
 	broker_keep_only(front->broker, peer, names, n);
 	links_state(front);
+	return rc;
 }
 
 static void on_lost(void *arg, const char *peer)

@@ -248,6 +248,8 @@ static void handle_hello(struct connection *connection, const struct hello *hell
 		refuse(connection, reason);
 	} else if (hello->kind == HELLO_RECOVER || hello->kind == HELLO_FORGET) {
 		serve_owner(connection, hello);
+	} else if (hello->kind == HELLO_AGAIN) {
+		refuse(connection, "who asks for regions again has not joined");
 	} else if (!peers_may_connect(hello->name, self)) {
 		snprintf(reason, sizeof reason, "%s may not connect to %s", hello->name, self);
 		refuse(connection, reason);
@@ -271,6 +273,8 @@ static void handle_connection(void *arg)
 		refuse(connection, err.text);
 	else if (code < 0)
 		drop(connection);
+	else if (connection->joined && hello.kind == HELLO_AGAIN)
+		give_offered(connection);
 	else if (connection->joined)
 		refuse(connection, "a second hello on one connection");
 	else
@@ -502,15 +506,15 @@ void broker_offer_fd(struct broker *broker, const char *name, int fd)
 	offer(broker, name, fd, region_read_only(fd));
 }
 
-void broker_keep(struct broker *broker, const struct region *region)
+int broker_keep(struct broker *broker, const struct region *region)
 {
 	char name[LIMIT_NAME];
 
 	region_name(region, name);
-	broker_keep_fd(broker, name, region->fd);
+	return broker_keep_fd(broker, name, region->fd);
 }
 
-void broker_keep_fd(struct broker *broker, const char *name, int of)
+int broker_keep_fd(struct broker *broker, const char *name, int of)
 {
 	struct named_fd *kept;
 	int fd = region_read_only(of);
@@ -518,8 +522,12 @@ void broker_keep_fd(struct broker *broker, const char *name, int of)
 	if (fd < 0)
 		fd = fcntl(of, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0) {
-		log_error("region %s cannot be kept for its owner: %s", name, strerror(errno));
-		return;
+		int code = -errno;
+
+		if (code != -EMFILE && code != -ENFILE)
+			log_error("region %s cannot be kept for its owner: %s", name,
+				strerror(-code));
+		return code;
 	}
 	kept = find_named(broker->kept, broker->n_kept, name);
 	if (kept) {
@@ -530,10 +538,11 @@ void broker_keep_fd(struct broker *broker, const char *name, int of)
 		log_error("region %s cannot be kept for its owner: %d regions are kept already",
 			name, KEPT_MAX);
 		close(fd);
-		return;
+		return -ENOSPC;
 	}
 	snprintf(kept->name, LIMIT_NAME, "%s", name);
 	kept->fd = fd;
+	return 0;
 }
 
 static bool among(const char *const *names, size_t n, const char *name)

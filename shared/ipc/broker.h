@@ -50,10 +50,11 @@ void broker_offer_fd(struct broker *broker, const char *name, int fd);
 void broker_withdraw(struct broker *broker, const char *name);
 /* Keeps a peer's region that this process has mapped, to hand it to the owner's successor on
  * request. Duplicates the descriptor as O_RDONLY; replaces a kept region of the same name. The
- * region is offered to nobody else. A failure is logged. */
-void broker_keep(struct broker *broker, const struct region *region);
+ * region is offered to nobody else. A failure is logged, but for that of a process that may open
+ * no more files: -EMFILE, -ENFILE. */
+int broker_keep(struct broker *broker, const struct region *region);
 /* The same for what broker_offer_fd has given out. */
-void broker_keep_fd(struct broker *broker, const char *name, int fd);
+int broker_keep_fd(struct broker *broker, const char *name, int fd);
 /* Call when the link to `owner` has told which regions it offers: drops all others that are kept
  * for it, which nobody needs any more. */
 void broker_keep_only(struct broker *broker, const char *owner, const char *const *names, size_t n);

@@ -111,8 +111,12 @@ static int receive(
 
 		if ((size_t)got >= sizeof head)
 			memcpy(head, packet, sizeof head);
+		/* The kernel hands over as many as the process may open. */
+		bool no_room = (message.msg_flags & MSG_CTRUNC) && *n_fds < LIMIT_REGIONS;
 		close_all(fds, *n_fds);
 		*n_fds = 0;
+		if (no_room && (size_t)got == bytes)
+			return -EMFILE;
 		if (head[0] == HELLO_MAGIC && head[1] != HELLO_VERSION)
 			return error_set(err, EPROTO, "hello of version %u, this is version %d",
 				head[1], HELLO_VERSION);
@@ -144,7 +148,7 @@ int hello_receive(int socket, struct hello *out, struct error *err)
 	out->name[sizeof out->name - 1] = '\0';
 	out->region[sizeof out->region - 1] = '\0';
 	if (code == 0 && out->kind != HELLO_JOIN && out->kind != HELLO_RECOVER &&
-		out->kind != HELLO_FORGET && out->kind != HELLO_LOOK)
+		out->kind != HELLO_FORGET && out->kind != HELLO_LOOK && out->kind != HELLO_AGAIN)
 		return error_set(err, EPROTO, "hello of unknown kind %u", out->kind);
 	return code;
 }

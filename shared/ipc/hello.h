@@ -23,6 +23,8 @@ enum hello_kind {
 	HELLO_FORGET, /* from the same: stop keeping it; answered with no region */
 	/* from a process that may join but does not: give me this one region, if you offer it */
 	HELLO_LOOK,
+	/* from a peer that has joined: give me your regions once more */
+	HELLO_AGAIN,
 };
 
 struct hello {
@@ -60,7 +62,7 @@ int hello_send(int socket, const void *packet, size_t bytes, const int *fds, siz
 /* Receive one packet of exactly that kind, without waiting. 0; -EAGAIN: nothing came; -ECONNRESET:
  * the other end is gone; -EPROTO with the reason. All strings in *out are terminated. fds: room for
  * LIMIT_REGIONS descriptors; those received are the caller's. The descriptors of a bad packet are
- * closed. */
+ * closed. -EMFILE: this process has no room for the descriptors that came, and got none. */
 int hello_receive(int socket, struct hello *out, struct error *err);
 int hello_answer_receive(int socket, struct hello_answer *out, int *fds, struct error *err);
 

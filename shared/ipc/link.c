@@ -1,10 +1,12 @@
 #include "shared/ipc/link.h"
 
+#include "shared/base/descriptors.h"
 #include "shared/base/log.h"
 #include "shared/ipc/hello.h"
 #include "shared/ipc/peers.h"
 #include "shared/ipc/registry.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -22,9 +24,11 @@ struct link {
 	char path[128];
 	int fd; /* -1: not connected to the broker */
 	int timer; /* 0: none */
+	int again; /* the timer that asks for the regions again; 0: none */
 	uint64_t retry_ns;
 	uint64_t generation; /* of the peer whose broker it connected to */
 	atomic_bool alive; /* connected, and the peer has answered our hello */
+	bool short_of_room; /* for the regions, which was logged */
 	char complaint[256]; /* the last reason for a refusal; logged once, not twice a second */
 };
 
@@ -59,6 +63,9 @@ static void hang_up(struct link *link, bool ends)
 	bool was_alive = atomic_exchange_explicit(&link->alive, false, memory_order_relaxed);
 
 	registry_part(link->daemon, link->peer, 0, ends);
+	if (link->again)
+		daemon_remove_timer(link->daemon, link->again);
+	link->again = 0;
 	if (link->fd >= 0) {
 		daemon_remove_fd(link->daemon, link->fd);
 		close(link->fd);
@@ -94,6 +101,57 @@ static void start_over_refused(struct link *link, const char *reason)
 	start_over(link);
 }
 
+bool link_brings_again(int code)
+{
+	return code == -EMFILE || code == -ENFILE || code == -ENOMEM;
+}
+
+static void ask_later(struct link *link);
+
+static void ask_again(void *arg)
+{
+	struct link *link = arg;
+	struct hello hello;
+
+	daemon_remove_timer(link->daemon, link->again);
+	link->again = 0;
+	hello_init(&hello, HELLO_AGAIN, daemon_name(link->daemon), daemon_generation(link->daemon));
+	/* A connection that has ended is noticed where it is read. */
+	if (hello_send(link->fd, &hello, sizeof hello, NULL, 0) < 0)
+		ask_later(link);
+}
+
+static void ask_later(struct link *link)
+{
+	if (link->again)
+		return;
+	int id = daemon_add_timer(link->daemon, RETRY_NS_MAX, ask_again, link);
+
+	if (id > 0)
+		link->again = id;
+	else
+		log_error("%s: cannot ask for its regions again: %s", link->peer, strerror(-id));
+}
+
+/* Call with the result of taking regions. Those that found no room are asked for again. */
+static void note_room(struct link *link, int code)
+{
+	bool none = link_brings_again(code);
+
+	if (none && !link->short_of_room && code == -EMFILE)
+		log_error("%s: the limit of %llu open files (LimitNOFILE, ulimit -n) leaves no "
+			  "room for its regions: trying again until there is",
+			link->peer, (unsigned long long)descriptors_limit());
+	else if (none && !link->short_of_room)
+		log_error("%s: no room for its regions: %s: trying again until there is",
+			link->peer, strerror(-code));
+	else if (!none && link->short_of_room)
+		log_notice("%s: there is room for its regions now", link->peer);
+	link->short_of_room = none;
+	if (none)
+		ask_later(link);
+}
+
 static void take_regions(struct link *link, const struct hello_answer *answer, int *fds)
 {
 	const char *names[LIMIT_REGIONS];
@@ -105,10 +163,12 @@ static void take_regions(struct link *link, const struct hello_answer *answer, i
 			(unsigned long long)answer->generation);
 	link->retry_ns = RETRY_NS_MIN;
 	link->complaint[0] = '\0';
-	if (link->events.regions)
-		link->events.regions(link->events.arg, link->peer, names, fds, answer->n);
+	int code = link->events.regions ? link->events.regions(link->events.arg, link->peer, names,
+						  fds, answer->n)
+					: 0;
 	for (size_t i = 0; i < answer->n; i++)
 		close(fds[i]);
+	note_room(link, code);
 }
 
 static void handle_packet(void *arg)
@@ -121,6 +181,10 @@ static void handle_packet(void *arg)
 
 	if (code == -EAGAIN)
 		return;
+	if (code == -EMFILE) {
+		note_room(link, code);
+		return;
+	}
 	if (code == 0 && answer.kind == HELLO_REGIONS && strcmp(answer.name, link->peer) == 0) {
 		take_regions(link, &answer, fds);
 		return;

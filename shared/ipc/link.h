@@ -12,10 +12,12 @@ struct link;
 
 struct link_events {
 	/* Gets all regions that the peer offers, after hello and whenever it offers another. The
-	 * callee attaches those that it wants. It must dup an fd to keep it: those of the array are
+	 * callee attaches those that it wants. If it returns -EMFILE, -ENFILE or -ENOMEM, this is
+	 * logged once, and the same comes again every half second until it returns something else;
+	 * what it returns then is not looked at. It must dup an fd to keep it: those of the array are
 	 * closed after the call. Compare the header's uid with that of the mapped region: after a
 	 * restart of its owner the region may be the same and needs no remapping. */
-	void (*regions)(
+	int (*regions)(
 		void *arg, const char *peer, const char *const *names, const int *fds, size_t n);
 	/* The connection to a peer that had answered is gone: usually the peer died or left. Mapped
 	 * regions stay valid. */
@@ -30,5 +32,7 @@ int link_open(struct daemon *daemon, const char *peer, const struct link_events 
 	struct link **out, struct error *err);
 /* For a process that ends: tells the peer so, and closes the link. Calls no event. */
 void link_close(struct link **link);
+/* Whether regions that this error kept from being taken are brought again, as said above. */
+bool link_brings_again(int code);
 /* True while the peer is connected (a relaxed load; a hint). */
 bool link_alive(const struct link *link);

@@ -48,7 +48,7 @@ struct verifier {
 	struct experts_cached *cached;
 };
 
-static void on_regions(
+static int on_regions(
 	void *arg, const char *peer, const char *const *names, const int *fds, size_t n)
 {
 	struct verifier *verifier = arg;
@@ -70,6 +70,7 @@ static void on_regions(
 		*kept = region;
 		pthread_mutex_unlock(&verifier->lock);
 	}
+	return 0;
 }
 
 static bool cache_alive(void *arg)

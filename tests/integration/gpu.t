@@ -3,6 +3,7 @@
 where the CPU goes on, it gives the same bytes. The GPU is emulated."""
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -156,5 +157,18 @@ with Service(TARGET_Q4, sets=[*BOTH, "verifier.prefill_chunk=16", "verifier.sess
     wrong = "\n".join(what for i, r in enumerate(results()) if (what := difference(r, expected[i])))
     tap.ok(not wrong and there and not any(c.returncode for c in changed) and "until those are given back" in service.log_text(),
            "a budget for which there is room only instead of the former: answers go on, with the same bytes",
+           f"{wrong} {slots()} {changed} {service.log_text()[-1500:]}")
+
+    # Other slots come while the verifier may open no more files.
+    pid = service.pid("verifier")
+    limit = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")), limit[1]))
+    changed = service.ctl("knob", "set", "cache.device_budget=50%")
+    told = until(lambda: "leaves no room for its regions" in service.whole_log())
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, limit)
+    back = until(lambda: "verifier: expert-cache: there is room for its regions now" in service.whole_log())
+    wrong = "\n".join(what for i, r in enumerate(service.swarm(asked(12), concurrent=3)) if (what := difference(r, expected[i])))
+    tap.ok(not wrong and not changed.returncode and told and back and service.whole_log().count("leaves no room for its regions") == 1 and
+           service.pid("verifier") == pid and slots() == 96, "slots that found no descriptor free in the verifier come when one is: it says both once",
            f"{wrong} {slots()} {changed} {service.log_text()[-1500:]}")
 tap.done()

@@ -5,6 +5,7 @@
 #include "shared/ipc/peers.h"
 #include "tests/until.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -15,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -28,7 +30,7 @@
 /* What the processes of a test tell the test. */
 struct board {
 	_Atomic int owner_ready, owner_adopted, joined, left, regions, n_regions, lost, alive,
-		offer_more, withdrawn;
+		offer_more, withdrawn, few_files, no_room;
 	_Atomic uint64_t uid, generation, value;
 };
 
@@ -40,6 +42,7 @@ struct process {
 	struct broker *broker;
 	struct link *link;
 	struct region region, second;
+	bool few_files;
 };
 
 static int setup(void **state)
@@ -143,7 +146,36 @@ static void run_owner(void)
 	exit(0);
 }
 
-static void on_regions(
+enum { MANY_FILES = 1000 };
+
+/* Lets this process open n more files. */
+static void limit_files(int n)
+{
+	struct rlimit limit;
+	int next = dup(0);
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		_exit(10);
+	close(next);
+	limit.rlim_cur = (rlim_t)(next + n);
+	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+		_exit(10);
+}
+
+/* 0, or -errno where a descriptor is missing. */
+static int take(struct process *p, const char *name, int from)
+{
+	int fd = dup(from);
+
+	if (fd < 0)
+		return -errno;
+	region_close(&p->region);
+	if (region_attach(fd, name, 1, 0, false, &p->region, NULL) < 0)
+		_exit(8);
+	return broker_keep(p->broker, &p->region);
+}
+
+static int on_regions(
 	void *arg, const char *peer, const char *const *names, const int *fds, size_t n)
 {
 	struct process *p = arg;
@@ -158,10 +190,12 @@ static void on_regions(
 			_exit(9);
 		if (strcmp(names[i], "sessions") != 0)
 			continue;
-		region_close(&p->region);
-		if (region_attach(dup(fds[i]), names[i], 1, 0, false, &p->region, NULL) < 0)
-			_exit(8);
-		broker_keep(p->broker, &p->region);
+		int code = take(p, names[i], fds[i]);
+
+		if (code < 0) {
+			board->no_room++;
+			return code;
+		}
 		board->uid = p->region.header->uid;
 		board->generation = p->region.header->generation;
 		board->value = *(uint64_t *)region_payload(&p->region);
@@ -169,6 +203,7 @@ static void on_regions(
 	broker_keep_only(p->broker, peer, names, n);
 	board->n_regions = (int)n;
 	board->regions++;
+	return 0;
 }
 
 static void on_lost(void *arg, const char *peer)
@@ -183,6 +218,8 @@ static void report_alive(void *arg)
 	struct process *p = arg;
 
 	board->alive = link_alive(p->link);
+	if (p->few_files && board->few_files == 0)
+		limit_files(MANY_FILES);
 }
 
 /* The drafter: takes and keeps what the verifier offers. */
@@ -198,6 +235,9 @@ static void run_peer(void)
 		link_open(p.daemon, PEER_VERIFIER, &events, &p.link, &err) < 0)
 		_exit(9);
 	daemon_add_timer(p.daemon, 2000000, report_alive, &p);
+	p.few_files = board->few_files > 0;
+	if (p.few_files)
+		limit_files(board->few_files - 1);
 	daemon_run(p.daemon);
 	link_close(&p.link);
 	broker_close(&p.broker);
@@ -271,6 +311,36 @@ static void a_region_offered_later_comes_later(void **state)
 	end(peer, SIGTERM);
 	UNTIL(board->left == 1);
 	end(owner, SIGTERM);
+}
+
+/* One descriptor is for the region that comes, and two are for the peer's copies of it. */
+static void a_peer_without_room_for_a_region_gets_it_once_there_is(void **state)
+{
+	enum { ENOUGH = 3 };
+
+	(void)state;
+	for (int n = 0; n <= ENOUGH; n++) {
+		pid_t owner, peer;
+
+		memset(board, 0, sizeof *board);
+		board->few_files = n + 1;
+		owner = spawn(run_owner);
+		UNTIL(board->owner_ready == 1);
+		peer = spawn(run_peer);
+		UNTIL(board->joined == 1);
+		if (n > 0 && n < ENOUGH)
+			UNTIL(board->no_room > 1);
+		if (n < ENOUGH)
+			assert_int_equal(board->regions, 0);
+		board->few_files = 0;
+		UNTIL(board->regions == 1);
+		assert_int_equal(board->value, 41);
+		/* All that over one connection. */
+		assert_int_equal(board->joined, 1);
+		assert_int_equal(board->lost, 0);
+		end(peer, SIGTERM);
+		end(owner, SIGTERM);
+	}
 }
 
 static void a_second_process_of_a_name_is_refused_with_the_pid_of_the_first(void **state)
@@ -640,6 +710,7 @@ int main(void)
 		TEST(a_region_its_owner_offers_no_longer_is_not_kept),
 		TEST(an_owner_has_its_peers_forget_a_region_at_once),
 		TEST(a_region_offered_later_comes_later),
+		TEST(a_peer_without_room_for_a_region_gets_it_once_there_is),
 		TEST(a_second_process_of_a_name_is_refused_with_the_pid_of_the_first),
 		TEST(hellos_that_should_not_be_are_refused_with_the_reason),
 		TEST(the_silent_do_not_keep_peers_out),

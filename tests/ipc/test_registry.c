@@ -115,7 +115,7 @@ static void on_left(void *arg, const char *peer)
 	((struct rig *)arg)->left++;
 }
 
-static void on_regions(
+static int on_regions(
 	void *arg, const char *peer, const char *const *names, const int *fds, size_t n)
 {
 	(void)peer;
@@ -123,6 +123,7 @@ static void on_regions(
 	(void)fds;
 	(void)n;
 	((struct rig *)arg)->regions++;
+	return 0;
 }
 
 static void on_lost(void *arg, const char *peer)

@@ -415,7 +415,7 @@ static inline void drafter_keep(struct drafter *d, const char *want, const char 
 		_exit(4);
 }
 
-static inline void drafter_regions(
+static inline int drafter_regions(
 	void *arg, const char *peer, const char *const *names, const int *fds, size_t n)
 {
 	struct drafter *d = arg;
@@ -426,6 +426,7 @@ static inline void drafter_regions(
 		drafter_keep(d, DRAFT_REGION, names[i], fds[i], DRAFT_LAYOUT, &d->draft);
 		drafter_keep(d, KV_REGION, names[i], fds[i], KV_REGION_LAYOUT, &d->kv);
 	}
+	return 0;
 }
 
 static inline const struct answer *drafter_answer(
