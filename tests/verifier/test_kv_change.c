@@ -177,6 +177,53 @@ static void without_memory_the_former_size_is_made_again(void **state)
 	end();
 }
 
+/* As above, but for the former size there is no memory either. The device is one by name: the cells lie in
+ * the host's memory. */
+static void without_memory_for_any_size_sessions_end_as_device_lost_says(void **state)
+{
+	static const char *const ways[] = {"device_lost=end", "device_lost=cpu"};
+	static const struct backend_device device = {.name = "a device"};
+	const struct rlimit none = {.rlim_max = RLIM_INFINITY};
+	struct rlimit before;
+	struct error err;
+
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+	for (size_t way = 0; way < 2; way++) {
+		bool ends = way == 0;
+
+		need();
+		engine_rig_open(&rig, (const char *const[]){ways[way], "kv_memory=host", NULL});
+		for (uint32_t i = 0; i < RIG_SESSIONS; i++)
+			engine_rig_begin(&rig, i, PROMPT, 0);
+		step(4);
+		rig.backend->device = &device;
+		signal(SIGXFSZ, SIG_IGN);
+		assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+		change = (struct engine_kv_change){.regions = &rig.regions, .config = rig.config};
+		change.config.kv_allocated = 4 * tokens_now();
+		engine_resize_kv(rig.engine, &change);
+		step(1);
+		assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+		assert_true(engine_resized_kv(rig.engine, &change, 0) && change.rc < 0);
+		assert_true(engine_device_lost(rig.engine, &err));
+		assert_memory_equal(err.text, "the KV cache cannot be made again: ", 35);
+		assert_int_equal(rig.engine->n_live, ends ? 0 : RIG_SESSIONS);
+		for (uint32_t i = 0; i < RIG_SESSIONS; i++) {
+			const struct session_page *page = rig.slots[i].page;
+
+			assert_int_equal(journal_state(page) == SESSION_DONE, ends);
+			assert_string_equal(rig.slots[i].usage.message, ends ? err.text : "");
+			assert_true(journal_n_tokens(page) < PROMPT + RIG_TOKENS);
+		}
+		/* Nothing that comes is taken for work. */
+		engine_resize_kv(rig.engine, &change);
+		step(3);
+		rig.backend->device = NULL;
+		engine_rig_close(&rig);
+	}
+}
+
 /* A front beside the engine, which this thread steps. */
 static void front_open(struct backend *backend)
 {
@@ -342,6 +389,7 @@ int main(void)
 		cmocka_unit_test(smaller_and_larger_in_mid_answer_change_no_token),
 		cmocka_unit_test(answers_with_an_expert_budget_are_not_computed_again),
 		cmocka_unit_test(without_memory_the_former_size_is_made_again),
+		cmocka_unit_test(without_memory_for_any_size_sessions_end_as_device_lost_says),
 		cmocka_unit_test(one_change_is_under_way_at_a_time),
 		cmocka_unit_test(on_a_device_a_change_waits_until_experts_give_way),
 	};

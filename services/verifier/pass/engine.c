@@ -567,7 +567,8 @@ int engine_open(struct engine *engine, struct error *err)
 uint32_t engine_step(struct engine *engine)
 {
 	take_commands(engine);
-	if (engine->stop)
+	/* What is lost may be the KV cache, and with it all that settings and passes refer to. */
+	if (engine->stop || atomic_load_explicit(&engine->device_lost, memory_order_relaxed))
 		return 0;
 	take_tuning(engine);
 	engine_take_kv(engine);
@@ -735,7 +736,7 @@ void engine_use_hidden(struct engine *engine, struct region *region)
 
 bool engine_device_lost(struct engine *engine, struct error *err)
 {
-	/* Pairs with the release in pass.c: the reason is there. */
+	/* Pairs with the release in pass_lose_device: the reason is there. */
 	if (!atomic_load_explicit(&engine->device_lost, memory_order_acquire))
 		return false;
 	*err = engine->device_err;

@@ -142,12 +142,11 @@ static void end(struct engine *engine, struct pass *pass)
 	atomic_store_explicit(&engine->iterations_total, engine->iteration, memory_order_relaxed);
 }
 
-/* After a pass that failed because the device is lost. Where the CPU goes on, sessions stay as they
- * are, as if this process had been killed during the pass. */
-static void lose_device(struct engine *engine, const struct error *err)
+void pass_lose_device(struct engine *engine, const struct error *err)
 {
 	log_error("%s", err->text);
-	if (engine->o.config->device_lost == VERIFIER_DEVICE_LOST_END)
+	if (engine->o.config->device_lost == VERIFIER_DEVICE_LOST_END &&
+		engine->o.backend->device != NULL)
 		fail_all(engine, err);
 	engine->device_err = *err;
 	atomic_store_explicit(&engine->device_lost, true, memory_order_release);
@@ -159,8 +158,6 @@ uint32_t pass_run(struct engine *engine)
 	struct pass *pass = &engine->pass;
 	struct error err;
 
-	if (atomic_load_explicit(&engine->device_lost, memory_order_relaxed))
-		return 0;
 	pass->start_ns = clock_ns();
 	pass_sweep(engine, pass);
 	if (gguf_lost(engine->o.model->gguf, &err) != 0)
@@ -179,7 +176,7 @@ uint32_t pass_run(struct engine *engine)
 		pass_masks_draft(engine, pass);
 		pass_report(engine, pass);
 	} else if (rc == -ENODEV) {
-		lose_device(engine, &err);
+		pass_lose_device(engine, &err);
 	} else {
 		fail_all(engine, &err);
 	}

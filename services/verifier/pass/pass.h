@@ -89,6 +89,11 @@ struct pass {
  * nothing to do. */
 uint32_t pass_run(struct engine *engine);
 
+/* The device, or what nothing can be computed without, is lost: no pass runs any more, and the front
+ * hears why. Where the CPU goes on, sessions stay as they are, as if this process had been killed;
+ * with device_lost = end those of a device end with the reason. */
+void pass_lose_device(struct engine *engine, const struct error *err);
+
 /* Before the first step: ends the sessions that are cancelled or out of time, and lets go of those
  * whose pages the front wants back. */
 void pass_sweep(struct engine *engine, const struct pass *pass);

@@ -60,12 +60,10 @@ static int make(struct engine *engine, struct regions *regions,
 }
 
 /* Without a cache this process is of no use. Its successor has the size of the settings. */
-static void give_up(struct engine *engine, const struct error *err)
+static void give_up(struct engine *engine, struct error *err)
 {
-	log_error("the KV cache cannot be made again: %s", err->text);
-	engine->device_err = *err;
-	atomic_store_explicit(&engine->device_lost, true, memory_order_release);
-	engine_wake(engine, true);
+	(void)error_prefix(err, -ENOMEM, "the KV cache cannot be made again");
+	pass_lose_device(engine, err);
 }
 
 static void change(struct engine *engine, struct engine_kv_change *change)
