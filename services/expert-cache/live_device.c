@@ -286,7 +286,8 @@ void live_device_more(struct service *service, const struct cache_config *config
 	struct backend_memory memory;
 	struct error err;
 	const struct device *device = service->device;
-	if (device == NULL || device->slots.n_slots >= device->n_meant)
+	if (device == NULL || device->slots.n_slots >= device->n_meant ||
+		service->backend->ops->failure(service->backend, &err) != 0)
 		return;
 	/* The verifier may not have let go of the former slots yet. */
 	service->backend->ops->memory(service->backend, &memory);

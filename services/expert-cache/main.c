@@ -89,6 +89,13 @@ static void say_reads(const struct reader *reader)
 		reader_depth(reader), reader_piece_bytes(reader) >> 10, rate);
 }
 
+static void go_without(struct service *service, const struct error *why)
+{
+	log_notice("device = %s: experts are kept in memory alone, because %s",
+		service->config.device, why->text);
+	snprintf(service->device_refused, sizeof(service->device_refused), "%.255s", why->text);
+}
+
 /* Without a GPU that can be used experts stay in memory alone, if the setting leaves the choice, or if
  * a predecessor had the GPU: it is lost, and the service goes on. */
 static int open_backend(struct service *service, struct error *err)
@@ -114,9 +121,26 @@ static int open_backend(struct service *service, struct error *err)
 		backend->ops->destroy(backend);
 	if (choice != GPU_CHOICE_AUTO && service->device_fd < 0)
 		return error_set(err, -status, "device = %s: %s", service->config.device, why.text);
-	log_notice("device = %s: experts are kept in memory alone, because %s",
-		service->config.device, why.text);
-	snprintf(service->device_refused, sizeof(service->device_refused), "%.255s", why.text);
+	go_without(service, &why);
+	return 0;
+}
+
+/* A device that is lost while its slots are made is as good as none. */
+static int open_device(struct service *service, struct error *err)
+{
+	struct error why;
+	int status = open_backend(service, err);
+	if (status != 0 || service->backend == NULL)
+		return status;
+	status = live_device_open(service, err);
+	if (status == 0 || service->backend->ops->failure(service->backend, &why) == 0)
+		return status;
+	service->backend->ops->destroy(service->backend);
+	service->backend = NULL;
+	if (service->device_claim >= 0)
+		close(service->device_claim);
+	service->device_claim = -1;
+	go_without(service, &why);
 	return 0;
 }
 
@@ -149,9 +173,7 @@ static int start_cache(
 		&service->quality, service->geometry.n_layers, service->geometry.n_experts, err);
 	if (status != 0)
 		return status;
-	status = open_backend(service, err);
-	if (status == 0 && service->backend != NULL)
-		status = live_device_open(service, err);
+	status = open_device(service, err);
 	if (status != 0)
 		return status;
 	struct transfer_options transfer = live_options(service, &service->config, service->budget);

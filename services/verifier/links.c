@@ -134,6 +134,12 @@ static int got_device(struct front *front, int fd, int memory_fd)
 	assert(region.header != NULL);
 	rc = again_of(broker_keep(front->broker, &region),
 		broker_keep_fd(front->broker, DEVICE_MEMORY, own));
+	/* There is a reason why this process does not use the device, which was said. */
+	if (front->device_refused[0] != '\0') {
+		region_close(&region);
+		close(own);
+		return rc;
+	}
 	kv_change_beside(front, region_payload(&region));
 	engine_use_device(front->engine, &region, own);
 	front->has_device = true;

@@ -393,6 +393,8 @@ static int serve(struct verifier *v, char **argv, const char *runtime_dir)
 	if (rc == 0)
 		rc = start(v, &err);
 	bool stopped = rc == -ECANCELED && daemon_is_stopping(v->daemon);
+	if (rc != 0 && !stopped)
+		rc = device_start_failed(&v->config, v->backend, v->daemon, argv, rc, &err);
 	int status = rc != 0 && !stopped ? die(rc, &err) : EX_OK;
 	if (rc == 0) {
 		log_notice("serving %s: context %lld, %lld thread%s, kernels %s", v->config.model,

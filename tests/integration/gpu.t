@@ -127,6 +127,20 @@ with Service(TARGET_Q4, sets=["verifier.device=simt", "verifier.device_lost=end"
     wrong = difference(result, reference(ids[0][:2], 1, model=TARGET_Q4))
     tap.ok(not wrong and "the emulated GPU" in kernels, "the process manager starts the verifier again, on the device", f"{wrong} {kernels}")
 
+# Lost before anything is computed: while the verifier's weights are placed, and while the expert-cache makes its slots.
+AT_START = {"OUTRIDER_SIMT_LOST_WEIGHTS": "2", "OUTRIDER_SIMT_LOST_COPY": "1", "OUTRIDER_SIMT_LOST_WHY": "uncorrectable ECC error encountered"}
+with Service(TARGET_Q4, sets=["verifier.device=simt", "verifier.kv_memory=host", "expert-cache.device=simt"], env=AT_START) as service:
+    wrong = "\n".join(what for i, r in enumerate(service.swarm(asked(12), concurrent=3)) if (what := difference(r, expected[i])))
+    said = service.whole_log()
+    reason = "because the emulated GPU was lost in a copy: uncorrectable ECC error encountered"
+    tap.ok(not wrong and f"verifier: the CPU computes, {reason}" in said and f"experts are kept in memory alone, {reason}" in said and
+           "set device alike for both" not in said, "lost at the start, the CPU goes on: the same bytes", wrong + said[-1500:])
+with tempfile.TemporaryDirectory() as directory:
+    done = subprocess.run([str(program("outrider-verifier")), "--runtime-dir", directory, "--model", str(TARGET_Q4), "--set", "device=simt",
+                           "--set", "device_lost=end"], capture_output=True, text=True, env={**os.environ, **AT_START})
+    tap.ok(done.returncode == 69 and "uncorrectable ECC error encountered; the verifier cannot start on it" in done.stderr and
+           "set device_lost = cpu, or device = cpu" in done.stderr, "device_lost = end: the reason, and the way out", done)
+
 # The cache's copies fail too. Later the verifier is killed, and its successor has the GPU again, which is lost again. The link is slow, so that
 # passes wait for copies when that happens.
 BOTH = ["verifier.device=simt", "expert-cache.device=simt", "expert-cache.device_budget=50%"]

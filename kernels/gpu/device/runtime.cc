@@ -247,7 +247,7 @@ void runtime_memory(const struct runtime *rt, struct backend_memory *out)
 	*out = {all, left};
 }
 
-/* Notes the first failure of a stream. Most of CUDA's are sticky: nothing runs after them. */
+/* Notes the first failure of a stream, or of a copy of weights. Most of CUDA's are sticky: nothing runs after them. */
 static void note_failure(struct runtime *rt, cudaError_t rc, const char *where)
 {
 	pthread_mutex_lock(&rt->mutex);
@@ -309,7 +309,8 @@ static int copied(
 		if (code != cudaSuccess) {
 			(void)cudaFree(at);
 			at = nullptr;
-			rc = failed(err, code, "weights cannot be copied to the GPU");
+			note_failure(rt, code, "a copy of weights");
+			rc = runtime_failure(rt, err);
 		}
 	}
 	*out = static_cast<unsigned char *>(at);

@@ -26,8 +26,8 @@ struct runtime {
 	uint64_t taken, taken_from; /* by other programs, from this allocation on */
 	std::atomic<uint64_t> allocations;
 	/* At this launch, or this copy, counted from 1, the device is lost; 0: never. */
-	uint64_t lost_at, lost_at_copy;
-	std::atomic<uint64_t> launches, copies;
+	uint64_t lost_at, lost_at_copy, lost_at_weights;
+	std::atomic<uint64_t> launches, copies, weights;
 	std::atomic<const char *> lost_in; /* the kernel, or COPY; null: the device is there */
 };
 /* Before each record of the ring, and of a graph. run null: go on at the ring's beginning. */

@@ -2,8 +2,8 @@
  * as a device must: the emulation ends the process when a step asks for weights that were not placed, or hands their address in the
  * host's memory to a kernel. OUTRIDER_SIMT_MEMORY limits the device's memory (bytes, or with K, M or
  * G); OUTRIDER_SIMT_TAKEN=BYTES[,N] is how much other programs have of it, from the N-th allocation on.
- * OUTRIDER_SIMT_LOST says at which launch the device is lost, OUTRIDER_SIMT_LOST_COPY at which copy, and
- * OUTRIDER_SIMT_LOST_WHY why. OUTRIDER_SIMT_UNFIT says why it cannot be used: no-driver, old-driver, mps,
+ * OUTRIDER_SIMT_LOST says at which launch the device is lost, OUTRIDER_SIMT_LOST_COPY at which copy,
+ * OUTRIDER_SIMT_LOST_WEIGHTS at which of weights, and OUTRIDER_SIMT_LOST_WHY why. OUTRIDER_SIMT_UNFIT says why it cannot be used: no-driver, old-driver, mps,
  * exclusive. OUTRIDER_SIMT_UUID is its UUID; without it nobody knows one. With
  * OUTRIDER_SIMT_EXPORT=refused its memory cannot be exported, and is shared as by CUDA's IPC. */
 #include "kernels/gpu/ipc_note.h"
@@ -86,6 +86,7 @@ int runtime_open(const char *device, unsigned seed, struct runtime **out, const 
 	rt->taken = number_of("OUTRIDER_SIMT_TAKEN", 0, &rt->taken_from);
 	rt->lost_at = number_of("OUTRIDER_SIMT_LOST", 0);
 	rt->lost_at_copy = number_of("OUTRIDER_SIMT_LOST_COPY", 0);
+	rt->lost_at_weights = number_of("OUTRIDER_SIMT_LOST_WEIGHTS", 0);
 	placed_init(&rt->placed);
 	placed_init(&rt->wrapped);
 	*what = "emulated";
@@ -273,7 +274,7 @@ static void unwrap(struct runtime *rt, const struct buffer *buffer)
 	pthread_mutex_unlock(&rt->wrapped.mutex);
 }
 
-/* A copy of weights. Null: there is no memory. */
+/* A copy of weights. Null: there is no memory, or no device any more. */
 static unsigned char *copied(
 	struct runtime *rt, const void *from, size_t bytes, struct error *err, int *rc)
 {
@@ -284,6 +285,14 @@ static unsigned char *copied(
 	if (!at) {
 		uncount(rt, bytes);
 		*rc = error_set(err, ENOMEM, "no memory for %zu bytes of weights", bytes);
+		return nullptr;
+	}
+	if (rt->lost_at_weights != 0 && ++rt->weights == rt->lost_at_weights)
+		rt->lost_in.store(COPY, std::memory_order_release);
+	*rc = runtime_failure(rt, err);
+	if (*rc < 0) {
+		uncount(rt, bytes);
+		free(at);
 		return nullptr;
 	}
 	memcpy(at, from, bytes);

@@ -258,3 +258,22 @@ int device_restart_on_cpu(struct daemon *daemon, const char *why, char **argv)
 {
 	return daemon_run_anew(daemon, LOST, why, argv);
 }
+
+int device_start_failed(const struct verifier_config *config, struct backend *backend,
+	struct daemon *daemon, char **argv, int rc, struct error *err)
+{
+	struct error why;
+
+	if (backend == NULL || backend->ops->failure(backend, &why) == 0)
+		return rc;
+	if (config->device_lost == VERIFIER_DEVICE_LOST_END)
+		return error_set(err, EREMOTEIO,
+			"%s; the verifier cannot start on it, and with device_lost = end it does "
+			"not start on the CPU: set device_lost = cpu, or device = cpu, or use "
+			"another GPU",
+			why.text);
+	log_error("%s", why.text);
+	rc = device_restart_on_cpu(daemon, why.text, argv);
+	return error_set(
+		err, -rc, "%s; the program cannot be run anew: %s", why.text, strerror(-rc));
+}

@@ -46,5 +46,11 @@ int device_open_fast(struct verifier_config *config, const struct model *model,
 int device_open_host(const struct verifier_config *config, const struct backend *device,
 	struct backend **out, struct error *err);
 
+/* After a start that failed with rc and *err. If the device was lost in it, and device_lost = cpu, the
+ * program runs anew on the CPU; with device_lost = end the message becomes the reason and the way out.
+ * Otherwise both stay as they are. backend: NULL if there is none yet. */
+int device_start_failed(const struct verifier_config *config, struct backend *backend,
+	struct daemon *daemon, char **argv, int rc, struct error *err);
+
 /* Where the process starts again because of a lost device: daemon_run_anew, on the CPU. */
 int device_restart_on_cpu(struct daemon *daemon, const char *why, char **argv);
