@@ -328,6 +328,44 @@ static struct device_header *slots_of(uint32_t n_slots, const char *budget)
 	return &header;
 }
 
+static void little_memory(const struct backend *backend, struct backend_memory *out)
+{
+	(void)backend;
+	*out = (struct backend_memory){DEVICE_BYTES, 1000};
+}
+
+/* Between the front's look and the engine's turn. */
+static void what_others_have_filled_leaves_the_cache_as_it_is(void **state)
+{
+	static const struct backend_device device = {.name = "a device"};
+	struct error err = {""};
+
+	(void)state;
+	begin();
+	front_open(rig.backend);
+	step(4);
+	int64_t tokens = tokens_now();
+	assert_int_equal(apply_tokens(tokens + 64, &err), 0);
+	assert_true(front.kv.under_way);
+	rig.backend->device = &device;
+	rig.ops.memory = little_memory;
+	step(1);
+	assert_int_equal(front.kv.change.rc, -ENOMEM);
+	assert_non_null(strstr(front.kv.change.err.text,
+		"a device, which has 0.0 MiB free: it stays at 4864 tokens"));
+	assert_int_equal(sessions_with_pages(), RIG_SESSIONS);
+	kv_change_tick(&front);
+	assert_false(front.kv.under_way);
+	assert_int_equal(front.kv.wanted, 0);
+	assert_int_equal(rig.config.kv_allocated, tokens);
+	assert_int_equal(front.needs.device_kv,
+		kv_size_device_bytes(&rig.config, rig.model, rig.backend, tokens));
+	assert_int_equal(front.needs.device, (32 << 20) + front.needs.device_kv);
+	assert_false(engine_device_lost(rig.engine, &err));
+	rig.backend->device = NULL;
+	front_end();
+}
+
 /* The cells are the CPU's, but the front takes them for cells of the device. */
 static void on_a_device_a_change_waits_until_experts_give_way(void **state)
 {
@@ -391,6 +429,7 @@ int main(void)
 		cmocka_unit_test(without_memory_the_former_size_is_made_again),
 		cmocka_unit_test(without_memory_for_any_size_sessions_end_as_device_lost_says),
 		cmocka_unit_test(one_change_is_under_way_at_a_time),
+		cmocka_unit_test(what_others_have_filled_leaves_the_cache_as_it_is),
 		cmocka_unit_test(on_a_device_a_change_waits_until_experts_give_way),
 	};
 

@@ -162,8 +162,12 @@ static int finish(struct front *front, const struct verifier_config *config, str
 	struct slots_needs host;
 
 	front->kv.under_way = false;
-	if (change->rc != 0)
+	front->kv.wanted = 0;
+	if (change->rc != 0) {
 		*err = change->err;
+		/* What experts have given up for it, they may have back. */
+		say(front, config, front->config->kv_allocated);
+	}
 	/* Also where the former size had to be made again. */
 	if (front->regions->kv.header == NULL)
 		return change->rc;
@@ -173,7 +177,6 @@ static int finish(struct front *front, const struct verifier_config *config, str
 	if (change->rc != 0)
 		return change->rc;
 	front->config->kv_allocated = change->config.kv_allocated;
-	front->kv.wanted = 0;
 	regions_needs(front->regions, front->packed, front->model, &host);
 	front->needs.kv = host.kv;
 	say(front, config, front->config->kv_allocated);
@@ -219,12 +222,8 @@ int kv_change_apply(struct front *front, const struct verifier_config *next, str
 			say(front, next, tokens);
 		return 0;
 	}
-	if (has_room(front, next, tokens)) {
-		rc = resize(front, next, tokens, err);
-		if (rc != 0)
-			front->kv.wanted = 0;
-		return rc;
-	}
+	if (has_room(front, next, tokens))
+		return resize(front, next, tokens, err);
 	front->kv.wanted = tokens;
 	say(front, next, tokens);
 	log_notice("KV cache: %lld tokens, once the expert-cache has given up room for them",
@@ -238,14 +237,20 @@ void kv_change_tick(struct front *front)
 
 	if (front->kv.under_way) {
 		if (engine_resized_kv(front->engine, &front->kv.change, 0) &&
-			finish(front, front->config, &err) != 0) {
-			front->kv.wanted = 0;
+			finish(front, front->config, &err) != 0)
 			log_error("%s", err.text);
-		}
 		return;
 	}
-	if (front->kv.wanted == 0 || !has_room(front, front->config, front->kv.wanted))
+	int64_t wanted = front->kv.wanted;
+	if (wanted == 0 || !has_room(front, front->config, wanted))
 		return;
-	if (resize(front, front->config, front->kv.wanted, &err) != 0)
+	int rc = resize(front, front->config, wanted, &err);
+	if (rc == -EBUSY) {
+		/* Until the answers that stand in its way have ended. */
+		front->kv.wanted = wanted;
+		say(front, front->config, wanted);
 		log_limited(LOG_LEVEL_ERROR, "%s", err.text);
+	} else if (rc != 0) {
+		log_error("%s", err.text);
+	}
 }

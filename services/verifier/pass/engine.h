@@ -173,7 +173,8 @@ void engine_tune(struct engine *engine, struct tuning *tuning);
 /* Makes the KV cache anew in the size of change->config, between two passes. Until it is done the change,
  * which stays the caller's, and its regions belong to the engine. All sessions go on: their tokens are
  * computed again, or read from disk. change->rc: -EBUSY: sessions with an expert budget could not go on;
- * -ENOMEM: there is no memory. The former size is in force then. */
+ * -ENOMEM: there is no memory. The former size is in force then; if it cannot be had again, the engine is
+ * lost (engine_device_lost). */
 void engine_resize_kv(struct engine *engine, struct engine_kv_change *change);
 /* Waits so long; true when it is done. */
 bool engine_resized_kv(struct engine *engine, const struct engine_kv_change *change, uint64_t ns);

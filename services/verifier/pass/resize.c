@@ -1,8 +1,10 @@
 /* Another size for the KV cache while sessions run. */
 #include "services/verifier/pass/engine.h"
+#include "services/verifier/state/kv_size.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/base/plural.h"
+#include "shared/base/units.h"
 
 #include <errno.h>
 #include <string.h>
@@ -59,6 +61,30 @@ static int make(struct engine *engine, struct regions *regions,
 	return rc;
 }
 
+/* Whether the device has room for the next cache in place of the one that there is. Other programs may
+ * have filled it since the change was allowed; once its memory is given back, nothing says that it can be
+ * had again. */
+static int check_room(const struct engine *engine, int64_t now,
+	const struct engine_kv_change *change, struct error *err)
+{
+	const struct engine_options *o = &engine->o;
+	int64_t next = change->config.kv_allocated;
+	uint64_t had = kv_size_device_bytes(&change->config, o->model, o->backend, now);
+	uint64_t wanted = kv_size_device_bytes(&change->config, o->model, o->backend, next);
+	struct backend_memory memory;
+
+	if (wanted <= had)
+		return 0;
+	o->backend->ops->memory(o->backend, &memory);
+	if (wanted - had <= memory.free)
+		return 0;
+	return error_set(err, ENOMEM,
+		"KV cache of %lld tokens (kv_tokens) needs %s more of %s, which has %s free: it "
+		"stays at %lld tokens",
+		(long long)next, UNITS_SIZE(wanted - had), o->backend->device->name,
+		UNITS_SIZE(memory.free), (long long)now);
+}
+
 /* Without a cache this process is of no use. Its successor has the size of the settings. */
 static void give_up(struct engine *engine, struct error *err)
 {
@@ -80,6 +106,9 @@ static void change(struct engine *engine, struct engine_kv_change *change)
 			n, plural(n));
 		return;
 	}
+	change->rc = check_room(engine, (int64_t)pages * KV_PAGE_CELLS, change, &change->err);
+	if (change->rc != 0)
+		return;
 	drop(engine);
 	change->rc = make(engine, change->regions, &change->config, &change->err);
 	if (change->rc == 0) {
