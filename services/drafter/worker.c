@@ -5,6 +5,7 @@
 #include "services/drafter/worker_device.h"
 #include "services/drafter/worker_mail.h"
 #include "services/drafter/worker_skip.h"
+#include "services/knobs/of_device.h"
 #include "shared/base/clock.h"
 #include "shared/base/log.h"
 #include "shared/base/memory.h"
@@ -394,6 +395,8 @@ int worker_init(struct worker *w, const struct drafter_config *config, void (*on
 	head_states_init(&w->states, w->sessions, LIMIT_SESSIONS);
 	if (config->draft[0] == '\0')
 		return 0;
+	if (!worker_device_wanted(w))
+		of_device_say_idle(drafter_config_keys, &w->own, w->own.device);
 	worker_device_open(w);
 	w->own.draft_is_head = draft_is_head(config->draft);
 	if (w->own.draft_is_head && config->method == DRAFT_MODEL)

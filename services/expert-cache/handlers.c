@@ -141,6 +141,7 @@ static int open_knobs(struct service *service, const struct options *options, st
 		.apply = live_apply,
 		.stays = live_stays,
 		.means = live_means,
+		.idle = live_idle,
 		.started = service->budget > 0 ? &service->configured : NULL,
 		.arg = service,
 		.config_path = options->config_path,

@@ -1,6 +1,7 @@
 #include "services/expert-cache/live.h"
 
 #include "services/expert-cache/live_device.h"
+#include "services/knobs/of_device.h"
 
 #include "shared/base/clock.h"
 #include "shared/base/file.h"
@@ -417,6 +418,12 @@ void live_stays(void *arg, const void *config)
 	if (service->geometry.n_total > 0)
 		settings_of(config, &service->store.slots.header->changed);
 	live_device_stays(service, config);
+}
+
+const char *live_idle(void *arg, const struct config_key *key)
+{
+	const struct service *service = arg;
+	return of_device_idle(key, service->backend);
 }
 
 void live_means(void *arg, const struct config_key *key, char *out, size_t bytes)

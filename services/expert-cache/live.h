@@ -42,5 +42,7 @@ int service_profile(
 	const struct service *service, const char *path, uint64_t **out, struct error *err);
 /* arg: struct service. Tells what the auto budget has taken. */
 void live_means(void *arg, const struct config_key *key, char *out, size_t bytes);
+/* arg: struct service. Tells what has no effect without a device. */
+const char *live_idle(void *arg, const struct config_key *key);
 /* arg: struct service; config: the settings that remain when temporary changes have ended. */
 void live_stays(void *arg, const void *config);

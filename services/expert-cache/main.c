@@ -7,6 +7,7 @@
 
 #include "kernels/gpu/backend.h"
 #include "kernels/gpu/choice.h"
+#include "services/knobs/of_device.h"
 #include "shared/base/descriptors.h"
 #include "shared/base/log.h"
 #include "shared/base/options.h"
@@ -104,6 +105,8 @@ static int open_backend(struct service *service, struct error *err)
 	struct backend_gpu_options options = {.seed = 0};
 	struct error why = {.text = ""};
 	int status = gpu_choice_read(service->config.device, &choice, &options.device, err);
+	if (status == 0 && choice == GPU_CHOICE_CPU)
+		of_device_say_idle(cache_config_keys, &service->config, service->config.device);
 	if (status != 0 || choice == GPU_CHOICE_CPU)
 		return status;
 	struct backend *backend = NULL;
@@ -122,6 +125,8 @@ static int open_backend(struct service *service, struct error *err)
 	if (choice != GPU_CHOICE_AUTO && service->device_fd < 0)
 		return error_set(err, -status, "device = %s: %s", service->config.device, why.text);
 	go_without(service, &why);
+	if (choice == GPU_CHOICE_AUTO)
+		of_device_say_idle(cache_config_keys, &service->config, service->config.device);
 	return 0;
 }
 

@@ -3,6 +3,7 @@
 #include "services/verifier/front/front.h"
 #include "services/verifier/front/kv_change.h"
 
+#include "services/knobs/of_device.h"
 #include "shared/base/options.h"
 #include "shared/ipc/daemon_knobs.h"
 
@@ -41,6 +42,13 @@ static int fits(void *arg, const void *next, struct error *err)
 	return verifier_config_fits(next, front->config, front->model, err);
 }
 
+static const char *idle(void *arg, const struct config_key *key)
+{
+	const struct front *front = arg;
+
+	return of_device_idle(key, front->backend->device);
+}
+
 int knobs_open(struct front *front, struct verifier_config *config, const struct options *options,
 	struct error *err)
 {
@@ -52,6 +60,7 @@ int knobs_open(struct front *front, struct verifier_config *config, const struct
 		.fits = fits,
 		.rehearse = rehearse,
 		.apply = apply,
+		.idle = idle,
 		.arg = front,
 		.config_path = options->config_path,
 		.on_command_line = options->on_command_line,

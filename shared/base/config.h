@@ -113,6 +113,8 @@ const char *config_type_name(enum config_type type);
 /* "name", or "section.name". */
 void config_name(const struct config_key *key, char *out, size_t bytes);
 bool config_equal(const struct config_key *key, const void *a, const void *b);
+/* Whether a text, choice, or yes or no is as by default, letter by letter. */
+bool config_is_default(const struct config_key *key, const void *config);
 void config_copy(const struct config_key *key, const void *from, void *to);
 
 /* Writes a commented file with every key, its unit, range and default: this makes config/X.conf. */

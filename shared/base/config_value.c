@@ -199,6 +199,13 @@ bool config_equal(const struct config_key *key, const void *a, const void *b)
 	return key->type == CONFIG_STRING ? strcmp(x, y) == 0 : memcmp(x, y, field_bytes(key)) == 0;
 }
 
+bool config_is_default(const struct config_key *key, const void *config)
+{
+	char value[CONFIG_VALUE_BYTES];
+	config_value(key, config, value, sizeof value);
+	return strcmp(value, key->fallback) == 0;
+}
+
 void config_copy(const struct config_key *key, const void *from, void *to)
 {
 	memcpy((char *)to + key->offset, (const char *)from + key->offset, field_bytes(key));

@@ -47,6 +47,9 @@ struct daemon_knobs {
 	/* Writes what a key's value in force amounts to where the value leaves it to the process
 	 * ("auto"); for other keys sets `out` to "". May be NULL. */
 	void (*means)(void *arg, const struct config_key *key, char *out, size_t bytes);
+	/* Why a key has no effect as this process runs; NULL: it has. Whoever sets it to another value
+	 * than its default is told. May be NULL. */
+	const char *(*idle)(void *arg, const struct config_key *key);
 	void *arg;
 
 	/* The configuration that reset returns to, if config has already changed since the start;

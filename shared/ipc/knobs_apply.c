@@ -90,6 +90,19 @@ static void note_what_stays_stored(struct knobs *knobs, struct knob_outcomes *ou
 	}
 }
 
+/* Of what is in force now, and means something. */
+static void note_what_is_idle(const struct knobs *knobs, struct knob_outcomes *outcomes)
+{
+	const struct daemon_knobs *o = &knobs->o;
+	for (size_t i = 0; i < outcomes->n; i++) {
+		struct knob_outcome *outcome = &outcomes->of[i];
+		const char *why = o->idle ? o->idle(o->arg, outcome->key) : NULL;
+		if (why && !*outcome->note && !outcome->at_start &&
+			!config_is_default(outcome->key, o->config))
+			outcome->note = why;
+	}
+}
+
 /* Writes only the keys that changed: other threads may be reading the keys that cannot change. */
 static void write_config(
 	struct knobs *knobs, const struct knob_outcomes *outcomes, const void *from)
@@ -153,6 +166,8 @@ int knobs_commit(struct knobs *knobs, struct knob_outcomes *outcomes, struct err
 		note_what_comes_later(knobs, outcomes);
 	else if (batch->reset && batch->session == 0)
 		note_what_stays_stored(knobs, outcomes);
+	if (batch->session == 0)
+		note_what_is_idle(knobs, outcomes);
 	knobs->n_changes++;
 	knobs_reverts_replace(knobs, batch, outcomes);
 	knobs_reverts_tell(knobs);

@@ -28,6 +28,9 @@ def check(device, env=None, *more):
 for bad in ("gpu", "cuda:", "cuda:x", "cuda:-1", "simt:0", ""):
     rc, said = check(bad)
     tap.ok(rc == 78 and "allowed are cpu, auto, cuda:N, cuda:GPU-... and simt" in said, f'device = "{bad}" is refused', f"{rc} {said}")
+for more, named in (((), ""), (("--set", "device_lost=cpu"), ""), (("--set", "device_lost=end"), "device_lost")):
+    rc, said = check("cpu", None, *more)
+    tap.ok(rc == 0 and ("no device is used" in said) == (named != "") and said.endswith(named), f"without a device {named or 'nothing'} has no effect", said)
 rc, said = check("simt", {"OUTRIDER_SIMT_MEMORY": "100K"})
 tap.ok(rc == 71 and "the emulated GPU has 0.1 MiB free" in said and "the weights alone do not fit" in said,
        "a device that is too small for the weights is named", f"{rc} {said}")
@@ -89,10 +92,17 @@ if not (BUILD / "outrider-backend-cuda.so").exists():
     tap.ok(done.returncode == 77 and "nothing was checked: outrider-model: " in done.stderr, "gpu-check says that it checks nothing", done.stderr)
 
 ids = prompts(3, longest=24)
-with Service(TARGET_Q4, options=["--device", "auto"]) as service:
+IDLE = "so {} no effect: {}\n"
+with Service(TARGET_Q4, options=["--device", "auto"], sets=["verifier.hybrid=greedy", "verifier.kv_memory=host", "expert-cache.device_budget=50%"]) as service:
     said = service.log_text()
     result = service.swarm([{"tokens": ids[0], "max_tokens": 6, "logits_hash": True}])[0]
     wrong = difference(result, reference(ids[0], 6, model=TARGET_Q4))
+    for who, what in (("verifier", IDLE.format("these settings have", "hybrid, kv_memory")), ("expert-cache", IDLE.format("this setting has", "device_budget"))):
+        tap.ok(said.count(f"{who}: no device is used (device = auto), {what}") == 1 and said.count("no device is used") == 2,
+               f"settings of the {who} that have no effect without one are named", said)
+    answers = [service.ctl("knob", "set", setting).stdout.count("it has no effect, because no device is used")
+               for setting in ("verifier.device_memory=50%", "verifier.device_memory=auto", "cache.device_budget=min", "verifier.prefill_chunk=64")]
+    tap.ok(answers == [1, 0, 1, 0], "and so are those that are changed", answers)
     shown = {p["name"]: (p.get("details") or {}).get("device_refused", "") for p in service.status()}
     tap.ok("device = auto: the CPU computes, because" in said and not wrong, "auto without a GPU: the CPU, and the log says why", said + wrong)
     tap.ok(shown["verifier"] and shown["verifier"] in said and shown["verifier"] == shown["expert-cache"], "and the status", shown)

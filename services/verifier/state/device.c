@@ -5,6 +5,7 @@
 #include "kernels/gpu/backend.h"
 #include "kernels/gpu/choice.h"
 #include "kernels/kernels.h"
+#include "services/knobs/of_device.h"
 #include "services/verifier/state/device_fit.h"
 #include "services/verifier/state/kv_size.h"
 #include "services/verifier/state/pass_limits.h"
@@ -203,6 +204,8 @@ int device_open(struct verifier_config *config, const struct model *model, uint6
 	if (rc != 0)
 		return rc;
 	if (choice == GPU_CHOICE_CPU)
+		of_device_say_idle(verifier_config_keys, config, config->device);
+	if (choice == GPU_CHOICE_CPU)
 		return open_cpu(config, &out->backend, err);
 	if (lost != NULL) {
 		log_notice("the CPU computes, because %s; a restart uses the GPU again", lost);
@@ -212,6 +215,7 @@ int device_open(struct verifier_config *config, const struct model *model, uint6
 	rc = open_gpu(config, model, choice, device, kv_there, runtime_dir, out, &why);
 	if (rc != 0 && choice == GPU_CHOICE_AUTO) {
 		log_notice("device = auto: the CPU computes, because %s", why.text);
+		of_device_say_idle(verifier_config_keys, config, config->device);
 		snprintf(out->refused, sizeof(out->refused), "%.255s", why.text);
 		return open_cpu(config, &out->backend, err);
 	}
