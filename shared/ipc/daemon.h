@@ -96,6 +96,9 @@ void daemon_ready(struct daemon *daemon);
 /* True when a service manager started this process and restarts it; otherwise a person reads its
  * errors at once. */
 bool daemon_has_manager(void);
+/* True when the service manager started this process in place of one that was ready; otherwise it is the
+ * first of its service, as far as anybody knows. */
+bool daemon_succeeds(void);
 /* main calls this when the start has failed with `status` and everything is freed; returns the
  * status to exit with. systemd 252 cannot lengthen its pauses between starts. So under systemd this
  * waits two seconds, or until SIGTERM, before it returns a status whose cause may be temporary. If

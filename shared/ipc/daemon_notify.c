@@ -348,7 +348,7 @@ static void store_ready(struct daemon *daemon)
 
 /* True when the fd store says that a predecessor was ready. A process that ends before it collected
  * the store finds this in its environment. */
-static bool was_ready(void)
+bool daemon_succeeds(void)
 {
 	const char *names = getenv("LISTEN_FDNAMES");
 	char list[1024], *next = list;
@@ -369,7 +369,7 @@ int daemon_start_failed(int status)
 
 	if (status == EX_OK || !daemon_has_manager() || getenv(PEERS_TOGETHER) != NULL)
 		return status;
-	if (status == EX_OSERR && was_ready())
+	if (status == EX_OSERR && daemon_succeeds())
 		status = EX_TEMPFAIL;
 	if (error_status_is_final(status))
 		return status;

@@ -7,6 +7,7 @@
 #include "shared/ipc/knobs_private.h"
 
 #include "shared/base/log.h"
+#include "shared/ipc/daemon.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,17 +44,19 @@ static struct last last_of(const struct knob_journal *journal, const char *name)
 	return (struct last){NULL, NULL};
 }
 
-static const char *why(const struct knob_event *last)
+/* For a process that took another's place, and for one of a service that was started by somebody. */
+static const char *why(const struct knob_event *last, bool successor)
 {
+#define BOTH(text) \
+	(successor ? "the process was started again" text : "the service was started anew" text)
 	if (last->at_start)
-		return "the process was started again, with what was stored for it";
+		return BOTH(", with what was stored for it");
 	if (last->for_ns != 0)
-		return "the process was started again, and a change for a time ends with the "
-		       "process";
+		return BOTH(", and a change for a time ends with the process");
 	if (last->persist || is(last, "restart"))
-		return "the process was started again";
-	return "the process was started again, and a change without --persist ends with the "
-	       "process";
+		return BOTH("");
+	return BOTH(", and a change without --persist ends with the process");
+#undef BOTH
 }
 
 /* True when the knob's value differs from the journal's last one. */
@@ -68,7 +71,7 @@ static bool differs(const struct knobs *knobs, const struct config_key *key, str
 		return false;
 	lost->outcome = (struct knob_outcome){
 		.key = key, .old_value = strdup(last.value), .new_value = strdup(value)};
-	lost->why = why(last.event);
+	lost->why = why(last.event, daemon_succeeds());
 	lost->stored = last.event->at_start;
 	return true;
 }
@@ -83,12 +86,20 @@ static void say(const struct knobs *knobs, const struct lost *lost, size_t n)
 		more += first != NULL;
 		first = first ? first : &lost[i].outcome;
 	}
-	if (first && first->old_value && first->new_value)
+	if (!first || !first->old_value || !first->new_value)
+		return;
+	if (daemon_succeeds())
 		log_notice("%s is %.100s, was %.100s before the process started again%s: changes "
 			   "without --persist end with the process; outriderctl knob history %s "
 			   "shows it",
 			first->key->name, first->new_value, first->old_value,
 			more ? ", and other knobs changed too" : "", knobs->process);
+	else
+		log_notice("the service starts with %s %.100s, and ended with %.100s when it last "
+			   "ran%s: a start goes by the settings, and not by changes without "
+			   "--persist; outriderctl knob history %s shows it",
+			first->key->name, first->new_value, first->old_value,
+			more ? "; other knobs differ too" : "", knobs->process);
 }
 
 void knobs_restarted(struct knobs *knobs)

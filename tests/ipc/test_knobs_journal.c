@@ -107,14 +107,24 @@ static void a_journal_that_does_not_end_stops_no_start(void **state)
 	assert_int_equal(knobs_journal_count(&f->daemon.knobs->journal), 0);
 }
 
-/* The process ends, and another begins with what is configured. */
-static void restart(struct fixture *f)
+/* The process ends, and another begins with what is configured: one that takes its place, as the manager's
+ * store says, or a later one. */
+static void restart_as(struct fixture *f, bool successor)
 {
+	assert_int_equal(successor ? setenv("LISTEN_FDNAMES", "sessions:ready", 1)
+				   : unsetenv("LISTEN_FDNAMES"),
+		0);
 	daemon_knobs_close(&f->daemon);
 	config_defaults(keys, &f->config);
 	assert_int_equal(config_load(f->path, true, keys, &f->config, &f->err), 0);
 	f->running = f->config;
 	open_knobs(f);
+	unsetenv("LISTEN_FDNAMES");
+}
+
+static void restart(struct fixture *f)
+{
+	restart_as(f, true);
 }
 
 static size_t count(const struct fixture *f)
@@ -163,6 +173,12 @@ static void what_ended_with_the_process_is_written_down_once(void **state)
 	restart(f);
 	assert_int_equal(count(f), 11);
 	assert_lost(newest(f, 0), "low", "4", "10");
+	assert_int_equal(set(f, "low=4"), 0);
+	restart_as(f, false);
+	assert_int_equal(count(f), 13);
+	assert_string_equal(newest(f, 0)->reason,
+		"the service was started anew, and a change without --persist ends with the "
+		"process");
 }
 
 static void what_was_stored_for_the_next_start_is_in_force_from_then_on(void **state)
