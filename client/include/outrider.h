@@ -395,11 +395,11 @@ void outrider_model_info_free(struct outrider_model_info **info);
 
 struct outrider_process {
 	const char *name;
-	/* The process that listens, whether it answers or not. 0: there is none, or its number is
+	/* The process that listens or will, whether it answers or not. 0: there is none, or its number is
 	 * not known because it is in another container and does not answer. */
 	uint32_t pid;
-	/* "loading", "ready", "degraded: ..." or "idle: ...". Without an answer: "down" (no process
-	 * listens), "no answer yet" (it has listened for less than 90 s and may be starting) or "no
+	/* "loading", "ready", "degraded: ..." or "idle: ...". Without an answer: "loading" (it runs
+	 * and does not listen yet), "down" (no process listens), "no answer yet" (it has listened for less than 90 s and may be starting) or "no
 	 * answer". */
 	const char *state;
 	uint64_t generation, uptime_ns;

@@ -35,6 +35,7 @@ static int ask(void *zmq, const char *runtime_dir, const char *name, void **sock
 	Outrider__Envelope envelope = OUTRIDER__ENVELOPE__INIT;
 	Outrider__StatusRequest request = OUTRIDER__STATUS_REQUEST__INIT;
 	char endpoint[300];
+	pid_t holder;
 	int code;
 
 	*socket = NULL;
@@ -42,6 +43,10 @@ static int ask(void *zmq, const char *runtime_dir, const char *name, void **sock
 	peers_admin_endpoint(runtime_dir, name, endpoint, sizeof endpoint);
 	/* It makes no sense to wait for a process that is gone. */
 	code = bus_probe(bus_ipc_path(endpoint), SOCK_STREAM, pid);
+	if (code < 0 && peers_runs(runtime_dir, name, &holder)) {
+		*silent = "loading";
+		*pid = (int)holder;
+	}
 	if (code < 0)
 		return code;
 	*silent = peers_starting(bus_ipc_path(endpoint)) ? "no answer yet" : "no answer";

@@ -118,6 +118,8 @@ int main(int argc, char **argv)
 			.watchdog_stall_ns = STALL_NS};
 		r = daemon_create(&daemon, &service.daemon, &err);
 	}
+	if (r == 0)
+		r = broker_claim(service.daemon, &err);
 	if (r == 0) {
 		daemon_set_state(service.daemon, "loading");
 		daemon_progress(service.daemon);

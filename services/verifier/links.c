@@ -451,6 +451,19 @@ bool links_cache_alive(void *arg)
 	return front->cache_link != NULL && link_alive(front->cache_link);
 }
 
+/* Writes after a comma that a peer is not connected: it has not come so far yet, or there is none. */
+static void away(const struct front *front, const char *name, char *out, size_t out_bytes)
+{
+	const struct peer *peer = registry_peer(front->daemon, name);
+	pid_t pid;
+	bool known = peer->standing == PEER_REGISTERED;
+	bool starts = known ? peer->card.state.stage < PEER_STOPPING
+			    : peer->standing != PEER_REFUSED &&
+				      peers_runs(daemon_runtime_dir(front->daemon), name, &pid);
+
+	snprintf(out, out_bytes, starts ? ", the %s is starting" : ", no %s", name);
+}
+
 /* Writes what is wrong with the expert cache, after a comma. */
 static void cache_state(struct front *front, char *out, size_t out_bytes)
 {
@@ -461,21 +474,22 @@ static void cache_state(struct front *front, char *out, size_t out_bytes)
 		return;
 	engine_refusal(front->engine, refusal, sizeof(refusal));
 	if (!links_cache_alive(front))
-		snprintf(out, out_bytes, ", no expert-cache");
+		away(front, PEER_CACHE, out, out_bytes);
 	else if (refusal[0] != '\0')
 		snprintf(out, out_bytes, ", the expert-cache is not used: %s", refusal);
 }
 
 void links_state(struct front *front)
 {
-	char state[sizeof(front->state)], cache[224];
-	const char *drafter = front->drafter_here ? "" : ", no drafter";
-	const char *policy =
-		front->policy_link != NULL && link_alive(front->policy_link) ? "" : ", no policy";
+	char state[sizeof(front->state)], drafter[64] = "", policy[64] = "", cache[224];
 
 	const char *model = front->model_lost ? ", the model file changed: no requests" : "";
 	const char *admits = front->config->admit ? "" : ", no new requests";
 	const char *stage = *model || *admits ? "draining" : "degraded";
+	if (!front->drafter_here)
+		away(front, PEER_DRAFTER, drafter, sizeof(drafter));
+	if (front->policy_link == NULL || !link_alive(front->policy_link))
+		away(front, PEER_POLICY, policy, sizeof(policy));
 	cache_state(front, cache, sizeof(cache));
 	snprintf(state, sizeof(state), "%s%s%s%s%s", model, admits, drafter, cache, policy);
 	if (strcmp(state, front->state) == 0)

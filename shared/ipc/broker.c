@@ -3,6 +3,7 @@
 #include "shared/base/descriptors.h"
 #include "shared/base/lock_file.h"
 #include "shared/base/log.h"
+#include "shared/ipc/daemon_private.h"
 #include "shared/ipc/hello.h"
 #include "shared/ipc/listener.h"
 #include "shared/ipc/peers.h"
@@ -354,20 +355,21 @@ static void handle_accept(void *arg)
 	connection->serial = ++broker->serial;
 }
 
-static int take_lock(struct broker *broker, struct error *err)
+int broker_claim(struct daemon *daemon, struct error *err)
 {
-	const char *name = daemon_name(broker->daemon);
 	char path[300], pid[24] = "unknown";
 	pid_t holder;
 
-	peers_lock_path(daemon_runtime_dir(broker->daemon), name, path, sizeof path);
-	int code = lock_file_take(path, &broker->lock_fd, &holder, err);
+	if (daemon->lock_fd >= 0)
+		return 0;
+	peers_lock_path(daemon->runtime_dir, daemon->name, path, sizeof path);
+	int code = lock_file_take(path, &daemon->lock_fd, &holder, err);
 	if (code != -EWOULDBLOCK)
 		return code;
 	if (holder > 0)
 		snprintf(pid, sizeof pid, "%ld", (long)holder);
-	return error_set(err, EADDRINUSE, "%s already runs in %s: process %s", name,
-		daemon_runtime_dir(broker->daemon), pid);
+	return error_set(err, EADDRINUSE, "%s already runs in %s: process %s", daemon->name,
+		daemon->runtime_dir, pid);
 }
 
 int broker_open(struct daemon *daemon, const struct broker_events *events, struct broker **out,
@@ -388,9 +390,11 @@ int broker_open(struct daemon *daemon, const struct broker_events *events, struc
 		broker->connections[i] = (struct connection){.broker = broker, .fd = -1};
 	peers_socket_path(
 		daemon_runtime_dir(daemon), daemon_name(daemon), broker->path, sizeof broker->path);
-	code = take_lock(broker, err);
+	code = broker_claim(daemon, err);
 	if (code < 0)
 		goto failed;
+	broker->lock_fd = daemon->lock_fd;
+	daemon->lock_fd = -1;
 	broker->activated = daemon_listen_fd(daemon, daemon_name(daemon), &broker->listen_fd) == 0;
 	if (broker->activated)
 		code = fcntl(broker->listen_fd, F_SETFL, O_NONBLOCK) < 0

@@ -23,6 +23,9 @@ struct broker_events {
 	void *arg;
 };
 
+/* For a process that has much to load before broker_open: takes RUNTIME_DIR/self.lock now, so that others
+ * know of it (peers_runs). Errors as broker_open. */
+int broker_claim(struct daemon *daemon, struct error *err);
 /* Takes RUNTIME_DIR/self.lock, held until broker_close or the process's death, so that two
  * processes of one name never run in one directory. Then binds RUNTIME_DIR/self.sock, or takes the
  * listening socket that systemd passed under the name "self". A live process there gives

@@ -219,7 +219,7 @@ int daemon_create(const struct daemon_options *options, struct daemon **out, str
 	if (!daemon)
 		return error_set(
 			err, ENOMEM, "%s: no memory for %zu bytes", options->name, sizeof *daemon);
-	daemon->signal_fd = daemon->wakeup_fd = daemon->start_fd = -1;
+	daemon->signal_fd = daemon->wakeup_fd = daemon->start_fd = daemon->lock_fd = -1;
 	pthread_mutex_init(&daemon->state_lock, NULL);
 	daemon_collect_passed(daemon);
 	daemon->start_ns = daemon->alive_ns = clock_ns();
@@ -267,6 +267,8 @@ void daemon_destroy(struct daemon **daemon)
 		close(d->signal_fd);
 	if (d->wakeup_fd >= 0)
 		close(d->wakeup_fd);
+	if (d->lock_fd >= 0)
+		close(d->lock_fd);
 	daemon_close_passed(d);
 	daemon_close_stored(d);
 	pthread_mutex_destroy(&d->state_lock);

@@ -75,6 +75,7 @@ struct daemon {
 	char runtime_dir[108];
 	uint64_t start_ns; /* also the generation */
 	int signal_fd, wakeup_fd;
+	int lock_fd; /* of broker_claim; -1: broker_open has it, or nobody does */
 	int start_fd; /* of daemon_start.c; -1: its thread does not run */
 	pthread_t start_thread;
 

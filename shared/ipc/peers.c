@@ -1,5 +1,7 @@
 #include "shared/ipc/peers.h"
 
+#include "shared/base/lock_file.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,6 +185,14 @@ void peers_lock_path(const char *runtime_dir, const char *name, char *out, size_
 void peers_socket_path(const char *runtime_dir, const char *name, char *out, size_t out_bytes)
 {
 	snprintf(out, out_bytes, "%s/%s.sock", runtime_dir, name);
+}
+
+bool peers_runs(const char *runtime_dir, const char *name, pid_t *pid)
+{
+	char path[300];
+
+	peers_lock_path(runtime_dir, name, path, sizeof path);
+	return lock_file_held(path, pid);
 }
 
 bool peers_starting(const char *socket_path)

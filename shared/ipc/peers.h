@@ -6,7 +6,7 @@
  * A process listens on RUNTIME_DIR/NAME.sock (regions, liveness: broker.h, link.h) and on
  * ipc://RUNTIME_DIR/NAME.ctl (administrators, and messages of peers: registry.h). The verifier also
  * listens on ipc://RUNTIME_DIR/client (clients). The functions are pure apart from
- * peers_runtime_dir and peers_starting; any thread.
+ * peers_runtime_dir, peers_starting and peers_runs; any thread.
  *
  * The connections, with the regions that each process uses of its peer's. (It gets all regions that
  * the peer offers, and keeps them for the peer's successor.)
@@ -22,6 +22,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #define PEER_VERIFIER "verifier"
 #define PEER_DRAFTER "drafter"
@@ -63,5 +64,8 @@ enum { PEERS_START_S = 90 };
 /* True when the socket at this path is less than PEERS_START_S old: its process may still be
  * starting, which would explain its silence. */
 bool peers_starting(const char *socket_path);
+/* True when a process of this name runs there, which may not listen yet: it holds its lock. *pid: 0 where
+ * that is not known. */
+bool peers_runs(const char *runtime_dir, const char *name, pid_t *pid);
 void peers_admin_endpoint(const char *runtime_dir, const char *name, char *out, size_t out_bytes);
 void peers_client_endpoint(const char *runtime_dir, char *out, size_t out_bytes);

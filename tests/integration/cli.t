@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The command lines against the real service: run, chat, status, outriderctl, the example, the installed files."""
+import fcntl
 import json
 import os
 import re
@@ -624,6 +625,16 @@ def check_away():
             tap.ok(gone.returncode == 69 and "policy was not running for 3 s, although the rest of the service in " in gone.stderr and
                    "is (verifier, drafter, expert-cache)" in gone.stderr and "outrider up" not in gone.stderr,
                    f"{' '.join(words)} says that it alone is away", gone.stderr)
+        def said():
+            states = {p["name"]: p["state"] for p in service.status()}
+            return states["policy"], states["verifier"]
+
+        # What a process has of itself while it loads is its lock.
+        with open(service.runtime / "policy.lock") as lock:
+            tap.ok(until(lambda: said() == ("down", "degraded: no policy")), "the status says that it is down", said())
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            tap.ok(until(lambda: said() == ("loading", "degraded: the policy is starting")), "and that one is starting, once it is", said())
+        tap.ok(until(lambda: said() == ("down", "degraded: no policy")), "and that it is down again", said())
         history = json.loads(service.ctl("knob", "history", "--json").stdout)
         tap.ok(history["silent"] == ["policy"], "and the history whose part is missing", history)
     shutil.rmtree(folder, ignore_errors=True)

@@ -31,10 +31,10 @@ class Process:
 
     name: str
     state: str
-    """"loading", "ready", "degraded: ...", "idle: ..."; of one that does not answer "down" (nobody listens), "no answer yet" (it may
-    be starting) or "no answer"."""
+    """"loading", "ready", "degraded: ...", "idle: ..."; of one that does not answer "loading" (it does not listen yet), "down" (nobody
+    listens), "no answer yet" (it may be starting) or "no answer"."""
     pid: int = 0
-    """Who listens, whether it answers or not; 0: nobody, or it is not known."""
+    """Who listens or will, whether it answers or not; 0: nobody, or it is not known."""
     answers: bool = False
     """False: nothing is known but name, pid and state."""
     generation: int = 0
@@ -118,7 +118,7 @@ def _process_of(name: str) -> str:
 
 def status(runtime_dir: str | os.PathLike[str] | None = None, timeout: float = 1.0) -> Status:
     """Asks every process at once, and the gateway where one runs, within so many seconds. One that does not answer is "down",
-    "no answer" or "no answer yet"; that is no error."""
+    "loading", "no answer" or "no answer yet"; that is no error."""
     try:
         directory = _runtime.runtime_dir(runtime_dir)
     except Unavailable:  # no directory is no service, which is an answer too
@@ -130,8 +130,9 @@ def status(runtime_dir: str | os.PathLike[str] | None = None, timeout: float = 1
         for name in _runtime.processes(directory):
             path = f"{directory}/{name}.ctl"
             pid = _runtime.listener(path)
-            processes[name] = Process(name, "down")
             if pid is None:
+                loads = _runtime.holder(f"{directory}/{name}.lock")
+                processes[name] = Process(name, "down") if loads is None else Process(name, "loading", loads)
                 continue
             processes[name] = Process(name, "no answer yet" if _runtime.is_starting(path) else "no answer", pid)
             socket = open_socket(context, f"ipc://{path}")

@@ -1,5 +1,6 @@
 """The service's directory of sockets, who listens there, and time that does not count while this machine stood still."""
 import errno
+import fcntl
 import os
 import socket
 import stat
@@ -71,6 +72,20 @@ def listener(path: str) -> int | None:
             return max(0, int(struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]))
         except OSError:
             return 0
+
+
+def holder(path: str) -> int | None:
+    """The pid of who holds this file locked, 0 where it does not say; None: nobody."""
+    try:
+        with open(path, encoding="ascii") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                pid = file.read(32).strip()
+                return int(pid) if pid.isdigit() else 0
+    except OSError:
+        pass
+    return None
 
 
 def processes(directory: str) -> tuple[str, ...]:
