@@ -5,6 +5,7 @@
 #include "client/include/outrider.h"
 
 #include "kernels/gpu/choice.h"
+#include "services/verifier/state/kv_size.h"
 #include "shared/base/options.h"
 #include "shared/ipc/peers.h"
 #include "shared/model/gguf/gguf_guard.h"
@@ -35,6 +36,11 @@ static void usage(FILE *to)
 	      "                      into its memory. auto, the default, is the first GPU, if it "
 	      "can\n"
 	      "                      be used\n"
+	      "  --device-memory M   with --model: the most of the GPU's memory that the service "
+	      "takes,\n"
+	      "                      as for `outrider up`: auto (the default: all but a 16th), "
+	      "50%,\n"
+	      "                      12G\n"
 	      "  --prefix-dir DIR    pages of the KV cache are to be kept there\n"
 	      "  --write DIR         write the recommended settings to DIR/verifier.conf and so "
 	      "on\n"
@@ -48,6 +54,7 @@ static const struct option flags[] = {
 	{"model", required_argument, NULL, 'm'},
 	{"draft", required_argument, NULL, 'd'},
 	{"device", required_argument, NULL, 'D'},
+	{"device-memory", required_argument, NULL, 'M'},
 	{"prefix-dir", required_argument, NULL, 'p'},
 	{"write", required_argument, NULL, 'w'},
 	{"force", no_argument, NULL, 'F'},
@@ -70,6 +77,16 @@ static int take_device(struct doctor *doctor)
 		       : cli_fail(EX_USAGE, "doctor: --%s", err.text);
 }
 
+static int take_device_memory(struct doctor *doctor)
+{
+	struct error err = {""};
+
+	doctor->device_memory = optarg;
+	return kv_size_read("--device-memory", optarg, &err) == 0
+		       ? 0
+		       : cli_fail(EX_USAGE, "doctor: %s", err.text);
+}
+
 /* INT32_MAX: the flag is not one of ours. */
 static int take_flag(struct doctor *doctor, struct doctor_options *options, int flag)
 {
@@ -82,6 +99,8 @@ static int take_flag(struct doctor *doctor, struct doctor_options *options, int 
 		return 0;
 	case 'D':
 		return take_device(doctor);
+	case 'M':
+		return take_device_memory(doctor);
 	case 'p':
 		doctor->prefix_dir = optarg;
 		return 0;
@@ -117,6 +136,8 @@ static int check(
 	/* auto is what it is without the flag. */
 	if (doctor->device && strcmp(doctor->device, "auto") != 0 && !doctor->model_path)
 		return cli_fail(EX_USAGE, "doctor: --device needs --model FILE");
+	if (doctor->device_memory && !doctor->model_path)
+		return cli_fail(EX_USAGE, "doctor: --device-memory needs --model FILE");
 	if (doctor->prefix_dir && !doctor->model_path)
 		return cli_fail(EX_USAGE, "doctor: --prefix-dir needs --model FILE");
 	if (doctor->prefix_dir && doctor->prefix_dir[0] != '/')

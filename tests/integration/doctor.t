@@ -81,6 +81,7 @@ tap.ok(device["runs"] and device["experts_fit"] == device["experts"] == info["mo
        device["would_fit"] is None and finding(report, "device")["level"] == "ok", "a large device holds all experts", device)
 tap.ok(all(device["settings"][key] == report["settings"][key] for key in ("sessions_max", "context")),
        "with the settings that are recommended", (device, report["settings"]))
+device_fit_bytes = device["experts_fit_bytes"]
 HALF = {"OUTRIDER_SIMT_MEMORY": str((taken + device["experts_fit_bytes"] // 2) * 16 // 15 + 4096)}
 code, report = doctor_json("--model", TARGET, "--device", "simt", env=HALF)
 half, words = report["device"], finding(report, "device")
@@ -102,6 +103,20 @@ def verifier(settings):
 
 refused, accepted = verifier(device["settings"]), verifier(fits or {})
 tap.ok(refused.returncode == 71 and accepted.returncode == 0, "the verifier agrees", (refused.stderr, accepted.stderr))
+share = f"{taken + device_fit_bytes // 4}"
+code, report = doctor_json("--model", TARGET, "--device", "simt", "--device-memory", share, env=HALF)
+quarter, words = report["device"], finding(report, "device")
+tap.ok(code == 0 and quarter["limit_bytes"] == int(share) < half["limit_bytes"] and quarter["memory_bytes"] == half["memory_bytes"] and
+       quarter["experts_fit"] == quarter["experts"] // 4 and "device_memory allows" in words["text"],
+       "--device-memory: what fits into that part of it", (quarter, words))
+code, report = doctor_json("--model", TARGET, "--device", "simt", "--device-memory", str(taken // 2))
+device, words = report["device"], finding(report, "device")
+sets = [word for key, value in (device["would_fit"] or {}).items() for word in ("--set", f"{key}={value}")]
+accepted = run(program("outrider-verifier"), "-n", "--model", TARGET, "--set", "device=simt", "--set", f"device_memory={taken // 2}", *sets)
+tap.ok(code == 1 and sets and words["level"] == "problem" and accepted.returncode == 0, "and which settings would fit into it, as the verifier says too",
+       (device, words, accepted.stderr))
+code, report = doctor_json("--model", TARGET, "--device", "simt", "--device-memory", "100K")
+tap.ok(code == 1 and "set a larger device_memory" in finding(report, "device")["todo"], "or that none would", finding(report, "device"))
 code, report = doctor_json("--model", TARGET, "--device", "cuda:99", "--prefix-dir", "/pages")
 tap.ok(code == 1 and report["device"] is None and finding(report, "device")["level"] == "problem", "a device that is not there is a problem",
        report["findings"])
@@ -113,6 +128,9 @@ tap.ok(buffers > 0 and report["settings"]["least_bytes"] == least + buffers, "th
 with Service(TARGET, sets=["verifier.device=simt", "expert-cache.device=simt"], env=HALF) as service:
     tap.ok(until(lambda: service.ctl_json("cache", "stats")["device"]["slots"] == half["experts_fit"]),
            "the device has the experts that were planned", (half, service.ctl_json("cache", "stats")["device"]))
+    service.ctl("cache", "set", f"device_memory={share}")
+    tap.ok(until(lambda: service.ctl_json("cache", "stats")["device"]["slots"] == quarter["experts_fit"]),
+           "and with --device-memory", (quarter, service.ctl_json("cache", "stats")["device"]))
     stats = service.ctl_json("cache", "stats")
     words = json.dumps(stats)
     experts = report["settings"]["experts_bytes"]
@@ -126,7 +144,8 @@ settings = HERE / "new" / "settings"
 wrote = doctor("--model", TARGET, "--write", settings)
 tap.ok(wrote.returncode == 66 and "new/settings" in wrote.stderr, "a directory above the one to write to is not made", wrote.stderr)
 settings = HERE / "settings"
-wrote = doctor("--model", os.path.relpath(TARGET), "--draft", DRAFT, "--device", "cpu", "--prefix-dir", HERE / "pages", "--write", settings)
+wrote = doctor("--model", os.path.relpath(TARGET), "--draft", DRAFT, "--device", "cpu", "--device-memory", "50%", "--prefix-dir",
+               HERE / "pages", "--write", settings)
 FILES = {"verifier": "verifier", "expert-cache": "expert-cache", "drafter": "drafter", "policy": "policy"}
 tap.ok(wrote.returncode == 0 and {p.name for p in settings.iterdir()} == {f"{f}.conf" for f in FILES}, "four files are written",
        wrote.stderr)
@@ -137,6 +156,8 @@ tap.ok(f"model = {TARGET.resolve()}" in (settings / "verifier.conf").read_text()
        (settings / "verifier.conf").read_text())
 tap.ok(all("\ndevice = cpu\n" in (settings / f"{name}.conf").read_text() for name in ("verifier", "expert-cache", "drafter")),
        "they name what computes", (settings / "verifier.conf").read_text())
+tap.ok("  device        cpu\n  device_memory 50%\n" in wrote.stdout and "\ndevice_memory = 50%\n" in (settings / "verifier.conf").read_text(), "and how much of its memory the service takes",
+       (settings / "verifier.conf").read_text())
 with Service(TARGET, options=("--config-dir", settings)) as service:
     knobs = json.dumps(service.ctl_json("knob", "list"))
     answer = run(program("outrider"), "run", "--runtime-dir", service.runtime, "--max-tokens", 4, "Hello")
@@ -186,6 +207,8 @@ tap.ok(refused.returncode == 1 and not (HERE / "other").exists() and "nothing is
 for what, words, arguments in (("a draft without a model", "--draft needs --model", ("--draft", TARGET)),
                                ("--write without a model", "--write needs --model", ("--write", HERE)),
                                ("a device without a model", "--device needs --model", ("--device", "simt")),
+                               ("a part of a device's memory without a model", "--device-memory needs --model", ("--device-memory", "1G")),
+                               ("a wrong part of it", "--device-memory: 101% is not allowed", ("--model", TARGET, "--device-memory", "101%")),
                                ("a wrong device", "allowed are cpu, auto", ("--model", TARGET, "--device", "gpu")),
                                ("a directory that is not named from the root on", "from the root on",
                                 ("--model", TARGET, "--prefix-dir", "pages")),

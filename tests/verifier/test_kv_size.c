@@ -195,6 +195,7 @@ static void what_is_no_size_is_refused_by_name(void **state)
 	static const char *const wrong[] = {"", "0", "0%", "-1", "-5%", "101%", "100.1%", "much",
 		"12X", "5 %", "nan", "inf", "1e30", "%", "G"};
 	struct verifier_config config;
+	struct error err = {""};
 	char text[64];
 
 	(void)state;
@@ -204,6 +205,9 @@ static void what_is_no_size_is_refused_by_name(void **state)
 		snprintf(text, sizeof(text), "device_memory=%s", wrong[i]);
 		config_of((const char *const[]){text, NULL}, &config);
 		assert_int_equal(kv_size_limit(&config, device), 0);
+		/* Where the CPU computes too. */
+		assert_int_equal(verifier_config_check(&config, &err), -EINVAL);
+		assert_non_null(strstr(err.text, "device_memory"));
 	}
 }
 

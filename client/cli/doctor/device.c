@@ -29,15 +29,15 @@ static int open_device(const char *text, struct backend **out, struct error *err
 }
 
 /* The verifier's settings as it has them once it has opened the device. */
-static int settings(const char *device, const struct model *model, int64_t sessions,
-	int64_t context, const struct backend *backend, struct verifier_config *out,
-	struct error *err)
+static int settings(const struct device_wants *wants, const struct model *model,
+	const struct backend *backend, struct verifier_config *out, struct error *err)
 {
 	config_defaults(verifier_config_keys, out);
 	snprintf(out->model, sizeof(out->model), "%.1023s", gguf_path(model->gguf));
-	snprintf(out->device, sizeof(out->device), "%.63s", device);
-	out->sessions_max = sessions;
-	out->context = context;
+	snprintf(out->device, sizeof(out->device), "%.63s", wants->device);
+	snprintf(out->device_memory, sizeof(out->device_memory), "%.31s", wants->memory);
+	out->sessions_max = wants->sessions;
+	out->context = wants->context;
 	int rc = verifier_config_resolve(out, err);
 	if (rc == 0)
 		rc = verifier_config_fit(out, model, err);
@@ -51,7 +51,7 @@ static uint64_t plan_experts(
 	const struct facts *facts, const struct device_share *share, struct device_plan *out)
 {
 	struct slots_geometry geometry;
-	uint64_t room = share->memory - share->reserve;
+	uint64_t room = share->limit;
 
 	device_geometry(facts->geometry, &geometry);
 	out->experts = geometry.n_total;
@@ -67,37 +67,42 @@ static void find(const struct facts *facts, const struct verifier_config *config
 {
 	const struct model *model = facts->model;
 	uint64_t needs = resources_device(config, model, NULL, backend);
+	uint64_t limit = kv_size_limit(config, backend);
 	struct backend_memory memory;
 	struct device_share share;
 
 	backend->ops->memory(backend, &memory);
 	device_share_find(backend, &memory, needs, 0, 0, 0, &share);
+	device_share_limit(&share, limit);
 	out->bytes = memory.bytes;
 	out->free = memory.free;
+	out->limit = share.limit;
+	out->limited = limit != 0;
 	snprintf(out->name, sizeof(out->name), "%.95s", share.name);
 	out->extent = device_extent_of(config);
 	out->weights = model_place_bytes(model);
 	out->passes = device_pass_bytes(config, model, backend, &out->extent);
 	out->kv = device_cells_bytes(config, model, backend, &out->extent);
 	out->spare = needs - out->weights - out->passes - out->kv;
-	uint64_t room = facts->experts > 0 ? plan_experts(facts, &share, out) : memory.free;
+	uint64_t dense = limit != 0 && limit < memory.free ? limit : memory.free;
+	uint64_t room = facts->experts > 0 ? plan_experts(facts, &share, out) : dense;
 	out->runs = needs <= room;
 	out->less_runs =
 		!out->runs && device_fit(config, model, backend,
 				      saturate_sub(room, out->weights + out->spare), &out->less);
 }
 
-int device_plan_make(const char *device, const struct facts *facts, int64_t sessions,
-	int64_t context, struct device_plan *out, struct error *err)
+int device_plan_make(const struct device_wants *wants, const struct facts *facts,
+	struct device_plan *out, struct error *err)
 {
 	struct verifier_config *config = calloc(1, sizeof(*config));
 	struct backend *backend = NULL;
-	int rc = config ? open_device(device, &backend, err)
+	int rc = config ? open_device(wants->device, &backend, err)
 			: error_set(err, ENOMEM, "no memory for settings");
 
 	*out = (struct device_plan){0};
 	if (rc == 0 && backend != NULL)
-		rc = settings(device, facts->model, sessions, context, backend, config, err);
+		rc = settings(wants, facts->model, backend, config, err);
 	if (rc == 0 && backend != NULL) {
 		find(facts, config, backend, out);
 		rc = 1;

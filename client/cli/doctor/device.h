@@ -12,6 +12,8 @@
 struct device_plan {
 	char name[96]; /* of the device */
 	uint64_t bytes, free; /* of its memory */
+	uint64_t limit; /* of it, for the whole service */
+	bool limited; /* by device_memory */
 	/* What the verifier takes: the weights that every token uses, buffers of the passes, the KV
 	 * cache, and spare slots for experts. */
 	uint64_t weights, passes, kv, spare;
@@ -24,9 +26,14 @@ struct device_plan {
 	struct device_extent less;
 };
 
-/* What the setting `device` means, as in services/knobs: opens the device, looks, and closes it. A
- * service has it, with `sessions` sessions of at most `context` tokens, and the defaults. 1: *out is
- * filled; 0: the CPU computes, by the setting (auto: because there is no device that can be used).
+/* The settings of the service that is planned; the others are the defaults. */
+struct device_wants {
+	const char *device,
+		*memory; /* the settings device and device_memory, as in services/knobs */
+	int64_t sessions, context; /* so many sessions of at most so many tokens */
+};
+
+/* Opens the device that is wanted, looks, and closes it. 1: *out is filled; 0: the CPU computes, by the setting (auto: because there is no device that can be used).
  * -errno: there is no such device, with the reason. */
-int device_plan_make(const char *device, const struct facts *facts, int64_t sessions,
-	int64_t context, struct device_plan *out, struct error *err);
+int device_plan_make(const struct device_wants *wants, const struct facts *facts,
+	struct device_plan *out, struct error *err);

@@ -8,17 +8,19 @@
 /* The device, and what the verifier takes of it. */
 static void describe_device(const struct device_plan *p, char *out, size_t out_bytes)
 {
-	char spare[48] = "";
+	char spare[64] = "", limit[64] = "";
 
 	if (p->spare > 0)
-		snprintf(spare, sizeof(spare), ", spare slots %s", UNITS_SIZE(p->spare));
+		snprintf(
+			spare, sizeof(spare), ", spare slots for experts %s", UNITS_SIZE(p->spare));
+	if (p->limited)
+		snprintf(limit, sizeof(limit), "; device_memory allows %s", UNITS_SIZE(p->limit));
 	snprintf(out, out_bytes,
-		"%s: %s, of which %s are free; sessions_max = %lld and context = %lld take: "
-		"weights "
-		"%s, passes %s, KV cache %s%s",
-		p->name, UNITS_SIZE(p->bytes), UNITS_SIZE(p->free), (long long)p->extent.sessions,
-		(long long)p->extent.context, UNITS_SIZE(p->weights), UNITS_SIZE(p->passes),
-		UNITS_SIZE(p->kv), spare);
+		"%s: %s, of which %s are free%s; with sessions_max = %lld and context = %lld the "
+		"weights take %s, passes %s, the KV cache %s%s",
+		p->name, UNITS_SIZE(p->bytes), UNITS_SIZE(p->free), limit,
+		(long long)p->extent.sessions, (long long)p->extent.context, UNITS_SIZE(p->weights),
+		UNITS_SIZE(p->passes), UNITS_SIZE(p->kv), spare);
 }
 
 /* Whether a service ends if the device has too little memory: with auto the CPU computes instead. */
@@ -33,25 +35,31 @@ static void say_too_little(struct doctor *d, const char *takes)
 	char text[DEVICE_FIT_TEXT], experts[64] = "";
 
 	if (p->least > 0)
-		snprintf(experts, sizeof(experts), ", with the fewest experts (%u)", p->least);
+		snprintf(experts, sizeof(experts), " beside the fewest experts (%u)", p->least);
 	struct finding *finding =
 		finding_add(&d->findings, "device", must_fit(d) ? FINDING_PROBLEM : FINDING_ADVICE,
-			"%s: that does not fit%s", takes, experts);
+			"%s; that does not fit%s", takes, experts);
 	if (p->less_runs)
 		finding_todo(
 			finding, "these settings would fit: %s", device_fit_text(&p->less, text));
 	else
 		finding_todo(finding,
-			"set device = cpu: not even one session with a short context would fit");
+			"%sset device = cpu: not even one session with a short context would fit",
+			p->limited ? "set a larger device_memory, or " : "");
 }
 
 void doctor_judge_device(struct doctor *d)
 {
 	const struct device_plan *p = &d->on_device;
 	struct error err = {""};
-	char takes[384];
-	int rc = device_plan_make(d->device ? d->device : "auto", &d->model, d->plan.sessions,
-		d->plan.context, &d->on_device, &err);
+	char takes[448];
+	const struct device_wants wants = {
+		.device = d->device ? d->device : "auto",
+		.memory = d->device_memory ? d->device_memory : "auto",
+		.sessions = d->plan.sessions,
+		.context = d->plan.context,
+	};
+	int rc = device_plan_make(&wants, &d->model, &d->on_device, &err);
 
 	if (rc < 0)
 		finding_todo(finding_add(&d->findings, "device", FINDING_PROBLEM, "%s", err.text),
@@ -65,12 +73,12 @@ void doctor_judge_device(struct doctor *d)
 		return;
 	}
 	if (p->experts == 0) {
-		finding_add(&d->findings, "device", FINDING_OK, "%s: everything fits", takes);
+		finding_add(&d->findings, "device", FINDING_OK, "%s; everything fits", takes);
 		return;
 	}
 	struct finding *finding = finding_add(&d->findings, "device",
 		p->fit < p->experts ? FINDING_ADVICE : FINDING_OK,
-		"%s: beside that %u of %u experts fit (%.0f %%, %s)", takes, p->fit, p->experts,
+		"%s; beside that, %u of %u experts fit (%.0f %%, %s)", takes, p->fit, p->experts,
 		100.0 * p->fit / p->experts, UNITS_SIZE(p->fit_bytes));
 	if (p->fit < p->experts)
 		finding_todo(finding,

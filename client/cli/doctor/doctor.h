@@ -24,6 +24,7 @@ struct doctor {
 	struct findings findings;
 	const char *model_path, *draft_path; /* as they were given, or NULL */
 	const char *device; /* the same; NULL: auto, and nothing is written of it */
+	const char *device_memory; /* the most of the device's memory, likewise */
 	const char *prefix_dir; /* or NULL */
 	bool has_model, has_draft; /* they could be opened */
 	bool is_head; /* the draft is an EAGLE-3 head for the model, so it has no facts */

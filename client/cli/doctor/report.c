@@ -68,24 +68,28 @@ static void print_settings(const struct doctor *d, FILE *to)
 
 	fprintf(to,
 		"\nSettings\n"
-		"  threads      0 (%u: one per core within the CPU time)\n"
-		"  context      %u%s\n"
-		"  sessions_max %lld\n",
+		"  threads       0 (%u: one per core within the CPU time)\n"
+		"  context       %u%s\n"
+		"  sessions_max  %lld\n",
 		d->machine.cpus.threads, p->context, p->smaller ? " (more would not fit)" : "",
 		(long long)p->sessions);
 	if (p->all && p->context_most > p->context)
 		fprintf(to,
-			"               (all experts still fit with one session of up to %u "
+			"                (all experts still fit with one session of up to %u "
 			"tokens)\n",
 			p->context_most);
 	if (d->model.experts)
-		fprintf(to, "  budget       auto (%s, %.0f %% of the experts)\n",
+		fprintf(to, "  budget        auto (%s, %.0f %% of the experts)\n",
 			UNITS_SIZE(p->budget_bytes), 100 * p->share);
+	if (d->device)
+		fprintf(to, "  device        %s\n", d->device);
+	if (d->device_memory)
+		fprintf(to, "  device_memory %s\n", d->device_memory);
 	if (d->prefix_dir)
-		fprintf(to, "  prefix_dir   %s (its buffers take %s)\n", d->prefix_dir,
+		fprintf(to, "  prefix_dir    %s (its buffers take %s)\n", d->prefix_dir,
 			UNITS_SIZE(p->disk_bytes));
-	fputs("  policy       yield (it measures what drafts cost and bring, and sets K)\n", to);
-	fprintf(to, "  draft        %s\n",
+	fputs("  policy        yield (it measures what drafts cost and bring, and sets K)\n", to);
+	fprintf(to, "  draft         %s\n",
 		d->has_draft || d->is_head ? d->draft_path
 					   : "none (n-grams: repetitions in the text)");
 }

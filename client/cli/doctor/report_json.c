@@ -135,14 +135,15 @@ static json_t *extent_json(const struct device_extent *extent)
 
 static json_t *device_json(const struct device_plan *p)
 {
-	return json_pack("{s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o,s:i,s:i,s:i,s:I}", "name",
+	return json_pack("{s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o,s:i,s:i,s:i,s:I}", "name",
 		json_text(p->name), "memory_bytes", (json_int_t)p->bytes, "memory_free_bytes",
-		(json_int_t)p->free, "weights_bytes", (json_int_t)p->weights, "passes_bytes",
-		(json_int_t)p->passes, "kv_bytes", (json_int_t)p->kv, "spare_bytes",
-		(json_int_t)p->spare, "settings", extent_json(&p->extent), "runs", p->runs,
-		"would_fit", p->less_runs ? extent_json(&p->less) : json_null(), "experts",
-		(int)p->experts, "experts_fit", (int)(p->runs ? p->fit : 0), "experts_least",
-		(int)p->least, "experts_fit_bytes", (json_int_t)(p->runs ? p->fit_bytes : 0));
+		(json_int_t)p->free, "limit_bytes", (json_int_t)p->limit, "weights_bytes",
+		(json_int_t)p->weights, "passes_bytes", (json_int_t)p->passes, "kv_bytes",
+		(json_int_t)p->kv, "spare_bytes", (json_int_t)p->spare, "settings",
+		extent_json(&p->extent), "runs", p->runs, "would_fit",
+		p->less_runs ? extent_json(&p->less) : json_null(), "experts", (int)p->experts,
+		"experts_fit", (int)(p->runs ? p->fit : 0), "experts_least", (int)p->least,
+		"experts_fit_bytes", (json_int_t)(p->runs ? p->fit_bytes : 0));
 }
 
 static json_t *plan_json(const struct doctor *d)

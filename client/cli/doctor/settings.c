@@ -52,6 +52,8 @@ static void write_verifier(const struct writing *w, FILE *to)
 		w->model, w->doctor->machine.cpus.threads, UNITS_SIZE(p->kv_bytes), p->context,
 		(long long)p->sessions);
 	write_device(w, to);
+	if (w->doctor->device_memory)
+		fprintf(to, "device_memory = %s\n", w->doctor->device_memory);
 	if (w->doctor->prefix_dir)
 		fprintf(to,
 			"\n# Its buffers take %s.\n"

@@ -3,6 +3,7 @@
 #include "kernels/gpu/choice.h"
 #include "kernels/kv_format.h"
 #include "kernels/kernels.h"
+#include "services/verifier/state/kv_size.h"
 #include "services/verifier/state/tuning.h"
 #include "shared/base/cpus.h"
 #include "shared/base/file.h"
@@ -40,6 +41,8 @@ static int check_relations(const struct verifier_config *config, struct error *e
 	int rc = has_budget(config)
 			 ? layer_limits_form("budget_experts", config->budget_experts, err)
 			 : 0;
+	if (rc == 0)
+		rc = kv_size_check(config, err);
 	return rc < 0 ? rc : tuning_of(config, &unused, err);
 }
 

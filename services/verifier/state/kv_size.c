@@ -34,6 +34,20 @@ static int read_bytes(
 	return 0;
 }
 
+int kv_size_read(const char *key, const char *text, struct error *err)
+{
+	uint64_t bytes;
+
+	return read_bytes(key, text, 0, &bytes, err);
+}
+
+int kv_size_check(const struct verifier_config *config, struct error *err)
+{
+	int rc = kv_size_read("device_memory", config->device_memory, err);
+
+	return rc == 0 ? kv_size_read("device_kv", config->device_kv, err) : rc;
+}
+
 int kv_size_most(const struct verifier_config *config, const struct backend *backend, uint64_t *out,
 	struct error *err)
 {

@@ -11,6 +11,11 @@
  * expert-cache keeps it too). */
 #define KV_SIZE_RESERVE_PART 16
 
+/* Whether a text is a size of a device's memory: auto, a share or bytes. -EINVAL names the key. */
+int kv_size_read(const char *key, const char *text, struct error *err);
+/* The same of device_memory and device_kv, whatever computes. */
+int kv_size_check(const struct verifier_config *config, struct error *err);
+
 /* Bytes of the device's memory that the service may take; 0: there is no device. -EINVAL names the
  * key. */
 int kv_size_most(const struct verifier_config *config, const struct backend *backend, uint64_t *out,
