@@ -2,7 +2,7 @@
 
 #include "bench/src/expert_arena.h"
 #include "bench/src/gpu.h"
-#include "bench/src/gpu_link.h"
+#include "bench/src/gpu_copy.h"
 #include "shared/base/clock.h"
 #include "shared/base/median.h"
 
@@ -23,7 +23,7 @@ struct bench {
 	struct buffer slots; /* [arena.n] experts */
 	struct buffer flags; /* [arena.n] uint32_t */
 	uint32_t load; /* the number that the flags have had last */
-	struct gpu_link link;
+	struct gpu_copy link;
 	double peak[CACHE_COPY_ROUNDS], unused[CACHE_COPY_ROUNDS]; /* GB/s to it and from it */
 	double copied[CACHE_COPY_BATCHES][CACHE_COPY_ROUNDS]; /* ns of an expert */
 	double packed[CACHE_COPY_BATCHES][CACHE_COPY_ROUNDS]; /* the same, packed before */
@@ -47,14 +47,14 @@ static int start(void *arg, struct error *err)
 	if (rc == 0)
 		rc = ops->alloc(
 			b->backend, b->arena.n * sizeof(uint32_t), BUFFER_HOST, &b->flags, err);
-	return rc == 0 ? gpu_link_open(b->backend, &b->link, err) : rc;
+	return rc == 0 ? gpu_copy_open_link(b->backend, &b->link, err) : rc;
 }
 
 static void stop(void *arg)
 {
 	struct bench *b = arg;
 
-	gpu_link_close(&b->link);
+	gpu_copy_close(&b->link);
 	if (b->q != NULL)
 		b->q->ops->queue_free(b->q);
 	if (b->slots.backend != NULL)
@@ -114,7 +114,7 @@ static int measure(void *arg, struct error *err)
 	int rc = run(b, 1, true, &b->packed[0][0], err); /* touches all memory */
 
 	for (uint32_t round = 0; rc == 0 && round < b->o->rounds; round++) {
-		rc = gpu_link_measure(&b->link, &b->peak[round], &b->unused[round], err);
+		rc = gpu_copy_link(&b->link, &b->peak[round], &b->unused[round], err);
 		for (uint32_t i = 0; rc == 0 && i < b->o->n_batches; i++) {
 			rc = run(b, b->o->batches[i], false, &b->copied[i][round], err);
 			if (rc == 0)

@@ -1,7 +1,7 @@
 #include "bench/src/ipc_gpu.h"
 
 #include "bench/src/gpu.h"
-#include "bench/src/gpu_link.h"
+#include "bench/src/gpu_copy.h"
 #include "bench/src/histogram.h"
 #include "bench/src/ipc_gpu_side.h"
 #include "shared/base/clock.h"
@@ -34,7 +34,7 @@ struct bench {
 	struct backend *backend;
 	struct queue *q;
 	struct buffer flags, memory, host;
-	struct gpu_link link;
+	struct gpu_copy link;
 	uint32_t flag, n_rounds; /* flag: the last number that was asked for */
 	struct histogram times[TIMES];
 	double to[ROUNDS], from[ROUNDS]; /* GB/s of large copies */
@@ -63,7 +63,7 @@ static int start(void *arg, struct error *err)
 		rc = ops->alloc(b->backend, IPC_GPU_BYTES, BUFFER_SHARED, &b->memory, err);
 	if (rc == 0)
 		rc = ops->alloc(b->backend, IPC_GPU_BYTES, BUFFER_HOST, &b->host, err);
-	return rc == 0 ? gpu_link_open(b->backend, &b->link, err) : rc;
+	return rc == 0 ? gpu_copy_open_link(b->backend, &b->link, err) : rc;
 }
 
 static void stop(void *arg)
@@ -72,7 +72,7 @@ static void stop(void *arg)
 	struct buffer *const all[] = {&b->flags, &b->memory, &b->host};
 
 	ipc_gpu_stop(&b->other);
-	gpu_link_close(&b->link);
+	gpu_copy_close(&b->link);
 	if (b->q != NULL)
 		b->q->ops->queue_free(b->q);
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
@@ -154,7 +154,7 @@ static int measure_flags(struct bench *b, struct error *err)
 
 static int measure_copies(struct bench *b, uint32_t round, struct error *err)
 {
-	int rc = gpu_link_measure(&b->link, &b->to[round], &b->from[round], err);
+	int rc = gpu_copy_link(&b->link, &b->to[round], &b->from[round], err);
 
 	for (uint32_t i = 0; rc == 0 && i < IPC_GPU_SIZES; i++) {
 		struct ipc_gpu_packet copy = {.what = IPC_GPU_COPY, .value = i};

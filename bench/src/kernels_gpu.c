@@ -1,8 +1,7 @@
 #include "bench/src/kernels_gpu.h"
 
-#include "bench/src/device_copy.h"
+#include "bench/src/gpu_copy.h"
 #include "bench/src/gpu.h"
-#include "bench/src/gpu_link.h"
 #include "kernels/steps.h"
 #include "shared/base/clock.h"
 #include "shared/base/median.h"
@@ -38,8 +37,7 @@ struct bench {
 	size_t bytes; /* of weights */
 	uint32_t rows_each; /* rows of one matrix */
 	struct buffer f32, q8, y;
-	struct device_copy peak;
-	struct gpu_link link;
+	struct gpu_copy peak, link;
 	double copy[ROUNDS], up[ROUNDS], down[ROUNDS]; /* GB/s */
 	struct row *rows; /* [n_types * n_counts] */
 	uint32_t n_rows;
@@ -47,8 +45,8 @@ struct bench {
 
 static int measure_copies(struct bench *b, uint32_t round, struct error *err)
 {
-	b->copy[round] = device_copy_measure(&b->peak);
-	return gpu_link_measure(&b->link, &b->up[round], &b->down[round], err);
+	b->copy[round] = gpu_copy_own(&b->peak);
+	return gpu_copy_link(&b->link, &b->up[round], &b->down[round], err);
 }
 
 static int run_row(struct bench *b, struct row *row, uint32_t round, struct error *err)
@@ -125,9 +123,9 @@ static int start(void *arg, struct error *err)
 	if (rc == 0)
 		rc = alloc_all(b, most, err);
 	if (rc == 0)
-		rc = device_copy_open(b->backend, &b->peak, err);
+		rc = gpu_copy_open_own(b->backend, &b->peak, err);
 	if (rc == 0)
-		rc = gpu_link_open(b->backend, &b->link, err);
+		rc = gpu_copy_open_link(b->backend, &b->link, err);
 	return rc == 0 ? b->ops->place(b->backend, b->weights, b->bytes, err) : rc;
 }
 
@@ -136,8 +134,8 @@ static void stop(void *arg)
 	struct bench *b = arg;
 	struct buffer *const all[] = {&b->f32, &b->q8, &b->y};
 
-	device_copy_close(&b->peak);
-	gpu_link_close(&b->link);
+	gpu_copy_close(&b->peak);
+	gpu_copy_close(&b->link);
 	if (b->q != NULL)
 		b->ops->queue_free(b->q);
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)

@@ -107,13 +107,13 @@ int passes_open(struct passes *p, const struct engine_options *options, uint32_t
 	if (!kv_states(&p->engine.kv))
 		rc = fill(p, &kv->store, kv_store_bytes(&kv->layout), err);
 	if (rc == 0 && p->engine.pool == NULL)
-		rc = device_copy_open(p->engine.backend, &p->copy, err);
+		rc = gpu_copy_open_own(p->engine.backend, &p->copy, err);
 	return rc;
 }
 
 void passes_close(struct passes *p)
 {
-	device_copy_close(&p->copy);
+	gpu_copy_close(&p->copy);
 	engine_close(&p->engine);
 	peaks_memory_put(&p->memory);
 	free(p->chosen);
@@ -123,7 +123,7 @@ void passes_close(struct passes *p)
 static double read_now(struct passes *p)
 {
 	return p->engine.pool != NULL ? peaks_read(&p->memory, p->engine.pool)
-				      : device_copy_measure(&p->copy);
+				      : gpu_copy_own(&p->copy);
 }
 
 void passes_peaks(struct passes *p, struct peaks *out)
@@ -131,8 +131,8 @@ void passes_peaks(struct passes *p, struct peaks *out)
 	if (p->engine.pool != NULL)
 		peaks_measure(&p->memory, p->engine.pool, out);
 	else
-		*out = (struct peaks){device_copy_measure(&p->copy), PASSES_NO_PEAK, PASSES_NO_PEAK,
-			PASSES_NO_PEAK, 0};
+		*out = (struct peaks){
+			gpu_copy_own(&p->copy), PASSES_NO_PEAK, PASSES_NO_PEAK, PASSES_NO_PEAK, 0};
 }
 
 static int take(struct passes *p, uint32_t n, bool all_logits, bool last_logits, struct error *err)

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "bench/src/device_copy.h"
+#include "bench/src/gpu_copy.h"
 #include "shared/measure/floor.h"
 #include "client/model/engine.h"
 
@@ -37,7 +37,7 @@ struct passes {
 	uint16_t *chosen;
 	uint64_t random; /* decides the tokens */
 	struct peaks_memory memory;
-	struct device_copy copy; /* on a GPU or its emulation */
+	struct gpu_copy copy; /* on a GPU or its emulation */
 };
 
 /* Opens options->model (engine_check_options must have accepted options) for passes of up to

@@ -1,8 +1,7 @@
 #include "bench/src/price.h"
 
-#include "bench/src/device_copy.h"
+#include "bench/src/gpu_copy.h"
 #include "bench/src/gpu.h"
-#include "bench/src/gpu_link.h"
 #include "bench/src/options.h"
 #include "bench/src/price_side.h"
 #include "client/model/args.h"
@@ -37,8 +36,7 @@ struct bench {
 	uint32_t counts[COUNTS], n_counts;
 	struct price_side device, cpu; /* device without a back end: --backend cpu */
 	struct expert_arena arena;
-	struct device_copy copy;
-	struct gpu_link link;
+	struct gpu_copy copy, link;
 	struct peaks_memory memory;
 	uint32_t threads;
 	double copy_gb_s[ROUNDS], to_gb_s[ROUNDS], from_gb_s[ROUNDS], read_gb_s[ROUNDS];
@@ -96,8 +94,8 @@ static int start(void *arg, struct error *err)
 		return rc;
 	rc = price_side_open(&b->device, &b->arena, most, err);
 	if (rc == 0)
-		rc = device_copy_open(b->device.backend, &b->copy, err);
-	return rc == 0 ? gpu_link_open(b->device.backend, &b->link, err) : rc;
+		rc = gpu_copy_open_own(b->device.backend, &b->copy, err);
+	return rc == 0 ? gpu_copy_open_link(b->device.backend, &b->link, err) : rc;
 }
 
 static void stop(void *arg)
@@ -105,8 +103,8 @@ static void stop(void *arg)
 	struct bench *b = arg;
 
 	peaks_memory_put(&b->memory);
-	device_copy_close(&b->copy);
-	gpu_link_close(&b->link);
+	gpu_copy_close(&b->copy);
+	gpu_copy_close(&b->link);
 	/* The back ends go last: the arena's memory is one's, and the other has wrapped it. */
 	struct backend *device = b->device.backend, *cpu = b->cpu.backend;
 	price_side_close(&b->device);
@@ -143,9 +141,8 @@ static int measure(void *arg, struct error *err)
 	for (uint32_t round = 0; rc == 0 && round < b->options.rounds; round++) {
 		b->read_gb_s[round] = peaks_read(&b->memory, backend_cpu_pool(b->cpu.q));
 		if (has_device(b)) {
-			b->copy_gb_s[round] = device_copy_measure(&b->copy);
-			rc = gpu_link_measure(
-				&b->link, &b->to_gb_s[round], &b->from_gb_s[round], err);
+			b->copy_gb_s[round] = gpu_copy_own(&b->copy);
+			rc = gpu_copy_link(&b->link, &b->to_gb_s[round], &b->from_gb_s[round], err);
 		}
 		for (uint32_t i = 0; rc == 0 && i < b->n_counts; i++)
 			rc = measure_count(b, i, round, err);
