@@ -10,6 +10,7 @@
 #include "shared/base/units.h"
 #include "shared/ipc/bus.h"
 #include "shared/ipc/peers.h"
+#include "shared/model/pass/experts.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -260,6 +261,10 @@ static void hybrid_text(const Outrider__CacheDevice *d)
 		cost_text(d->cpu_expert_ns, a), cost_text(d->cpu_token_ns, b),
 		cost_text(d->device_expert_ns, c), cost_text(d->device_token_ns, e),
 		cost_text(d->load_ns, link));
+	say("",
+		"the CPU waits %s for its inputs in a pass of up to %d rows, %s for each row of a "
+		"larger one",
+		cost_text(d->rows_ns, a), EXPERT_ROWS_FEW, cost_text(d->row_ns, b));
 }
 
 static int stats_text(const struct ctl *ctl, const Outrider__CacheStats *s)

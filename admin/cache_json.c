@@ -82,6 +82,8 @@ static json_t *hybrid_json(const Outrider__CacheDevice *d)
 	put(to, "cpu_token_ns", d->cpu_token_ns);
 	put(to, "device_expert_ns", d->device_expert_ns);
 	put(to, "device_token_ns", d->device_token_ns);
+	put(to, "rows_ns", d->rows_ns);
+	put(to, "row_ns", d->row_ns);
 	put(to, "window_ns", d->window_ns);
 	for (size_t i = 0; i < d->n_tau; i++)
 		json_array_append_new(tau, json_integer(d->tau[i]));

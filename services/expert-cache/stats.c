@@ -112,6 +112,8 @@ static bool fill_hybrid(const struct device_slots *slots, Outrider__CacheDevice 
 	to->cpu_token_ns = stats_load(&header->cpu_token_ns);
 	to->device_expert_ns = stats_load(&header->gpu_expert_ns);
 	to->device_token_ns = stats_load(&header->gpu_token_ns);
+	to->rows_ns = stats_load(&header->rows_ns);
+	to->row_ns = stats_load(&header->row_ns);
 	to->window_ns = stats_load(&header->window_ns);
 	if (rule != BALANCE_SPAC)
 		return true;

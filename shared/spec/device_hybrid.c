@@ -177,9 +177,10 @@ static void show(struct experts_cached *cached, uint32_t tau)
 	struct device_header *header = cached->device.slots.header;
 	const struct expert_costs *costs = &cached->source.costs;
 	const double ns[] = {costs->cpu_expert_ns, costs->cpu_token_ns, costs->gpu_expert_ns,
-		costs->gpu_token_ns, cached->hybrid.window_ns};
+		costs->gpu_token_ns, costs->rows_ns, costs->row_ns, cached->hybrid.window_ns};
 	_Atomic uint64_t *const to[] = {&header->cpu_expert_ns, &header->cpu_token_ns,
-		&header->gpu_expert_ns, &header->gpu_token_ns, &header->window_ns};
+		&header->gpu_expert_ns, &header->gpu_token_ns, &header->rows_ns, &header->row_ns,
+		&header->window_ns};
 	for (size_t i = 0; i < sizeof(ns) / sizeof(*ns); i++)
 		atomic_store_explicit(to[i], (uint64_t)ns[i], memory_order_relaxed);
 	atomic_store_explicit(&header->tau[cached->layer], (uint8_t)tau, memory_order_relaxed);

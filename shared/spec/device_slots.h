@@ -35,7 +35,7 @@
 #include "shared/spec/slots.h"
 
 #define DEVICE_REGION "experts.dev"
-#define DEVICE_LAYOUT 2
+#define DEVICE_LAYOUT 3
 /* Not a region: the name under which the memory's descriptor travels. */
 #define DEVICE_MEMORY "experts.mem"
 
@@ -76,11 +76,12 @@ struct device_header {
 	_Atomic uint32_t resident; /* 1: every expert is pinned for good */
 	/* Who computes what is missing: enum balance_rule in force. streamed: experts whose copy the
 	 * queue waited for; by_cpu: those that the CPU computed. What one takes with one token, and
-	 * each token of one with several, in ns; 0: not measured. window_ns: drafting before a pass.
-	 * tau: of each layer, with the rule spac, when it last lacked an expert. */
+	 * each token of one with several, in ns; rows_ns, row_ns: the CPU's wait for its inputs (struct
+	 * expert_costs). 0: not measured. window_ns: drafting before a pass. tau: of each layer, with
+	 * the rule spac, when it last lacked an expert. */
 	_Atomic uint32_t hybrid;
 	_Atomic uint64_t streamed, by_cpu, cpu_expert_ns, cpu_token_ns, gpu_expert_ns, gpu_token_ns,
-		window_ns;
+		rows_ns, row_ns, window_ns;
 	_Atomic uint8_t tau[LIMIT_LAYERS];
 
 	alignas(CACHE_LINE) struct doorbell arrivals; /* rung when a load begins */

@@ -111,6 +111,10 @@ with Service(TARGET_Q4, DRAFTS["small"], [*DEVICE, "verifier.hybrid=greedy"], en
     now = device(service)
     tap.ok(len(prompt) > 64 and not wrong and now["hybrid"]["by_cpu"] > before["hybrid"]["by_cpu"],
            "a prompt: the CPU computes some of it, and the same bytes", f"{len(prompt)} {wrong} {before} {now}")
+    text, costs = " ".join(service.ctl("cache", "stats").stdout.split()), now["hybrid"]
+    few, each = (f"{ns / 1e6:.3g} ms" if ns else "?" for ns in (costs["rows_ns"], costs["row_ns"]))
+    tap.ok(costs["rows_ns"] > 0 and f"the CPU waits {few} for its inputs in a pass of up to 64 rows, {each} for each row of a larger one" in text,
+           "how long the CPU waits for its inputs", f"{costs} {text}")
     wrong = set_rule(service, "spac") or answers(service)
     after = device(service)
     tap.ok(not wrong and after["hybrid"]["by_cpu"] > now["hybrid"]["by_cpu"], "spac, over a slow link: the same bytes", f"{wrong} {after}")

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CacheDevice(_message.Message):
-    __slots__ = ["adopted", "all_pinned", "budget", "busy_ns", "by_cpu", "bytes_loaded", "cpu_expert_ns", "cpu_token_ns", "demanded", "device_expert_ns", "device_token_ns", "drafter_bytes", "evictions", "flight_ns", "free_bytes", "hits", "hybrid", "in_flight", "in_use", "kv_bytes", "limit_bytes", "load_ns", "loads", "memory_bytes", "misses", "name", "pinned", "prefetched", "rescued", "reserve_bytes", "room_bytes", "self_served", "slot_bytes", "slot_waits", "slots", "streamed", "tau", "verifier_bytes", "verifier_said", "wait_ns", "waits", "window_ns"]
+    __slots__ = ["adopted", "all_pinned", "budget", "busy_ns", "by_cpu", "bytes_loaded", "cpu_expert_ns", "cpu_token_ns", "demanded", "device_expert_ns", "device_token_ns", "drafter_bytes", "evictions", "flight_ns", "free_bytes", "hits", "hybrid", "in_flight", "in_use", "kv_bytes", "limit_bytes", "load_ns", "loads", "memory_bytes", "misses", "name", "pinned", "prefetched", "rescued", "reserve_bytes", "room_bytes", "row_ns", "rows_ns", "self_served", "slot_bytes", "slot_waits", "slots", "streamed", "tau", "verifier_bytes", "verifier_said", "wait_ns", "waits", "window_ns"]
     ADOPTED_FIELD_NUMBER: _ClassVar[int]
     ALL_PINNED_FIELD_NUMBER: _ClassVar[int]
     BUDGET_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,8 @@ class CacheDevice(_message.Message):
     RESCUED_FIELD_NUMBER: _ClassVar[int]
     RESERVE_BYTES_FIELD_NUMBER: _ClassVar[int]
     ROOM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ROWS_NS_FIELD_NUMBER: _ClassVar[int]
+    ROW_NS_FIELD_NUMBER: _ClassVar[int]
     SELF_SERVED_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     SLOT_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -81,6 +83,8 @@ class CacheDevice(_message.Message):
     rescued: int
     reserve_bytes: int
     room_bytes: int
+    row_ns: int
+    rows_ns: int
     self_served: int
     slot_bytes: int
     slot_waits: int
@@ -92,7 +96,7 @@ class CacheDevice(_message.Message):
     wait_ns: int
     waits: int
     window_ns: int
-    def __init__(self, name: _Optional[str] = ..., budget: _Optional[str] = ..., slots: _Optional[int] = ..., slot_bytes: _Optional[int] = ..., in_use: _Optional[int] = ..., pinned: _Optional[int] = ..., all_pinned: bool = ..., adopted: _Optional[int] = ..., hits: _Optional[int] = ..., waits: _Optional[int] = ..., misses: _Optional[int] = ..., self_served: _Optional[int] = ..., rescued: _Optional[int] = ..., wait_ns: _Optional[int] = ..., loads: _Optional[int] = ..., prefetched: _Optional[int] = ..., evictions: _Optional[int] = ..., bytes_loaded: _Optional[int] = ..., load_ns: _Optional[int] = ..., demanded: _Optional[int] = ..., in_flight: _Optional[int] = ..., flight_ns: _Optional[int] = ..., busy_ns: _Optional[int] = ..., slot_waits: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., verifier_bytes: _Optional[int] = ..., verifier_said: bool = ..., reserve_bytes: _Optional[int] = ..., room_bytes: _Optional[int] = ..., drafter_bytes: _Optional[int] = ..., kv_bytes: _Optional[int] = ..., limit_bytes: _Optional[int] = ..., hybrid: _Optional[str] = ..., streamed: _Optional[int] = ..., by_cpu: _Optional[int] = ..., cpu_expert_ns: _Optional[int] = ..., cpu_token_ns: _Optional[int] = ..., device_expert_ns: _Optional[int] = ..., device_token_ns: _Optional[int] = ..., window_ns: _Optional[int] = ..., tau: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., budget: _Optional[str] = ..., slots: _Optional[int] = ..., slot_bytes: _Optional[int] = ..., in_use: _Optional[int] = ..., pinned: _Optional[int] = ..., all_pinned: bool = ..., adopted: _Optional[int] = ..., hits: _Optional[int] = ..., waits: _Optional[int] = ..., misses: _Optional[int] = ..., self_served: _Optional[int] = ..., rescued: _Optional[int] = ..., wait_ns: _Optional[int] = ..., loads: _Optional[int] = ..., prefetched: _Optional[int] = ..., evictions: _Optional[int] = ..., bytes_loaded: _Optional[int] = ..., load_ns: _Optional[int] = ..., demanded: _Optional[int] = ..., in_flight: _Optional[int] = ..., flight_ns: _Optional[int] = ..., busy_ns: _Optional[int] = ..., slot_waits: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., verifier_bytes: _Optional[int] = ..., verifier_said: bool = ..., reserve_bytes: _Optional[int] = ..., room_bytes: _Optional[int] = ..., drafter_bytes: _Optional[int] = ..., kv_bytes: _Optional[int] = ..., limit_bytes: _Optional[int] = ..., hybrid: _Optional[str] = ..., streamed: _Optional[int] = ..., by_cpu: _Optional[int] = ..., cpu_expert_ns: _Optional[int] = ..., cpu_token_ns: _Optional[int] = ..., device_expert_ns: _Optional[int] = ..., device_token_ns: _Optional[int] = ..., window_ns: _Optional[int] = ..., tau: _Optional[_Iterable[int]] = ..., rows_ns: _Optional[int] = ..., row_ns: _Optional[int] = ...) -> None: ...
 
 class CacheExpert(_message.Message):
     __slots__ = ["expert", "layer", "resident", "uses"]
