@@ -472,7 +472,9 @@ int command_up(int argc, char **argv)
 			return status;
 	}
 	if (optind < argc)
-		return cli_fail(EX_USAGE, "up: unexpected argument \"%.64s\"", argv[optind]);
+		return cli_fail(EX_USAGE,
+			"up: unexpected argument \"%.64s\"; the model is given as --model FILE",
+			argv[optind]);
 	up.supervisor.n_children = up.http ? N_SERVICES : N_SERVICES - 1;
 	status = check(&up);
 	if (status)

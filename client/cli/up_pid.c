@@ -22,7 +22,8 @@ int up_pid_take(const char *runtime_dir, int *out, struct error *err)
 		return code;
 	if (holder > 0)
 		return error_set(err, EADDRINUSE,
-			"runtime directory %s: `outrider up` already runs there as process %ld",
+			"runtime directory %s: `outrider up` already runs there as process %ld; "
+			"`outrider down` stops it, and --runtime-dir DIR starts another beside it",
 			runtime_dir, (long)holder);
 	return error_set(err, EADDRINUSE,
 		"runtime directory %s: another process holds up.pid but has written no process "

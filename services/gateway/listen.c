@@ -53,6 +53,20 @@ static int resolve(const char *where, struct addrinfo **out, struct error *err)
 	return 0;
 }
 
+/* What there is to do about an address that cannot be had. */
+static int refused(const char *where, int code, struct error *err)
+{
+	const char *todo = "";
+
+	if (code == EADDRINUSE)
+		todo = ": another program listens there; choose another address, or stop that "
+		       "program";
+	else if (code == EADDRNOTAVAIL)
+		todo = ": this machine has no such address; 127.0.0.1 is for programs on this "
+		       "machine, 0.0.0.0 for all of its addresses";
+	return error_set(err, code, "listen = %s: %s%s", where, strerror(code), todo);
+}
+
 static int listen_tcp(const char *where, struct error *err)
 {
 	struct addrinfo *address;
@@ -63,7 +77,7 @@ static int listen_tcp(const char *where, struct error *err)
 	int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0 ||
 		bind(fd, address->ai_addr, address->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0) {
-		code = error_set(err, errno, "listen = %s: %s", where, strerror(errno));
+		code = refused(where, errno, err);
 		if (fd >= 0)
 			close(fd);
 		fd = code;
@@ -106,7 +120,7 @@ static int listen_unix(const char *where, struct error *err)
 	mode_t before = umask(0177);
 	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) < 0 ||
 		listen(fd, BACKLOG) < 0) {
-		code = error_set(err, errno, "listen = %s: %s", where, strerror(errno));
+		code = refused(where, errno, err);
 		if (fd >= 0)
 			close(fd);
 		fd = code;

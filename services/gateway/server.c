@@ -321,7 +321,9 @@ static struct exchange *begin(
 		fault_set(&exchange->fault,
 			known ? MHD_HTTP_METHOD_NOT_ALLOWED : MHD_HTTP_NOT_FOUND, NULL,
 			known ? "method_not_allowed" : "not_found",
-			known ? "%.8s is not possible with %.64s" : "unknown request: %.8s %.64s",
+			known ? "%.8s is not possible with %.64s"
+			      : "unknown request: %.8s %.64s; outrider-gateway(8) lists what "
+				"it knows",
 			method, path);
 	return exchange;
 }

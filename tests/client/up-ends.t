@@ -101,7 +101,7 @@ def check_settings():
         process = up("--detach")
         until(lambda: (runtime / "up.pid").exists() and (runtime / "up.pid").read_text() == f"{process.pid}\n")
         second = outrider("up", "--model", str(home / "model"))
-        tap.ok(second.returncode == 69 and second.stderr.endswith(f"already runs there as process {process.pid}\n"),
+        tap.ok(second.returncode == 69 and f"already runs there as process {process.pid}; " in second.stderr,
                "a second one is told who is first, however early", second.stderr)
         process.send_signal(number)
         tap.ok(ended(process) == 128 + number and not (runtime / "up.pid").exists() and

@@ -237,7 +237,9 @@ static void say_unopened(
 
 	if (error_exit_status(why->code) == EX_DATAERR)
 		finding_todo(finding,
-			"outrider-model check %s reports everything that is wrong with it", path);
+			"fetch the file again if it is not complete, or name another model; "
+			"outrider-model check %s reports everything that is wrong with it",
+			path);
 	else
 		finding_todo(finding, "name a GGUF file that this user may read");
 }

@@ -129,8 +129,9 @@ static int check_conversation(const Outrider__Conversation *conversation, struct
 static int too_long(size_t n, const struct request_limits *limits, struct error *err)
 {
 	return error_set(err, E2BIG,
-		"the prompt has %zu tokens, the context %u: no room for an answer", n,
-		limits->n_context);
+		"the prompt has %zu tokens, but the context (the verifier's setting) has %u: no "
+		"room for an answer",
+		n, limits->n_context);
 }
 
 int request_render(const Outrider__Conversation *conversation, const struct request_limits *limits,

@@ -118,7 +118,7 @@ static int read_string_array(struct reader *r, struct gguf_key *key, const char 
 	if (key->n > left(r) / 8)
 		return error_set(r->err, EBADMSG,
 			"key %s: an array of %llu strings at offset %zu cannot fit in the %zu "
-			"bytes that remain",
+			"bytes that remain; is the file complete?",
 			name, (unsigned long long)key->n, r->at, left(r));
 	if (key->n > STRINGS_MAX - r->n_strings)
 		return error_set(r->err, EBADMSG,

@@ -173,7 +173,8 @@ static int check_place(
 		t->bytes > g->bytes - start - t->offset)
 		return error_set(err, EBADMSG,
 			"tensor %s: %llu bytes at offset %llu of the data, which starts at %llu "
-			"(general.alignment %llu), do not fit in a file of %zu bytes",
+			"(general.alignment %llu), do not fit in a file of %zu bytes; "
+			"is the file complete?",
 			gguf_name_text(t->name).text, (unsigned long long)t->bytes,
 			(unsigned long long)t->offset, (unsigned long long)start,
 			(unsigned long long)g->alignment, g->bytes);
