@@ -87,6 +87,27 @@ static bool take_model(struct reading *reading, const json_t *value)
 	return true;
 }
 
+/* Templates of models that see would write a mark for a picture, which nothing then fills. */
+static bool check_parts(struct reading *reading, const json_t *message, size_t i)
+{
+	static const char *const media[] = {"image", "input_", "audio", "video", "file"};
+	const json_t *part;
+	size_t k;
+
+	json_array_foreach(json_object_get(message, "content"), k, part)
+	{
+		const char *type = json_string_value(json_object_get(part, "type"));
+
+		for (size_t m = 0; type && m < sizeof media / sizeof media[0]; m++)
+			if (strncmp(type, media[m], strlen(media[m])) == 0)
+				return fault_set(reading->fault, 400, "messages", "invalid_value",
+					"messages[%zu].content[%zu]: the type %.32s is not "
+					"supported; Outrider reads text alone",
+					i, k, type);
+	}
+	return true;
+}
+
 static bool take_messages(struct reading *reading, const json_t *value)
 {
 	size_t i;
@@ -99,7 +120,8 @@ static bool take_messages(struct reading *reading, const json_t *value)
 		if (!json_is_object(message) || !json_is_string(json_object_get(message, "role")))
 			return fault_set(reading->fault, 400, "messages", "invalid_type",
 				"messages[%zu]: expected an object with a role", i);
-		if (!tools_check_message(message, i, reading->fault))
+		if (!tools_check_message(message, i, reading->fault) ||
+			!check_parts(reading, message, i))
 			return false;
 		char *text = json_dumps(message, JSON_COMPACT);
 		if (text)

@@ -202,7 +202,9 @@ def check_tool_refusals(gateway):
             ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"not": {}}}}], "tool_choice": "required"}, None, "tools[0]"),
             ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id", "id"),
             ({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}]}, "messages[0].tool_calls",
-             "string")):
+             "string"),
+            ({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}]}]},
+             "messages", "messages[0].content[1]: the type image_url is not supported")):
         status, answer = gateway.chat(**fields)
         error = answer.get("error", {})
         ok(status == 400 and error.get("param") == param and word in error.get("message", ""), f"{fields} is refused", answer)
