@@ -82,6 +82,7 @@ void doctor_judge_device(struct doctor *d)
 		100.0 * p->fit / p->experts, UNITS_SIZE(p->fit_bytes));
 	if (p->fit < p->experts)
 		finding_todo(finding,
-			"the others are copied to it when they are needed; a smaller context or "
-			"sessions_max leaves room for more of them");
+			"the others are copied to it when they are needed, or with hybrid = greedy "
+			"computed by the CPU; a smaller context or sessions_max leaves room for "
+			"more of them");
 }

@@ -65,6 +65,7 @@ static void say_what_fits(const struct verifier_config *config, const struct mod
 /* What the verifier may take of the device's memory, experts included that count against it. */
 struct room {
 	uint64_t bytes, experts;
+	uint64_t others; /* the fewest experts of the expert-cache, if they do not count */
 	bool limited; /* by device_memory */
 };
 
@@ -96,7 +97,28 @@ static struct room room_of(const struct verifier_config *config, const struct mo
 	uint64_t room = memory.free + (kv_there < taken ? kv_there : taken);
 	if (limit != 0 && saturate_sub(limit, others) < room)
 		return (struct room){.bytes = limit, .experts = own + others, .limited = true};
-	return (struct room){.bytes = room, .experts = own};
+	return (struct room){.bytes = room, .experts = own, .others = others};
+}
+
+/* What there is to do if so much of the room is taken before there is a session. */
+static void say_what_to_do(const struct verifier_config *config, const struct model *model,
+	struct backend *backend, const struct room *room, uint64_t taken, char *out,
+	size_t out_bytes)
+{
+	struct backend_memory memory;
+	uint64_t bytes = room->bytes;
+
+	backend->ops->memory(backend, &memory);
+	/* The expert-cache leaves a part of the memory free. */
+	if (room->others > 0 && bytes > memory.bytes - memory.bytes / OWN_PART)
+		bytes = memory.bytes - memory.bytes / OWN_PART;
+	if (taken >= room->bytes)
+		snprintf(out, out_bytes, "the weights%s alone do not fit: set %sdevice = cpu",
+			room->experts > 0 ? " and these experts" : "",
+			room->limited ? "a larger device_memory, or " : "");
+	else
+		say_what_fits(config, model, backend, saturate_sub(bytes, taken + room->others),
+			out, out_bytes);
 }
 
 /* Whether the device has memory for the weights, the KV cache and the largest pass. */
@@ -119,11 +141,7 @@ static int check_memory(const struct verifier_config *config, const struct model
 			config->experts == VERIFIER_EXPERTS_MAPPED ? "experts"
 								   : "the fewest experts",
 			UNITS_SIZE(experts));
-	if (weights + experts >= room.bytes)
-		snprintf(fits, sizeof(fits), "the weights alone do not fit: set device = cpu");
-	else
-		say_what_fits(
-			config, model, backend, room.bytes - weights - experts, fits, sizeof(fits));
+	say_what_to_do(config, model, backend, &room, weights + experts, fits, sizeof(fits));
 	return error_set(err, ENOMEM,
 		"%s has %s free of %s%s, but the model needs %s: weights %s%s, KV cache "
 		"(kv_tokens = %lld) %s, buffers for sessions_max = %lld and prefill_chunk = %lld "
