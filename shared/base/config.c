@@ -167,6 +167,11 @@ static int unknown_key(
 	const struct config_key *keys, const char *name, const char *where, struct error *err)
 {
 	const struct config_key *nearest = config_nearest(keys, name);
+	const char *dot = strrchr(name, '.');
+
+	/* In a process's own file its name does not stand before the key. */
+	if (!nearest && dot)
+		nearest = config_nearest(keys, dot + 1);
 	char own[128] = "";
 	if (nearest)
 		config_name(nearest, own, sizeof(own));

@@ -143,6 +143,7 @@ static void what_is_wrong_is_named_with_file_line_and_range(void **state)
 	expect_refusal("ratio = nan\n", "0 to 1");
 	expect_refusal("[deep]\nmode = odd\n", "slow, fast");
 	expect_refusal("[other]\nmode = fast\n", "unknown key other.mode");
+	expect_refusal("verifier.count = 3\n", "unknown key verifier.count; did you mean count?");
 	expect_refusal("just words\n", "bad.conf:1");
 	/* An indented line is one of its own: not more of the value above, which it would replace. */
 	expect_refusal("count = 3\n  4\n", "bad.conf:2");
