@@ -39,7 +39,7 @@ static void usage(FILE *to)
 {
 	fputs("usage: outrider run [options] [PROMPT]\n\n"
 	      "Answers PROMPT, or the prompt in a file or on standard input (also as -).\n"
-	      "The prompt is used byte for byte.\n\n"
+	      "The prompt is used byte for byte; --chat makes it a message, for chat models.\n\n"
 	      "  --file FILE           read the prompt from FILE\n"
 	      "  --tokens 1,2,3        the prompt as token ids\n"
 	      "  --messages FILE.json  a conversation: [{\"role\": \"user\", \"content\": "
@@ -48,8 +48,7 @@ static void usage(FILE *to)
 	      "  --replay FILE|1,2,3   the tokens that --draft-method replay proposes\n"
 	      "  --replay-error P      replace each of those tokens by a wrong one with "
 	      "probability P\n"
-	      "  --audit               computes the answer again without an expert budget, and "
-	      "says "
+	      "  --audit               compute the answer again without an expert budget, and say "
 	      "which\n"
 	      "                        tokens that changes\n"
 	      "  --logits-hash         with --json: a hash of the logits behind each token\n"
