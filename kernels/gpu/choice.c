@@ -32,5 +32,6 @@ int gpu_choice_read(
 					strncmp(*device, "GPU-", strlen("GPU-")) == 0))
 		return 0;
 	return error_set(err, ENOEXEC,
-		"device: \"%s\", allowed are cpu, auto, cuda:N, cuda:GPU-... and simt", text);
+		"device = %s is not allowed; device takes cpu, auto, cuda:N, cuda:GPU-UUID or simt",
+		*text ? text : "\"\"");
 }

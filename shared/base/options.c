@@ -76,8 +76,8 @@ static void help(const struct options_spec *spec, FILE *to)
 	help_line(to, "config", "FILE", config);
 	fprintf(to,
 		"  --config-dir DIR    the same with DIR/%s\n"
-		"  --runtime-dir DIR   the runtime directory of the service (default: "
-		"OUTRIDER_RUNTIME_DIR, ...)\n"
+		"  --runtime-dir DIR   the runtime directory of the service (default: outrider(1), "
+		"ENVIRONMENT)\n"
 		"  -n, --check         check the settings and exit\n"
 		"  -d, --foreground    stay in the foreground (it always does)\n"
 		"  -v, --verbose       log more; twice: log everything\n"

@@ -209,7 +209,7 @@ for what, words, arguments in (("a draft without a model", "--draft needs --mode
                                ("a device without a model", "--device needs --model", ("--device", "simt")),
                                ("a part of a device's memory without a model", "--device-memory needs --model", ("--device-memory", "1G")),
                                ("a wrong part of it", "--device-memory: 101% is not allowed", ("--model", TARGET, "--device-memory", "101%")),
-                               ("a wrong device", "allowed are cpu, auto", ("--model", TARGET, "--device", "gpu")),
+                               ("a wrong device", "device takes cpu, auto", ("--model", TARGET, "--device", "gpu")),
                                ("a directory that is not named from the root on", "from the root on",
                                 ("--model", TARGET, "--prefix-dir", "pages")),
                                ("--force alone", "--force needs --write", ("--force",)),
