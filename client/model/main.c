@@ -31,7 +31,7 @@ static void usage(FILE *to)
 {
 	fprintf(to, "usage: outrider-model COMMAND [OPTIONS]\n\n");
 	for (const struct command *c = commands; c->name; c++)
-		fprintf(to, "  %-10s %s\n", c->name, c->help);
+		fprintf(to, "  %-11s %s\n", c->name, c->help);
 	fprintf(to, "\noutrider-model COMMAND --help lists the options of a command.\n"
 		    "--version prints the version.\n");
 }

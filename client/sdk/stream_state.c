@@ -353,7 +353,9 @@ static const char *what_to_do(const struct outrider *client)
 	if (is_there(client))
 		return ": the verifier's process exists, but it is stopped or hangs; outrider "
 		       "status shows it";
-	return client->answered ? "" : "; outrider up starts one";
+	return client->answered
+		       ? ""
+		       : "; outrider up starts one, and outrider status shows which processes run";
 }
 
 /* The request's time is over, and the service, which should say so, does not answer either. */

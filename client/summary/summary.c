@@ -31,15 +31,26 @@ static void add(struct lines *lines, const char *title, const char *format, ...)
 	snprintf(lines->text[lines->n++], SUMMARY_BYTES, "%-9s %s", title, said);
 }
 
-static void add_serving(struct lines *lines, const struct outrider_process *verifier)
+static bool any_answers(const struct outrider_status *status)
+{
+	for (size_t i = 0; i < outrider_status_count(status); i++)
+		if (outrider_status_process(status, i)->answers)
+			return true;
+	return false;
+}
+
+static void add_serving(struct lines *lines, const struct outrider_status *status,
+	const struct outrider_process *verifier)
 {
 	const char *model = process_file(verifier, "model");
 	char uptime[UNITS_BYTES];
 
 	if (!model) {
-		add(lines, "serving",
-			"nothing: the verifier does not answer; outrider up --model FILE starts a "
-			"service");
+		add(lines, "serving", "nothing: the verifier does not answer; %s",
+			any_answers(status)
+				? "the log of the service says why (outrider up --detach: "
+				  "up.log in its runtime directory)"
+				: "outrider up --model FILE starts a service");
 		return;
 	}
 	add(lines, "serving", "%s for %s, up to %" PRIu64 " tokens of context (%s)", model,
@@ -206,7 +217,7 @@ size_t summary(const struct outrider_status *status, char text[static SUMMARY_LI
 	const struct outrider_process *verifier = process_find(status, PEER_VERIFIER);
 	struct lines lines = {.text = text};
 
-	add_serving(&lines, verifier);
+	add_serving(&lines, status, verifier);
 	add_speed(&lines, verifier);
 	add_room(&lines, verifier, process_find(status, PEER_CACHE));
 	add_hybrid(&lines, process_find(status, PEER_CACHE));

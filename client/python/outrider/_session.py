@@ -301,4 +301,4 @@ class Session:
     def _what_to_do(self) -> str:
         if self.link.is_there():
             return ": the verifier's process exists, but it is stopped or hangs; outrider status shows it"
-        return "" if self.link.answered else "; outrider up starts one"
+        return "" if self.link.answered else "; outrider up starts one, and outrider status shows which processes run"
