@@ -153,6 +153,7 @@ int child_start(struct supervisor *supervisor, struct child *child)
 	child->start_ns = clock_ns();
 	child->deadline_ns = child->start_ns + START_NS_MAX;
 	child->kill_ns = 0;
+	child->killed = false;
 	child->line_bytes = 0;
 	child->last_line[0] = '\0';
 	child->degraded[0] = '\0';
@@ -299,10 +300,39 @@ static void describe_end(int status, char *out, size_t bytes)
 		snprintf(out, bytes, "ended with status %d", WEXITSTATUS(status));
 }
 
+/* Whether the process itself is at fault for its end, not somebody who sent it a signal. */
+static bool crashed(const struct child *child, int status)
+{
+	static const int faults[] = {SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE, SIGSYS, SIGTRAP};
+
+	for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+		if (WIFSIGNALED(status) && WTERMSIG(status) == faults[i])
+			return !child->killed;
+	return false;
+}
+
+/* Its end, when everything ends. A crash is a bug that nobody else would see. */
+static void ended_last(struct supervisor *supervisor, const struct child *child, pid_t pid)
+{
+	char how[96];
+
+	if (!crashed(child, child->status))
+		return;
+	describe_end(child->status, how, sizeof how);
+	fprintf(stderr,
+		"outrider up: %s %s as it ended. This is a bug in %s: please report it with the "
+		"lines above and, if the machine keeps core dumps, the output of `coredumpctl "
+		"info %ld`\n",
+		child->name, how, child->arguments[0], (long)pid);
+	if (supervisor->exit_status == EX_OK)
+		supervisor->exit_status = EX_SOFTWARE;
+}
+
 int child_ended(struct supervisor *supervisor, struct child *child, int status)
 {
 	uint64_t now = clock_ns();
 	bool was_up = child->state == CHILD_READY;
+	pid_t pid = child->pid;
 	char how[384];
 
 	child_output(child);
@@ -312,8 +342,10 @@ int child_ended(struct supervisor *supervisor, struct child *child, int status)
 	child->state = CHILD_WAITING;
 	child->status = status;
 	child->deadline_ns = child->kill_ns = 0;
-	if (supervisor->stopping)
+	if (supervisor->stopping) {
+		ended_last(supervisor, child, pid);
 		return 0;
+	}
 	describe_end(status, how, sizeof how);
 	if (starved(supervisor, child, status)) {
 		if (child->starved >= CHILD_STARVED_MAX)
@@ -362,6 +394,12 @@ static int not_started(
 	return 0;
 }
 
+static void kill_child(struct child *child, int number)
+{
+	child->killed = true;
+	kill(child->pid, number);
+}
+
 int child_tick(struct supervisor *supervisor, struct child *child, uint64_t now_ns)
 {
 	if (!child->pid) {
@@ -372,14 +410,19 @@ int child_tick(struct supervisor *supervisor, struct child *child, uint64_t now_
 		return code < 0 ? not_started(supervisor, child, code, now_ns) : 0;
 	}
 	if (child->kill_ns && now_ns >= child->kill_ns) {
-		kill(child->pid, SIGKILL);
+		/* After a second signal, or when it was aborted, it was killed before. */
+		if (supervisor->stopping && !child->killed)
+			fprintf(stderr,
+				"outrider up: %s had not ended %d s after SIGTERM and was killed\n",
+				child->name, CHILD_STOP_S_MAX);
+		kill_child(child, SIGKILL);
 		child->kill_ns = 0;
 	}
 	if (child->deadline_ns && now_ns >= child->deadline_ns && !supervisor->stopping) {
 		fprintf(stderr, "outrider up: %s %s; it is aborted\n", child->name,
 			child->state == CHILD_READY ? "missed its watchdog"
 						    : "was not ready in time");
-		kill(child->pid, SIGABRT);
+		kill_child(child, SIGABRT);
 		/* A stopped process does not handle SIGABRT. */
 		kill(child->pid, SIGCONT);
 		child->deadline_ns = 0;

@@ -14,7 +14,6 @@
 
 #define MS UINT64_C(1000000)
 #define SETTLE_NS_MAX (5000 * MS) /* from all being ready to all having connected to each other */
-#define STOP_NS_MAX (10000 * MS) /* from SIGTERM to SIGKILL */
 #define STARVING_NS (5000 * MS) /* from the kernel's count of killed processes to their ends */
 
 static void tell_all(const struct supervisor *supervisor, int number)
@@ -36,13 +35,15 @@ static void begin_stop(struct supervisor *supervisor, int exit_status)
 	if (!again)
 		tell_all(supervisor, SIGSTOP);
 	/* The signal came twice, so the person does not want to wait. */
+	for (int i = 0; again && i < supervisor->n_children; i++)
+		supervisor->children[i].killed = true;
 	tell_all(supervisor, again ? SIGKILL : SIGTERM);
 	tell_all(supervisor, SIGCONT);
 	for (int i = 0; i < supervisor->n_children; i++) {
 		struct child *child = &supervisor->children[i];
 
 		child->deadline_ns = 0;
-		child->kill_ns = child->pid ? clock_ns() + STOP_NS_MAX : 0;
+		child->kill_ns = child->pid ? clock_ns() + CHILD_STOP_S_MAX * 1000 * MS : 0;
 	}
 }
 

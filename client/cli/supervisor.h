@@ -22,6 +22,7 @@ enum {
 	CHILD_REFUSALS_MAX = 5,
 	CHILD_STARVED_MAX = 5,
 	CHILD_EARLY_MAX = 5,
+	CHILD_STOP_S_MAX = 10, /* from SIGTERM to SIGKILL */
 };
 
 #define CHILD_ERROR_MARK ": error: " /* as log.h writes it */
@@ -52,6 +53,7 @@ struct child {
 	uint64_t kill_ns; /* when it gets SIGKILL; 0: it does not */
 	uint64_t backoff_ns;
 	bool was_ready; /* in any of its lives */
+	bool killed; /* in this life, by this process, with SIGABRT or SIGKILL */
 	bool needed; /* when it is given up, all others are ended too */
 	/* in regions that other processes keep open: if it is given up for lack of memory, these
 	 * leave no memory for the others */
@@ -105,7 +107,7 @@ struct supervisor {
 
 /* Runs until a signal asks to stop, or until a child that is needed is given up. Returns the exit
  * status: 0 for SIGTERM and SIGINT, by which a person or a service manager ends it, 129 for SIGHUP,
- * which means that the terminal went away. */
+ * which means that the terminal went away, and 70 instead of 0 when a child crashed as it ended. */
 int supervisor_run(struct supervisor *supervisor);
 /* Adds an argument for a child; false when it has too many. */
 bool child_argument(struct child *child, const char *argument);
@@ -118,8 +120,8 @@ void child_stdio(int output, pid_t parent);
 int child_start(struct supervisor *supervisor, struct child *child);
 /* Reads the child's output and passes it on. */
 void child_output(struct child *child);
-/* Its process ended with status: logs that and plans the next life. Returns the exit status for the
- * whole if there is no hope, else 0. */
+/* Its process ended with status: logs that and plans the next life, which it does not get when
+ * everything ends. Returns the exit status for the whole if there is no hope, else 0. */
 int child_ended(struct supervisor *supervisor, struct child *child, int status);
 /* Kills the child if it is late; starts it if that is due. Returns as child_ended. */
 int child_tick(struct supervisor *supervisor, struct child *child, uint64_t now_ns);

@@ -51,6 +51,12 @@ def nap():
     others = [n for n in ("verifier", "drafter", "expert-cache", "policy") if not told(n) and n != name]
     if others:
         open(f"{home}/untold", "a").write(f"{name} before {others}\\n")
+    if os.path.exists(f"{home}/{name}.ends"):
+        how = open(f"{home}/{name}.ends").read()
+        if how == "never":
+            time.sleep(3600)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.Signals[how]])
+        os.kill(os.getpid(), signal.Signals[how])
     os._exit(0)
 
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])

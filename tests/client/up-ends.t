@@ -110,6 +110,42 @@ def check_settings():
     (home / "policy.endless").unlink()
 
 
+def ready_then(*numbers):
+    """Its status after the signals, each when the drafter knows of the one before; the lines it printed."""
+    forget()
+    process = up()
+    until(lambda: "ready: verifier" in said.read_text())
+    for number in numbers:
+        process.send_signal(number)
+        until(lambda: "term" in (home / "drafter.log").read_text() or process.poll() is not None, every=0.01)
+    return ended(process), said.read_text().splitlines()[1:]
+
+
+def check_crashes():
+    """Of a child that is told to end. 15 and 9 are from somebody else, who knows why."""
+    ends, stopped = home / "drafter.ends", f"outrider up: stopped by SIGTERM from process {os.getpid()}; {runtime} is empty"
+    for how, word in (("SIGSEGV", r"11 \(Segmentation fault\)"), ("SIGABRT", r"6 \(Aborted\)"), ("SIGKILL", ""), ("SIGTERM", "")):
+        ends.write_text(how)
+        status, lines = ready_then(signal.SIGTERM)
+        crash = rf"outrider up: drafter killed by signal {word} as it ended\. This is a bug in {home}/outrider-drafter: please report it .* info \d+`"
+        tap.ok(status == (70 if word else 0) and lines[-1] == stopped and
+               (re.fullmatch(crash, lines[0]) and lines[0].endswith(f" {lives('drafter')[0]}`") if word else len(lines) == 1),
+               f"a child that ends by {how} when it is told to {'is a failure' if word else 'has done nothing wrong'}", f"{status}\n{lines}")
+    status, lines = ready_then(signal.SIGHUP)
+    tap.ok(status == 129 and len(lines) == 1, "after SIGHUP too", f"{status}\n{lines}")
+    ends.write_text("SIGBUS")
+    status, lines = ready_then(signal.SIGHUP)
+    tap.ok(status == 129 and "signal 7 (Bus error) as it ended" in lines[0], "whose status a crash does not change", f"{status}\n{lines}")
+    ends.write_text("never")
+    status, lines = ready_then(signal.SIGTERM, signal.SIGTERM)
+    tap.ok(status == 0 and lines == [stopped] and nobody(), "one that does not end is killed by the second signal, as who sends it wishes",
+           f"{status}\n{lines}")
+    status, lines = ready_then(signal.SIGTERM)
+    tap.ok(status == 0 and lines == ["outrider up: drafter had not ended 10 s after SIGTERM and was killed", stopped] and nobody(),
+           "or after a while, which is said", f"{status}\n{lines}")
+    ends.unlink()
+
+
 def check_stops():
     for number, expected in ((signal.SIGINT, 0), (signal.SIGTERM, 0), (signal.SIGHUP, 129)):
         forget()
@@ -151,6 +187,7 @@ try:
     shutil.rmtree(runtime)
     check_settings()
     shutil.rmtree(runtime)
+    check_crashes()
     check_stops()
 finally:
     if (runtime / "up.pid").exists():
