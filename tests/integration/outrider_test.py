@@ -245,7 +245,7 @@ class Service:
         self.log.close()
         # A process that fails is started again, and answers go on: they alone would not show it.
         reports = [line for line in self.whole_log().splitlines()
-                   if re.search(r"Sanitizer:|runtime error:|: Assertion `|simt: kernel |killed by signal (4|8|11) ", line)]
+                   if re.search(r"Sanitizer:|runtime error:|: Assertion `|simt: kernel |killed by signal ((4|7|8|11) |\d+ .* as it ended)", line)]
         if reports:
             raise RuntimeError(f"{self.directory}/log: " + "\n".join(reports[:10]))
         shutil.rmtree(self.directory, ignore_errors=True)
