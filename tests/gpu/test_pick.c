@@ -181,8 +181,8 @@ static void run_pick(const struct backend_ops *ops, struct queue *q, const void 
 		.results = found->results};
 
 	for (uint32_t i = 0; i < w->n; i++) {
-		w->rows[i].best = found->best[i];
-		w->rows[i].top = found->top[i];
+		w->rows[i].best = w->rows[i].n_best ? found->best[i] : NULL;
+		w->rows[i].top = w->rows[i].n_top ? found->top[i] : NULL;
 	}
 	assert_int_equal(pick_check(w->rows, 0, w->n), 0);
 	ops->pick(q, &step);

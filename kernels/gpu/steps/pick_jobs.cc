@@ -123,7 +123,8 @@ void pick_result_of(const struct pick_row *row, const pick_out *choice, const pi
 		result->log_sum = score->log_sum;
 		result->logprob = sampler_logprob_of(
 			scores_next(row) ? score->logit : first->logit, score->log_sum);
-		memcpy(row->top, score->top, row->n_top * sizeof(*row->top));
+		if (row->n_top)
+			memcpy(row->top, score->top, row->n_top * sizeof(*row->top));
 	}
 	if (!row->params)
 		return;
@@ -131,5 +132,6 @@ void pick_result_of(const struct pick_row *row, const pick_out *choice, const pi
 	result->p = choice->p;
 	result->none = choice->none;
 	result->n_best = choice->n_best;
-	memcpy(row->best, choice->best, choice->n_best * sizeof(*row->best));
+	if (choice->n_best)
+		memcpy(row->best, choice->best, choice->n_best * sizeof(*row->best));
 }
