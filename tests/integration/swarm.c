@@ -334,6 +334,8 @@ static void job_fail(struct job *job, int code)
 	json_object_set_new(job->result, "code", json_integer(-code));
 	json_object_set_new(job->result, "tokens", job->tokens);
 	json_decref(job->hashes);
+	json_decref(job->logprobs);
+	json_decref(job->picked);
 	job->ended = true;
 }
 
