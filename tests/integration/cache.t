@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import (DRAFTS, ROOT, SANITIZED, TARGET, TARGET_Q4, Service, Tap, difference, program, prompts, reference, run,
+from outrider_test import (DRAFTS, ROOT, SANITIZED, TARGET, TARGET_Q4, Service, Tap, difference, ended, program, prompts, reference, run,
                            seeded, until)
 
 tap = Tap()
@@ -202,7 +202,7 @@ try:
 finally:
     for process in processes:
         process.terminate()
-        process.wait()
+        ended(process)
     shutil.rmtree(home)
 
 capped = None if SANITIZED else cap(32)

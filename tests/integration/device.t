@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from outrider_test import DRAFTS, SAMPLED, TARGET_Q4, Service, Tap, differences, program, prompts, reference, seeded, until
+from outrider_test import DRAFTS, SAMPLED, TARGET_Q4, Service, Tap, differences, ended, program, prompts, reference, seeded, until
 
 TOKENS = 5
 tap = Tap()
@@ -168,7 +168,7 @@ def second(name, *words, env=ONE):
         until(lambda: process.poll() is not None or ": ready: " in Path(log.name).read_text() or ": serving " in Path(log.name).read_text())
         status = process.poll()
         process.terminate()
-        process.wait()
+        ended(process)
         return status, Path(log.name).read_text()
 
 

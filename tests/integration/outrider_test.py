@@ -65,12 +65,25 @@ def program(name):
     return str(BUILD / name)
 
 
+# The signals of a process's own fault, which no test expects.
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
+
+
+def sound(process, said=""):
+    """Raises if a process that has ended crashed."""
+    if -process.returncode in CRASHES:
+        raise RuntimeError(f"{process.args} crashed: {signal.Signals(-process.returncode).name}\n{(said or '')[-2000:]}")
+
+
 def finish(process, timeout, stdin=None):
-    """What a process says until it ends, killed when it takes longer: (stdout, stderr). Time counts as Patience counts it."""
+    """What a process says until it ends, killed when it takes longer: (stdout, stderr). Time counts as Patience counts it. Raises if it
+    crashed."""
     patience = Patience(timeout)
     while True:
         try:
-            return process.communicate(stdin, timeout=1)
+            said = process.communicate(stdin, timeout=1)
+            sound(process, said[1])
+            return said
         except subprocess.TimeoutExpired:
             stdin = None  # is on its way
             if not patience.lasts():
@@ -81,11 +94,12 @@ def finish(process, timeout, stdin=None):
 
 def ended(process, timeout=60):
     """The status with which a process ends that nobody reads from, killed when it takes longer; time counts as Patience counts
-    it."""
+    it. Raises if it crashed."""
     if not until(lambda: process.poll() is not None, timeout):
         process.kill()
         process.wait()
         raise subprocess.TimeoutExpired(process.args, timeout)
+    sound(process)
     return process.returncode
 
 
