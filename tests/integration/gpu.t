@@ -186,7 +186,8 @@ with Service(TARGET_Q4, sets=[*BOTH, "verifier.prefill_chunk=16", "verifier.sess
     # Other slots come while the verifier may open no more files.
     pid = service.pid("verifier")
     limit = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")), limit[1]))
+    opened = {int(n) for n in os.listdir(f"/proc/{pid}/fd")}
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(set(range(len(opened) + 1)) - opened), limit[1]))
     changed = service.ctl("knob", "set", "cache.device_budget=50%")
     told = until(lambda: "leaves no room for its regions" in service.whole_log())
     resource.prlimit(pid, resource.RLIMIT_NOFILE, limit)

@@ -84,7 +84,8 @@ static void tokens_are_of_the_vocabulary_and_fit_the_context(void **state)
 	expect_refusal(&generate, -EINVAL, "prompt: token 1 is -1");
 	ids[1] = 2;
 	tokens.n_ids = 50;
-	expect_refusal(&generate, -E2BIG, "50 tokens, the context 50");
+	expect_refusal(
+		&generate, -E2BIG, "50 tokens, but the context (the verifier's setting) has 50");
 }
 
 static void grammars_are_bounded_and_stand_alone(void **state)

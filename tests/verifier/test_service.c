@@ -753,7 +753,7 @@ static void bad_requests_are_refused_with_the_reason_and_harm_nobody(void **stat
 	bad = answers[0];
 	bad.n_prompt = 100;
 	call_init(&c, &bad, 5);
-	refused(&s, &c, E2BIG, "100 tokens, the context 64");
+	refused(&s, &c, E2BIG, "100 tokens, but the context (the verifier's setting) has 64");
 	bad = answers[0];
 	bad.prompt[1] = 4096;
 	call_init(&c, &bad, 5);
