@@ -36,7 +36,6 @@ struct experts_shape {
 
 struct experts_args {
 	const expert_one *of;
-	experts_shape shape[3];
 	/* Flags, without gaps between them: the emulation looks at all bytes of arguments. */
 	uint32_t oai; /* swiglu_oai; otherwise silu */
 	uint32_t hidden_too; /* hidden[0] gets the activation even if hidden_q8 is there */
@@ -48,4 +47,7 @@ struct experts_args {
 	struct q8_block *hidden_q8; /* [pairs][width / 32], or NULL: down takes float32 */
 	size_t width;
 	struct dev_rows y;
+	/* Last: what lies in gaps behind an array of structs is not cleared by GCC 12's
+	 * __builtin_clear_padding, and the emulation would take it for a change of arguments. */
+	experts_shape shape[3];
 };
