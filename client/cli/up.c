@@ -136,9 +136,11 @@ static int add_setting(struct up *up, int service, const char *key, const char *
 /* The same for a file, by its absolute path. */
 static int add_path_setting(struct up *up, int service, const char *key, const char *path)
 {
-	const char *absolute = file_absolute(path);
+	char *absolute = file_absolute(path);
+	int status = add_setting(up, service, key, absolute ? absolute : path);
 
-	return add_setting(up, service, key, absolute ? absolute : path);
+	free(absolute);
+	return status;
 }
 
 /* NAME.KEY=VALUE */
