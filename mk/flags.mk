@@ -22,6 +22,10 @@ CFLAGS += -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all
 CXXFLAGS += -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all
 LDFLAGS += -fsanitize=$(SAN)
 endif
+# The thread sanitizer does not know fences. Those of ours order what two processes do, which it does not see either.
+ifneq ($(filter thread,$(SAN)),)
+CFLAGS += -Wno-tsan
+endif
 # What objects are compiled with, wherever $(B) is: with other flags, another SYSCONFDIR say, they are compiled again.
 FLAGS := $(subst $(B)/gen,gen,$(CPPFLAGS)) $(CFLAGS) $(CXXFLAGS) $(LDFLAGS)
 FLAGS_STAMP := $(B)/.flags
