@@ -301,13 +301,15 @@ static void describe_end(int status, char *out, size_t bytes)
 }
 
 /* Whether the process itself is at fault for its end, not somebody who sent it a signal. */
-static bool crashed(const struct child *child, int status)
+static bool crashed(const struct child *child)
 {
 	static const int faults[] = {SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE, SIGSYS, SIGTRAP};
 
+	if (!WIFSIGNALED(child->status) || child->killed)
+		return false;
 	for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
-		if (WIFSIGNALED(status) && WTERMSIG(status) == faults[i])
-			return !child->killed;
+		if (WTERMSIG(child->status) == faults[i])
+			return true;
 	return false;
 }
 
@@ -316,7 +318,7 @@ static void ended_last(struct supervisor *supervisor, const struct child *child,
 {
 	char how[96];
 
-	if (!crashed(child, child->status))
+	if (!crashed(child))
 		return;
 	describe_end(child->status, how, sizeof how);
 	fprintf(stderr,

@@ -35,14 +35,13 @@ static void begin_stop(struct supervisor *supervisor, int exit_status)
 	if (!again)
 		tell_all(supervisor, SIGSTOP);
 	/* The signal came twice, so the person does not want to wait. */
-	for (int i = 0; again && i < supervisor->n_children; i++)
-		supervisor->children[i].killed = true;
 	tell_all(supervisor, again ? SIGKILL : SIGTERM);
 	tell_all(supervisor, SIGCONT);
 	for (int i = 0; i < supervisor->n_children; i++) {
 		struct child *child = &supervisor->children[i];
 
 		child->deadline_ns = 0;
+		child->killed |= again;
 		child->kill_ns = child->pid ? clock_ns() + CHILD_STOP_S_MAX * 1000 * MS : 0;
 	}
 }

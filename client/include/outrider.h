@@ -395,12 +395,12 @@ void outrider_model_info_free(struct outrider_model_info **info);
 
 struct outrider_process {
 	const char *name;
-	/* The process that listens or will, whether it answers or not. 0: there is none, or its number is
-	 * not known because it is in another container and does not answer. */
+	/* The process that listens, or loads and will listen, whether it answers or not. 0: there is
+	 * none, or its number is not known because it is in another container and does not answer. */
 	uint32_t pid;
 	/* "loading", "ready", "degraded: ..." or "idle: ...". Without an answer: "loading" (it runs
-	 * and does not listen yet), "down" (no process listens), "no answer yet" (it has listened for less than 90 s and may be starting) or "no
-	 * answer". */
+	 * and does not listen yet), "down" (no process listens), "no answer yet" (it has listened for
+	 * less than 90 s and may be starting) or "no answer". */
 	const char *state;
 	uint64_t generation, uptime_ns;
 	uint64_t rss_bytes; /* resident memory; 0: it could not read that (no /proc) */

@@ -5,6 +5,7 @@
 #include "shared/base/log.h"
 #include "shared/ipc/daemon_private.h"
 #include "shared/ipc/hello.h"
+#include "shared/ipc/link.h"
 #include "shared/ipc/listener.h"
 #include "shared/ipc/peers.h"
 #include "shared/ipc/registry.h"
@@ -528,7 +529,7 @@ int broker_keep_fd(struct broker *broker, const char *name, int of)
 	if (fd < 0) {
 		int code = -errno;
 
-		if (code != -EMFILE && code != -ENFILE)
+		if (!link_brings_again(code))
 			log_error("region %s cannot be kept for its owner: %s", name,
 				strerror(-code));
 		return code;

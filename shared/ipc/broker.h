@@ -53,8 +53,8 @@ void broker_offer_fd(struct broker *broker, const char *name, int fd);
 void broker_withdraw(struct broker *broker, const char *name);
 /* Keeps a peer's region that this process has mapped, to hand it to the owner's successor on
  * request. Duplicates the descriptor as O_RDONLY; replaces a kept region of the same name. The
- * region is offered to nobody else. A failure is logged, but for that of a process that may open
- * no more files: -EMFILE, -ENFILE. */
+ * region is offered to nobody else. A failure is logged, but for those after which the link
+ * brings the region again, and logs that itself (link_brings_again). */
 int broker_keep(struct broker *broker, const struct region *region);
 /* The same for what broker_offer_fd has given out. */
 int broker_keep_fd(struct broker *broker, const char *name, int fd);

@@ -95,11 +95,11 @@ static void say(const struct knobs *knobs, const struct lost *lost, size_t n)
 			first->key->name, first->new_value, first->old_value,
 			more ? ", and other knobs changed too" : "", knobs->process);
 	else
-		log_notice("the service starts with %s %.100s, and ended with %.100s when it last "
-			   "ran%s: a start goes by the settings, and not by changes without "
-			   "--persist; outriderctl knob history %s shows it",
+		log_notice("%s is %.100s, as the settings say, and was %.100s when the service "
+			   "last ran%s: changes without --persist end with the service; "
+			   "outriderctl knob history %s shows it",
 			first->key->name, first->new_value, first->old_value,
-			more ? "; other knobs differ too" : "", knobs->process);
+			more ? ", and other knobs differ too" : "", knobs->process);
 }
 
 void knobs_restarted(struct knobs *knobs)

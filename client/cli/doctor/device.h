@@ -28,12 +28,13 @@ struct device_plan {
 
 /* The settings of the service that is planned; the others are the defaults. */
 struct device_wants {
-	const char *device,
-		*memory; /* the settings device and device_memory, as in services/knobs */
+	const char *device; /* as in services/knobs */
+	const char *memory; /* device_memory, likewise */
 	int64_t sessions, context; /* so many sessions of at most so many tokens */
 };
 
-/* Opens the device that is wanted, looks, and closes it. 1: *out is filled; 0: the CPU computes, by the setting (auto: because there is no device that can be used).
- * -errno: there is no such device, with the reason. */
+/* Opens the device that is wanted, looks, and closes it. 1: *out is filled. 0: the CPU computes, by the
+ * setting or, with auto, because no device can be used. -errno: there is no such device, with the
+ * reason. */
 int device_plan_make(const struct device_wants *wants, const struct facts *facts,
 	struct device_plan *out, struct error *err);

@@ -247,7 +247,8 @@ void runtime_memory(const struct runtime *rt, struct backend_memory *out)
 	*out = {all, left};
 }
 
-/* Notes the first failure of a stream, or of a copy of weights. Most of CUDA's are sticky: nothing runs after them. */
+/* Notes the first failure of a stream, or of a copy of weights. Most of CUDA's are sticky: nothing
+ * runs after them. */
 static void note_failure(struct runtime *rt, cudaError_t rc, const char *where)
 {
 	pthread_mutex_lock(&rt->mutex);

@@ -3,8 +3,8 @@
  * host's memory to a kernel. OUTRIDER_SIMT_MEMORY limits the device's memory (bytes, or with K, M or
  * G); OUTRIDER_SIMT_TAKEN=BYTES[,N] is how much other programs have of it, from the N-th allocation on.
  * OUTRIDER_SIMT_LOST says at which launch the device is lost, OUTRIDER_SIMT_LOST_COPY at which copy,
- * OUTRIDER_SIMT_LOST_WEIGHTS at which of weights, and OUTRIDER_SIMT_LOST_WHY why. OUTRIDER_SIMT_UNFIT says why it cannot be used: no-driver, old-driver, mps,
- * exclusive. OUTRIDER_SIMT_UUID is its UUID; without it nobody knows one. With
+ * OUTRIDER_SIMT_LOST_WEIGHTS at which copy of weights, and OUTRIDER_SIMT_LOST_WHY why.
+ * OUTRIDER_SIMT_UNFIT says why it cannot be used: no-driver, old-driver, mps, exclusive. OUTRIDER_SIMT_UUID is its UUID; without it nobody knows one. With
  * OUTRIDER_SIMT_EXPORT=refused its memory cannot be exported, and is shared as by CUDA's IPC. */
 #include "kernels/gpu/ipc_note.h"
 #include "kernels/gpu/unfit.h"

@@ -221,10 +221,10 @@ int device_open(struct verifier_config *config, const struct model *model, uint6
 	int rc = gpu_choice_read(config->device, &choice, &device, err);
 	if (rc != 0)
 		return rc;
-	if (choice == GPU_CHOICE_CPU)
+	if (choice == GPU_CHOICE_CPU) {
 		of_device_say_idle(verifier_config_keys, config, config->device);
-	if (choice == GPU_CHOICE_CPU)
 		return open_cpu(config, &out->backend, err);
+	}
 	if (lost != NULL) {
 		log_notice("the CPU computes, because %s; a restart uses the GPU again", lost);
 		snprintf(out->refused, sizeof(out->refused), "%.255s", lost);
